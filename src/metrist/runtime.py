@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
@@ -147,6 +147,9 @@ class Runtime:
         """How many processes can share the LLM limits: each needs at least one request and one token."""
         return min(limit for limit in (self.concurrency, self.rpm, self.tpm) if limit is not None)
 
+
+#: Called with a model's name before it is loaded in this process, and with None when that is over.
+loading_watchers: list[Callable[[str | None], None]] = []
 
 _current: ContextVar[Runtime | None] = ContextVar("runtime", default=None)
 

@@ -80,10 +80,13 @@ def audit(
     if dry_run:
         print_estimate(estimate_audit(records, llm, **settings), form)
         return
-    with progress_bar("auditing"):
-        card = audit_judge(
-            records, llm, out=out, on_part=lambda part: print_note(f"asking: {part}"), **vars(llms), **settings
-        )
+    with progress_bar("auditing") as progress:
+
+        def begin(part: str) -> None:
+            print_note(f"asking: {part}")
+            progress.begin(part)
+
+        card = audit_judge(records, llm, out=out, on_part=begin, **vars(llms), **settings)
     report_skipped(records)
     if form is Format.json:
         print_text(card.to_json())

@@ -134,6 +134,7 @@ def calibrate(
 ) -> None:
     """Fit the distribution of a metric on known outputs, or give the percentiles of other outputs in it."""
     from metrist.cli.output import print_table
+    from metrist.cli.progress import progress_bar
     from metrist.evaluate import calibrate as study
 
     if apply is not None:
@@ -144,7 +145,8 @@ def calibrate(
             _write(out, "".join(json.dumps(row) + "\n" for row in percentiles.rows()), ".jsonl")
         print_table(percentiles.table(), form)
         return
-    fit = study.calibrate(source, metric, by)
+    with progress_bar("calibrating"):
+        fit = study.calibrate(source, metric, by)
     if out is None:
         raise RunError("no file to write the calibration to: add -o calibration.json")
     _write(out, fit.calibration.to_json(), ".json")

@@ -165,8 +165,8 @@ def explain(
     if dry_run:
         print_estimate(estimate_explanations(source, metric, **options), Format.text)
         return
-    with progress_bar("explaining"):
-        explanations = explain_outputs(source, metric, texts=texts, **vars(llms), **options)
+    with progress_bar("explaining", "outputs") as progress:
+        explanations = explain_outputs(source, metric, texts=texts, progress=progress, **vars(llms), **options)
     _print_page(explanations)
     if out is not None:
         with atomic_write(out) as file:

@@ -188,6 +188,7 @@ def meta(
 ) -> None:
     """Measure how far each metric agrees with human ratings or preferences, per slice, with intervals and tests."""
     from metrist.cli.output import print_table, print_text
+    from metrist.cli.progress import progress_bar
     from metrist.evaluate.meta import meta_evaluate
     from metrist.evaluate.meta.analyses import analyse
     from metrist.evaluate.meta.evaluate import needs_no_metric
@@ -195,33 +196,35 @@ def meta(
 
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     judged = join(inputs if len(inputs) > 1 else inputs[0], parts=part or (), **reading.keywords())
-    evaluation = meta_evaluate(
-        judged,
-        aspects or (),
-        measures or (),
-        group=group,
-        slices=slices or (),
-        gold=gold,
-        preferences=preferences,
-        epsilon_over=epsilon_over,
-        average=average.value,
-        group_average=group_average.value,
-        resample=resample.value,
-        draws=draws,
-        seed=seed,
-        confidence=confidence,
-        alpha=alpha,
-        correction=correction.value,
-        test=test.value,
-        one_sided=one_sided,
-        metrics=() if not metrics and needs_no_metric(judged, analyses) else metrics,
-        systems=systems,
-        exclude_systems=exclude_systems or (),
-        top_k=top_k,
-        lower_is_better=lower_is_better or (),
-        marked=mark or (),
-    )
-    added = [table for name in analyses for table in analyse(evaluation, name)]
+    with progress_bar("evaluating", "slices") as progress:
+        evaluation = meta_evaluate(
+            judged,
+            aspects or (),
+            measures or (),
+            group=group,
+            slices=slices or (),
+            gold=gold,
+            preferences=preferences,
+            epsilon_over=epsilon_over,
+            average=average.value,
+            group_average=group_average.value,
+            resample=resample.value,
+            draws=draws,
+            seed=seed,
+            confidence=confidence,
+            alpha=alpha,
+            correction=correction.value,
+            test=test.value,
+            one_sided=one_sided,
+            metrics=() if not metrics and needs_no_metric(judged, analyses) else metrics,
+            systems=systems,
+            exclude_systems=exclude_systems or (),
+            top_k=top_k,
+            lower_is_better=lower_is_better or (),
+            marked=mark or (),
+            progress=progress,
+        )
+        added = [table for name in analyses for table in analyse(evaluation, name)]
     if json_out is not None:
         evaluation.write(json_out, added)
     if form is Format.json:

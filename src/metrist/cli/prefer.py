@@ -87,7 +87,7 @@ def prefer(
     if dry_run:
         print_estimate(estimate_preferences(reader, comparators, **choice), form)
         return
-    with progress_bar("comparing") as progress:
+    with progress_bar("comparing", "pairs") as progress:
         preferences = prefer_records(
             reader, comparators, out=out, progress=progress, **choice, **vars(models), **vars(llms)
         )

@@ -30,6 +30,7 @@ from metrist.scores import Scores
 from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
+    from metrist.run.pipeline import Progress
     from metrist.run.results import Results
 
 DEFAULT_METRIC = "error_analysis"
@@ -64,6 +65,7 @@ def explain(
     system: str | None = None,
     limit: int | None = DEFAULT_LIMIT,
     texts: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
     max_cost: float | None = None,
     concurrency: int | None = None,
     rpm: int | None = None,
@@ -75,7 +77,7 @@ def explain(
     `source` is a run (its folder, or a .jsonl file that it wrote), whose errors and reasons are shown, or records in
     any form that `read_records` takes. With `llm` or a metric, records are judged now; without, the errors in their
     rows are shown, in the order of the rows. A run does not store texts: `texts` are its records, if they are no longer
-    where the run read them. The limits on LLM calls (`max_cost` and so on) are as for `metrist.score`.
+    where the run read them. `progress` and the limits on LLM calls (`max_cost` and so on) are as for `metrist.score`.
     """
     check_keywords(explain, reading)
     selection = _Selection(item, system, limit)
@@ -87,7 +89,7 @@ def explain(
     explaining = _build_metric(metric, llm)
     runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
     with runtime.activate():
-        return _explain_records(reader, explaining, selection)
+        return _explain_records(reader, explaining, selection, progress)
 
 
 def estimate_explanations(
@@ -148,13 +150,13 @@ def _is_run(source: Any) -> bool:
     return isinstance(first, Mapping) and all(name in first for name in COLUMNS)
 
 
-def _explain_records(reader: Reader, metric: Metric, selection: _Selection) -> Explanations:
+def _explain_records(reader: Reader, metric: Metric, selection: _Selection, progress: Progress | None) -> Explanations:
     from metrist.run import score
     from metrist.run.results import NothingScored
 
     records, more = _select_records(reader, selection)
     try:
-        results = score(records, [metric])
+        results = score(records, [metric], progress=progress)
     except NothingScored as error:
         results = error.results
     scores = results.scores[metric.label]

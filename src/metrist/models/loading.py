@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,14 @@ from metrist.errors import ModelError
 from metrist.models import weights
 from metrist.models.devices import Options, import_torch
 from metrist.models.protocols import EncoderModel, LikelihoodModel, RewardScorer, TextModel
-from metrist.runtime import Runtime
+from metrist.runtime import Runtime, loading_watchers
 
 if TYPE_CHECKING:
     from metrist.models.causal import Causal
+
+
+#: Options, device, tokens per batch, and what identifies the weights in a folder.
+_Key = tuple[Options, str, int | None, str]
 
 
 class _LoadedModels:
@@ -32,9 +36,9 @@ class _LoadedModels:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
+        self._futures: OrderedDict[_Key, Future[Any]] = OrderedDict()
 
-    def get(self, key: Hashable, load: Callable[[], Any]) -> Any:
+    def get(self, key: _Key, load: Callable[[], Any]) -> Any:
         """Return the model under this key, loading it first if need be."""
         with self._lock:
             future = self._futures.get(key)
@@ -45,6 +49,8 @@ class _LoadedModels:
             while len(self._futures) > self._size:
                 self._futures.popitem(last=False)
         if loads:
+            for callback in loading_watchers:
+                callback(key[0].model)
             try:
                 future.set_result(load())
             except BaseException as error:
@@ -52,6 +58,9 @@ class _LoadedModels:
                     if self._futures.get(key) is future:
                         del self._futures[key]
                 future.set_exception(error)
+            finally:
+                for callback in loading_watchers:
+                    callback(None)
         return future.result()
 
 
@@ -111,7 +120,7 @@ def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardSc
     return model
 
 
-def _key(options: Options, runtime: Runtime) -> Hashable:
+def _key(options: Options, runtime: Runtime) -> _Key:
     """Return what identifies a loaded model. A folder that was trained again is another model; hub names are not
     resolved again for every shard."""
     is_folder = Path(options.model).expanduser().is_dir()

@@ -6,7 +6,7 @@ Ratings and preferences take the same path: an aspect gives slices, figures on e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +74,7 @@ def meta_evaluate(
     top_k: int | None = None,
     lower_is_better: str | Sequence[str] = (),
     marked: str | Sequence[str] = (),
+    progress: Callable[..., None] | None = None,
     item_key: Sequence[str] = (),
     fields: Mapping[str, str] | None = None,
     skip_bad: bool = False,
@@ -84,8 +85,8 @@ def meta_evaluate(
     `data` is a file of records with `ratings` and `scores`, a run folder, results, rows, or a list of such sources,
     which are joined by item and system. `aspects` are the ratings to agree with (by default the only one); with
     `preferences` they are choices between two outputs. `measures` default to acc_eq, for preferences to accuracy and
-    f1. With `metrics=()` there are no figures, only analyses of the raters. docs/guides/meta.md explains the
-    other settings.
+    f1. With `metrics=()` there are no figures, only analyses of the raters. `progress` is called with the slices done
+    and all of them, by aspect and measure. docs/guides/meta.md explains the other settings.
     """
     dataset = join(
         data,
@@ -120,15 +121,15 @@ def meta_evaluate(
         top_k=top_k,
         marked=as_names(marked),
     )
-    return evaluate(dataset, plan)
+    return evaluate(dataset, plan, progress)
 
 
-def evaluate(dataset: JudgedDataset, plan: MetaPlan) -> MetaEvaluation:
+def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., None] | None = None) -> MetaEvaluation:
     """Run the evaluation that the plan describes."""
     if plan.metrics == ():
         return _evaluate_raters(dataset, plan)
     if not plan.preferences and plan.gold in PREFERENCE_GOLDS:
-        evaluation = evaluate(derive_ratings(dataset, plan), replace(plan, gold="mean"))
+        evaluation = evaluate(derive_ratings(dataset, plan), replace(plan, gold="mean"), progress)
         return replace(evaluation, plan=plan, notes=(PREFERENCE_GOLDS[plan.gold], *evaluation.notes))
     golds: dict[str, Floats] = {}
     outputs: dict[str, Codes] = {}
@@ -150,7 +151,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan) -> MetaEvaluation:
     tests: list[Tests] = []
     notes: list[str] = []
     for aspect in aspects:
-        aspect_figures, aspect_tests = _evaluate_aspect(aspect, plan)
+        aspect_figures, aspect_tests = _evaluate_aspect(aspect, plan, progress)
         figures, tests = figures + aspect_figures, tests + aspect_tests
         notes += aspect.notes(aspect_figures)
     if not plan.preferences:
@@ -173,14 +174,18 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan) -> MetaEvaluation:
     )
 
 
-def _evaluate_aspect(aspect: RatingAspect | PreferenceAspect, plan: MetaPlan) -> tuple[list[Figure], list[Tests]]:
+def _evaluate_aspect(
+    aspect: RatingAspect | PreferenceAspect, plan: MetaPlan, progress: Callable[..., None] | None
+) -> tuple[list[Figure], list[Tests]]:
     """Return the figures of each measure on each slice, then the means over the slices of each column."""
     figures: list[Figure] = []
     tests: list[Tests] = []
     slices = aspect.slices()
     for name in plan.measures:
         by_column: dict[str, list[Figure]] = {}
-        for part in slices:
+        for number, part in enumerate(slices):
+            if progress:
+                progress(number, len(slices), metric=f"{aspect.aspect}, {name}")
             slice_figures, slice_tests = aspect.evaluate_slice(part, name)
             by_column.setdefault(part.column, []).extend(slice_figures)
             figures += slice_figures

@@ -59,6 +59,10 @@ class RatingAspect:
 
     data: AspectData
 
+    @property
+    def aspect(self) -> str:
+        return self.data.aspect
+
     def slices(self) -> list[Slice]:
         return make_slices(self.data.dataset, self.data.plan.slices, self.data.outputs)
 
