@@ -199,6 +199,7 @@ class _Lines(threading.Thread):
 def _draw_bar(report: ProgressReport) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
+    from rich.table import Column
     from rich.text import Text
 
     class Status(ProgressColumn):
@@ -207,7 +208,8 @@ def _draw_bar(report: ProgressReport) -> Iterator[None]:
         def render(self, task: Task) -> Text:  # noqa: ARG002
             return Text(report.describe())
 
-    with Progress(BarColumn(20), Status(), console=Console(stderr=True), transient=True) as bar:
+    status = Status(Column(no_wrap=True, overflow="ellipsis"))
+    with Progress(BarColumn(20), status, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def move() -> None:
