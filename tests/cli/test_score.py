@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -114,3 +115,37 @@ def test_a_slash_at_the_end_asks_for_a_folder_whatever_its_name(
 ) -> None:
     assert metrist(verb, outputs, "-m", "chrf", "-o", f"{tmp_path}/{verb}.out/").code == 0
     assert (tmp_path / f"{verb}.out").is_dir()
+
+
+def test_a_layout_that_does_not_fit_loses_no_score(metrist, outputs: Path) -> None:
+    answer = metrist("score", outputs, "-m", "chrf", "--drop", "covrage")
+    assert answer.code == 2
+    assert "coverage" in answer.out
+    assert "--drop: no 'covrage' in the table" in answer.err
+    assert "did you mean 'coverage'" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [("--label", "a b", "a LaTeX label"), ("--rename", "chrf", "--rename must be NAME=SHOWN")],
+)
+def test_a_wrong_option_of_layout_is_refused_before_scoring(
+    metrist, outputs: Path, option: str, value: str, message: str
+) -> None:
+    answer = metrist("score", outputs, "-m", "chrf", option, value)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+
+
+def test_a_table_for_a_paper(metrist, outputs: Path) -> None:
+    options = ("--drop", "coverage,scored", "--rename", "good=Ours", "--decimals", 2, "--intervals", "none")
+    answer = metrist("score", outputs, "-m", "chrf(word_order=2)", "--format", "latex", *options, "--caption", "A & B")
+    assert r"system & chrF++ $\uparrow$ \\" in answer.out
+    assert re.search(r"^Ours & \\textbf\{\d+\.\d\d\} \\\\$", answer.out, re.MULTILINE)
+    assert r"\caption{A \& B}" in answer.out
+
+
+def test_what_to_cite_for_a_run(metrist, outputs: Path) -> None:
+    answer = metrist("score", outputs, "-m", "chrf", "-m", "length", "--format", "bibtex")
+    assert answer.out.startswith("% the software\n@misc{metrist,")
+    assert "% chrf\n@inproceedings{popovic-2015-chrf," in answer.out

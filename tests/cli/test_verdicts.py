@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -20,6 +23,33 @@ def test_the_better_system_is_named_under_metrics_of_either_direction(metrist, r
     answer = metrist("compare", run, "--systems", "bad", "good", "--draws", 500, "--format", "json")
     rows = json.loads(answer.out)["rows"]
     assert [(row["metric"], row["better"]) for row in rows] == [("chrf", "good"), ("ter", "good")]
+
+
+def test_compare_prints_systems_with_letters_and_pairs_by_format(metrist, run: Path) -> None:
+    text = metrist("compare", run, "--draws", 500).out
+    assert text.index("System scores") < text.index("Which system is better") < text.index("Signatures")
+    assert re.search(r"^good +\S+ a +\S+ a$", text, re.MULTILINE)
+    assert text.count("nrefs:1") == 2
+    latex = metrist("compare", run, "--draws", 500, "--format", "latex", "--label", "tab:a").out
+    assert latex.count(r"\begin{table}") == 1
+    assert r"\label{tab:a}" in latex
+    both = metrist("compare", run, "--draws", 500, "--format", "latex", "--show", "both").out
+    assert both.count(r"\begin{table}") == 2
+    rows = list(csv.DictReader(io.StringIO(metrist("compare", run, "--draws", 500, "--format", "csv").out)))
+    assert [row["better"] for row in rows] == ["good", "good"]
+    page = metrist("compare", run, "--draws", 500, "--format", "html").out
+    assert page.count("<!DOCTYPE html>") == 1
+    assert page.count("<table") == 2
+    document = json.loads(metrist("compare", run, "--draws", 500, "--format", "json").out)
+    assert document["systems"]["rows"][0]["chrf"]["marks"] == "a"
+    assert "nrefs:1" in document["signatures"]["chrf"]["sacrebleu"]
+
+
+def test_compare_cites_what_it_used(metrist, run: Path) -> None:
+    cited = metrist("compare", run, "--draws", 500, "--format", "bibtex", "--test", "randomisation").out
+    assert "@inproceedings{riezler-maxwell-2005-pitfalls," in cited
+    assert "@inproceedings{popovic-2015-chrf," in cited
+    assert "koehn" not in cited
 
 
 def test_an_unknown_system_is_an_error_that_suggests_the_nearest(metrist, run: Path) -> None:

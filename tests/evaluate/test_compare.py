@@ -238,3 +238,72 @@ def test_a_comparison_agrees_with_sacrebleu() -> None:
         p = second.p_value
         assert p is not None
         assert contest.test.p["randomisation"] == pytest.approx(p, abs=4 * math.sqrt(2 * p * (1 - p) / 1000) + 0.002)
+
+
+FOUR = {"a": noisy(0.8, 1), "b": noisy(0.5, 2), "c": noisy(0.5, 3), "d": noisy(0.2, 4)}
+
+
+def test_systems_share_a_letter_exactly_if_they_are_not_separated() -> None:
+    comparison = compare(make_run(quality=FOUR, errors=FOUR), draws=500)
+    table = comparison.system_table()
+    assert [column.name for column in table.columns] == ["system", "quality", "errors"]
+    assert [row[0] for row in table.rows] == list(FOUR)
+    assert [row[1].marks for row in table.rows] == ["a", "b", "b", "c"]
+    # Lower is better: the letter a belongs to the lowest.
+    assert [row[2].marks for row in table.rows] == ["c", "b", "b", "a"]
+    by_system = {row[0]: set(row[1].marks) for row in table.rows}
+    for contest in comparison.contests:
+        if contest.metric.name == "quality":
+            assert bool(by_system[contest.first] & by_system[contest.second]) is not contest.differs
+    assert table.rows[0][1].cell.value == pytest.approx(np.mean(FOUR["a"]))
+    assert "share a letter" in table.notes[0]
+    assert "Lower is better: errors." in table.notes
+
+
+def test_letters_show_differences_of_descriptive_metrics_and_daggers_do_not() -> None:
+    comparison = compare(make_run(size={"a": noisy(60, 1), "b": noisy(50, 2)}), draws=500)
+    assert [row[1].marks for row in comparison.system_table().rows] == ["a", "b"]
+    assert [row[1].marks for row in comparison.system_table("daggers").rows] == ["", ""]
+
+
+def test_daggers_mark_what_differs_from_the_baseline_or_the_best() -> None:
+    run = make_run(quality=FOUR)
+    against = compare(run, draws=500, baseline="b").system_table()
+    assert {row[0]: row[1].marks for row in against.rows} == {"a": "†", "b": "", "c": "", "d": "‡"}
+    assert "† significantly better than b, ‡ significantly worse" in against.notes[0]
+    best = compare(run, draws=500).system_table("daggers")
+    assert [row[1].marks for row in best.rows] == ["", "†", "†", "†"]
+    assert [row[1].marks for row in compare(run, draws=500).system_table("none").rows] == [""] * 4
+    with pytest.raises(RunError, match="letters need tests of all pairs"):
+        compare(run, draws=500, baseline="b").system_table("letters")
+
+
+def test_the_baseline_is_in_the_table_of_systems_wherever_it_stands() -> None:
+    table = compare(make_run(quality=FOUR), systems=["d", "a"], baseline="b", draws=200).system_table()
+    assert [row[0] for row in table.rows] == ["d", "a", "b"]
+
+
+def test_system_scores_have_the_intervals_of_the_run() -> None:
+    run = make_run(quality=FOUR)
+    cell = compare(run, draws=200).system_table().rows[0][1].cell
+    own = run.system_scores()[0]
+    assert (cell.value, cell.low, cell.high) == (own.value, own.low, own.high)
+    assert str(cell) == f"{own.value:.3f}"
+
+
+def test_a_system_without_scores_shares_every_letter_and_comes_last() -> None:
+    table = compare(make_run(quality={**FOUR, "e": [None] * 80}), draws=200).system_table()
+    assert [row[1].marks for row in table.rows] == ["a", "b", "b", "c", "abc"]
+    assert str(table.rows[4][1]).startswith("n/a")
+
+
+def test_tables_of_a_comparison_hold_the_signatures_and_what_to_cite() -> None:
+    comparison = compare(make_run(quality=FOUR), draws=200, test="bootstrap")
+    assert comparison.table().signatures == comparison.system_table().signatures
+    assert comparison.table().signatures[0].text == "quality | version 1"
+    text = comparison.bibliography()
+    assert "koehn-2004-statistical" in text
+    assert "piepho-2004-algorithm" in text
+    assert "riezler" not in text
+    assert text.endswith("% Nothing to cite is known for: quality")
+    assert "piepho" not in compare(make_run(quality=FOUR), draws=200, baseline="a").bibliography()

@@ -19,7 +19,7 @@ NAMES = [
     "*",
     "-- --- '' `` ?` !` << >> \"quoted\" ~tilde",
     "line\nbreak\x1b[31m \u202e",
-    "é ü ß ñ œ … \u2013 \u2014",
+    "é ü ß ñ œ … \u2013 \u2014 † ‡ ± ×",
     "",
 ]
 OPENING = r"""\documentclass{article}

@@ -134,7 +134,9 @@ def test_win_rates_count_a_tie_as_half_and_strengths_follow():
     assert [(r.won, r.tied, r.lost) for r in rates.values()] == [(6, 2, 0), (4, 2, 2), (0, 0, 8)]
     assert [r.value for r in rates.values()] == [7 / 8, 5 / 8, 0.0]
     assert rates["a"].low <= rates["a"].value <= rates["a"].high
-    assert "strengths are not determined" in results.table().text()
+    assert "strengths are not determined: some systems never lost" in results.table().text()
+    equal = metrist.prefer([{**row, "output": "same"} for row in ROWS], Longer()).table().text()
+    assert "strengths are not determined: every comparison is a tie" in equal
     mixed = metrist.prefer(
         [*ROWS, {"item": "9", "system": "a", "output": "x"}, {"item": "9", "system": "c", "output": "xx"}], Longer()
     )

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from metrist.cli.options import Format, RunPath, Seed, TableFormat, parse_numbers
+from metrist.cli.options import (
+    Format,
+    LayoutOptions,
+    PaperFormat,
+    PaperTableFormat,
+    RunPath,
+    Seed,
+    TableFormat,
+    expand_options,
+    parse_numbers,
+)
 from metrist.errors import RunError
 
 
@@ -21,10 +32,28 @@ class ComparisonTest(StrEnum):
     randomisation = "randomisation"
 
 
+class ComparisonMarks(StrEnum):
+    """What marks significance in the table of systems."""
+
+    letters = "letters"
+    daggers = "daggers"
+    none = "none"
+
+
+class ComparisonTables(StrEnum):
+    """Which tables of a comparison are printed."""
+
+    systems = "systems"
+    pairs = "pairs"
+    both = "both"
+
+
+@expand_options
 def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote.")
     ],
+    *,
     systems: Annotated[
         list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
     ] = None,
@@ -38,12 +67,30 @@ def compare(
     ] = 0.05,
     draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
     seed: Seed = 0,
-    form: TableFormat = Format.text,
+    marks: Annotated[
+        ComparisonMarks | None,
+        typer.Option(
+            "--marks",
+            help="Mark significance by letters that systems share unless they differ, or by daggers.",
+            show_default="letters; with --baseline daggers",
+        ),
+    ] = None,
+    show: Annotated[
+        ComparisonTables | None,
+        typer.Option(
+            "--show",
+            help="Systems with their scores, the list of pairs, or both.",
+            show_default="both; systems in LaTeX, pairs in CSV",
+        ),
+    ] = None,
+    form: PaperTableFormat = PaperFormat.text,
+    appearance: LayoutOptions,
 ) -> None:
     """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
-    from metrist.cli.output import print_table
+    from metrist.cli.output import print_table, print_tables, print_text
     from metrist.evaluate.compare import compare as compare_runs
 
+    layout = appearance.layout()
     comparison = compare_runs(
         runs,
         systems=systems or None,
@@ -54,7 +101,25 @@ def compare(
         baseline=baseline,
         alpha=alpha,
     )
-    print_table(comparison.table(), form)
+    if form == PaperFormat.bibtex:
+        print_text(comparison.bibliography())
+        return
+    defaults = {PaperFormat.latex: ComparisonTables.systems, PaperFormat.csv: ComparisonTables.pairs}
+    show = show or defaults.get(form, ComparisonTables.both)
+    pairs = comparison.table()
+    systems_table = comparison.system_table(marks.value if marks else None)
+    if show is ComparisonTables.both:
+        tables = [replace(systems_table, signatures=()), pairs]
+    else:
+        tables = [systems_table if show is ComparisonTables.systems else pairs]
+    if form == PaperFormat.json and show is ComparisonTables.both:
+        # The pairs are the document, as they were before there was a table of systems.
+        first, second = (table.to_dict() for table in (layout.apply(tables) if layout else tables))
+        print_text(json.dumps({**second, "systems": first}, indent=2))
+    elif len(tables) == 1:
+        print_table(tables[0], form, layout)
+    else:
+        print_tables(tables, form, layout)
 
 
 def check(

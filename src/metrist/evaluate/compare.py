@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,16 +24,19 @@ from metrist.evaluate.selection import (
 )
 from metrist.grid import Grid
 from metrist.metrics.base import Metric
-from metrist.report.tables import Change, Column, Count, Number, PValue, Table, or_none
+from metrist.report.tables import Change, Column, Count, Estimate, Marked, Number, PValue, Signature, Table, or_none
 from metrist.stats.resampling import PairTest, Test, pair_tests
-from metrist.stats.significance import holm
+from metrist.stats.significance import holm, letters
 
 if TYPE_CHECKING:
-    from metrist.run.results import Results
+    from metrist.run.results import Results, SystemScore
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 TestChoice = Literal["both", "bootstrap", "randomisation"]
+#: What marks significance in the table of systems: letters that systems share unless they differ, or daggers at those
+#: that differ from the baseline or from the best system.
+Marks = Literal["letters", "daggers", "none"]
 
 _TESTS: Mapping[str, tuple[Test, ...]] = {
     "both": ("bootstrap", "randomisation"),
@@ -41,6 +44,10 @@ _TESTS: Mapping[str, tuple[Test, ...]] = {
     "randomisation": ("randomisation",),
 }
 _TEST_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
+_TEST_CITATIONS: Mapping[Test, str] = {
+    "bootstrap": "koehn-2004-statistical",
+    "randomisation": "riezler-maxwell-2005-pitfalls",
+}
 _TEST_COLUMNS: Mapping[Test, str] = {"bootstrap": "p boot", "randomisation": "p rand"}
 #: With fewer items than this, a percentile bootstrap is overconfident.
 _FEW_ITEMS = 30
@@ -55,6 +62,7 @@ class ComparisonPlan:
     seed: int
     alpha: float
     confidence: float = 0.95
+    baseline: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,8 @@ class Contest:
     test: PairTest
     adjusted: Mapping[Test, float]
     winner: str | None
+    #: Whether the two differ significantly, also where neither side is better.
+    differs: bool = False
 
     @property
     def verdict(self) -> str:
@@ -107,10 +117,33 @@ class Comparison:
     signatures: Mapping[str, str]
     plan: ComparisonPlan
     notes: tuple[str, ...] = ()
+    #: The scores of each system, metric by metric in the order of `signatures`.
+    scores: Mapping[str, tuple[SystemScore, ...]] = field(default_factory=dict)
+    reference_counts: tuple[int, ...] = ()
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics that were compared."""
+        return list({contest.metric.label: contest.metric for contest in self.contests}.values())
 
     def table(self) -> Table:
         """One row per metric and pair."""
         return _comparison_table(self)
+
+    def system_table(self, marks: Marks | None = None) -> Table:
+        """One row per system and one column per metric, with marks of significance: by default letters, or daggers
+        where each system was compared with a baseline only."""
+        return _system_table(self, marks)
+
+    def bibliography(self) -> str:
+        """What to cite for the metrics and the tests, as BibTeX."""
+        from metrist.metrics.cards import format_bibliography
+
+        methods = {_TEST_CITATIONS[test]: _TEST_NAMES[test] for test in self.plan.tests}
+        methods |= {"efron-1979-bootstrap": "bootstrap intervals", "holm-1979-simple": "Holm's correction"}
+        if self.plan.baseline is None:
+            methods["piepho-2004-algorithm"] = "letters of significance"
+        return format_bibliography(self.metrics, methods)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
@@ -121,6 +154,7 @@ class Comparison:
             "tests": list(self.plan.tests),
             "correction": "Holm, over all pairs of a metric, each test by itself",
             "signatures": dict(self.signatures),
+            "systems": self.system_table().to_dict()["rows"],
             "contests": [contest.to_dict() for contest in self.contests],
             "notes": list(self.notes),
         }
@@ -198,15 +232,25 @@ def compare(
     sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
     opened = [open_run(source, metrics or ()) for source in sources]
     by_name = _name_runs(opened)
-    pairs = _choose_pairs([system for run in opened for system in _list_systems(run)], systems, baseline)
-    plan = ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha)
+    present = [system for run in opened for system in _list_systems(run)]
+    pairs = _choose_pairs(present, systems, baseline)
+    plan = ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
     chosen = select_metrics(_common_metrics(opened), metrics)
     for metric in chosen:
         check_signatures(metric, by_name)
+    scores: dict[str, list[SystemScore]] = {system: [] for system in select_systems(present, systems)}
+    if baseline is not None:
+        scores.setdefault(baseline, [])
+    for run in opened:
+        for score in run.system_scores(seed=seed, metrics=chosen):
+            if score.system in scores:
+                scores[score.system].append(score)
     return Comparison(
         contests=tuple(contest for metric in chosen for contest in _test_pairs(metric, opened, pairs, plan)),
         signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
         plan=plan,
+        scores={system: tuple(own) for system, own in scores.items()},
+        reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
         notes=(*_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
     )
 
@@ -271,6 +315,8 @@ def _test_pairs(
     contests = []
     for i, (pair, index, result) in enumerate(zip(pairs, indices, tests, strict=True)):
         p_values = {test: float(adjusted[test][i]) for test in plan.tests}
+        # NaN <= alpha is false, so an untested pair does not differ.
+        differs = result.difference != 0 and all(p <= plan.alpha for p in p_values.values())
         contests.append(
             Contest(
                 metric=metric,
@@ -280,7 +326,8 @@ def _test_pairs(
                 left_out=aligned.left_out(*index),
                 test=result,
                 adjusted=p_values,
-                winner=_find_winner(metric, pair, result, p_values, plan.alpha),
+                winner=_find_winner(metric, pair, result) if differs else None,
+                differs=differs,
             )
         )
     return contests
@@ -303,11 +350,8 @@ def _run_tests(aligned: AlignedScores, indices: Sequence[tuple[int, int]], plan:
     return [results[number] for number in range(len(indices))]
 
 
-def _find_winner(
-    metric: Metric, pair: tuple[str, str], test: PairTest, adjusted: Mapping[Test, float], alpha: float
-) -> str | None:
-    # NaN <= alpha is false, so an untested pair has no winner.
-    if metric.higher_is_better is None or test.difference == 0 or not all(p <= alpha for p in adjusted.values()):
+def _find_winner(metric: Metric, pair: tuple[str, str], test: PairTest) -> str | None:
+    if metric.higher_is_better is None:
         return None
     return pair[0] if (test.difference > 0) is metric.higher_is_better else pair[1]
 
@@ -336,7 +380,89 @@ def _comparison_table(comparison: Comparison) -> Table:
         columns=[*map(Column, ("metric", "A", "B")), *(Column(name, "right") for name in numeric), Column("better")],
         rows=rows,
         notes=[*_table_notes(comparison), *comparison.notes],
+        signatures=_sign(comparison),
     )
+
+
+def _sign(comparison: Comparison) -> list[Signature]:
+    from metrist.run.results import sign_metrics
+
+    return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
+
+
+def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
+    from metrist.run.results import score_column
+
+    plan, metrics = comparison.plan, comparison.metrics
+    marks = marks or ("letters" if plan.baseline is None else "daggers")
+    if marks == "letters" and plan.baseline is not None:
+        raise RunError("letters need tests of all pairs of systems, not only against a baseline: use daggers")
+    systems = list(comparison.scores)
+    columns: list[list[Marked]] = []
+    complete = True
+    for number, metric in enumerate(metrics):
+        scores = {system: own[number] for system, own in comparison.scores.items()}
+        own_marks = _mark_systems(metric, scores, comparison, marks)
+        complete &= own_marks is not None
+        decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
+        room = max(map(len, (own_marks or {}).values()), default=0)
+        columns.append(
+            [
+                Marked(Estimate(s.value, s.low, s.high, decimals, "none"), (own_marks or {}).get(s.system, ""), room)
+                for s in scores.values()
+            ]
+        )
+    tests = " and ".join(_TEST_NAMES[test] for test in plan.tests)
+    how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
+    notes = []
+    if marks == "letters":
+        notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
+        if not complete:
+            notes.append("Too many groups for letters: see the list of pairs.")
+    elif marks == "daggers" and plan.baseline is None:
+        notes.append(f"† significantly worse than the best system ({how}).")
+    elif marks == "daggers":
+        notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
+    if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
+        notes.append(f"Lower is better: {', '.join(lower)}.")
+    if any(contest.left_out for contest in comparison.contests):
+        notes.append("Scores are of all outputs that have one; a pair is tested on the items that both systems share.")
+    return Table(
+        title="System scores",
+        columns=[Column("system"), *(score_column(metric) for metric in metrics)],
+        rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
+        notes=notes,
+        signatures=_sign(comparison),
+    )
+
+
+def _mark_systems(
+    metric: Metric, scores: Mapping[str, SystemScore], comparison: Comparison, marks: Marks
+) -> dict[str, str] | None:
+    """The marks of each system under a metric; None if letters do not suffice."""
+    contests = [contest for contest in comparison.contests if contest.metric is metric and contest.differs]
+    sign = -1 if metric.higher_is_better is False else 1
+    # Systems without a score come last.
+    order = sorted(scores, key=lambda system: (np.isnan(scores[system].value), -sign * scores[system].value))
+    if marks == "letters":
+        different = np.zeros((len(order), len(order)), dtype=np.bool_)
+        for contest in contests:
+            first, second = order.index(contest.first), order.index(contest.second)
+            different[first, second] = different[second, first] = True
+        own = letters(different)
+        return None if own is None else dict(zip(order, own, strict=True))
+    if marks == "none" or metric.higher_is_better is None:
+        return {}
+    baseline = comparison.plan.baseline
+    if baseline is None:
+        losers = [c.second if c.winner == c.first else c.first for c in contests if order[0] == c.winner]
+        return dict.fromkeys(losers, "†")
+    return {
+        system: "†" if contest.winner == system else "‡"
+        for contest in contests
+        for system in (contest.first, contest.second)
+        if system != baseline
+    }
 
 
 def _table_notes(comparison: Comparison) -> list[str]:

@@ -308,13 +308,20 @@ def system_table(rows: Sequence[WinRate], notes: Sequence[str]) -> Table:
         notes=(
             "A tie is half a win. Strength is Bradley and Terry's with ties, on the log scale, ± its standard error.",
             *(
-                f"{comparator}: strengths are not determined: some systems never lost to others, or never won, "
-                "ties aside"
+                f"{comparator}: strengths are not determined: "
+                f"{_explain_strengths([row for row in rows if row.comparator == comparator])}"
                 for comparator in dict.fromkeys(row.comparator for row in rows if math.isnan(row.strength))
             ),
             *notes,
         ),
     )
+
+
+def _explain_strengths(rows: Sequence[WinRate]) -> str:
+    """Why a comparator's strengths are not determined."""
+    if any(row.won for row in rows):
+        return "some systems never lost to others, or never won, ties aside"
+    return "every comparison is a tie" if any(row.tied for row in rows) else "no pair was judged"
 
 
 def _system_row(row: WinRate, with_failures: bool) -> list[Any]:

@@ -148,9 +148,15 @@ class Results:
             higher_is_better=chosen.higher_is_better is not False,
         )
 
-    def system_scores(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> list[SystemScore]:
-        """Each system's pooled score by each metric, with a percentile bootstrap interval over its items. The same seed
-        gives the same intervals on every machine."""
+    def system_scores(
+        self,
+        draws: int = DRAWS,
+        seed: int = 0,
+        confidence: float = 0.95,
+        metrics: Sequence[str | Metric] | None = None,
+    ) -> list[SystemScore]:
+        """Each system's pooled score by each metric, or by these, with a percentile bootstrap interval over its items.
+        The same seed gives the same intervals on every machine."""
         if draws < 0 or not 0 < confidence < 1:
             raise RunError(
                 f"expected draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}"
@@ -158,7 +164,7 @@ class Results:
         positions: dict[str, list[int]] = {}
         for position, system in enumerate(self.systems):
             positions.setdefault(system, []).append(position)
-        columns = self.columns
+        columns = self.columns if metrics is None else tuple(map(self.metric, metrics))
         selected = {metric.label: self._select(metric) for metric in columns}
         rows = []
         for system, at in ((name, np.array(numbers, np.intp)) for name, numbers in positions.items()):

@@ -216,6 +216,55 @@ def clusters(values: Floats, p: Floats, alpha: float = 0.05, differences: Floats
     return numbers
 
 
+#: More groups than this cannot be told apart by a letter, and no reader could follow them.
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#: The search for groups stops here: there are contrived comparisons with more groups than can be listed.
+_MAX_GROUPS = 512
+
+
+def letters(different: NDArray[np.bool_]) -> list[str] | None:
+    """Return the letters of a compact letter display: two have a letter in common exactly if they do not differ.
+
+    `different[i, j]` says whether two differ significantly, from the best to the worst: the letter a is in the group of
+    the first. None if letters do not suffice.
+
+    Insert and absorb (Piepho, 2004): all start in one group; a group with two that differ is replaced by two groups,
+    each without one of them, and a group inside another is dropped. At last, groups go whose pairs are all in others.
+    """
+    size = len(different)
+    groups = [(1 << size) - 1]
+    for first, second in zip(*np.nonzero(np.triu(different, 1)), strict=True):
+        both = (1 << int(first)) | (1 << int(second))
+        kept = [group for group in groups if group & both != both]
+        split = {group & ~(1 << int(one)) for group in groups if group & both == both for one in (first, second)}
+        for group in sorted(split, key=int.bit_count, reverse=True):
+            if not any(group & other == group for other in kept):
+                kept.append(group)
+        groups = kept
+        if len(groups) > _MAX_GROUPS:
+            return None
+    members = sorted([i for i in range(size) if group >> i & 1] for group in groups)
+    members = _drop_redundant(members, size)
+    if len(members) > len(_LETTERS):
+        return None
+    lettered = list(zip(_LETTERS, members, strict=False))
+    return ["".join(letter for letter, group in lettered if i in group) for i in range(size)]
+
+
+def _drop_redundant(groups: list[list[int]], size: int) -> list[list[int]]:
+    """Return the groups without those all of whose pairs, and members, are in other groups as well; smallest first."""
+    times = np.zeros((size, size), dtype=np.int64)
+    for group in groups:
+        times[np.ix_(group, group)] += 1
+    kept = list(groups)
+    for group in sorted(groups, key=len):
+        block = np.ix_(group, group)
+        if (times[block] > 1).all():
+            times[block] -= 1
+            kept.remove(group)
+    return kept
+
+
 def _walk(values: Floats, beaten: NDArray[np.bool_]) -> Iterator[int]:
     """Yield metrics from the best value down, but none before those that beat it. Three metrics may beat each other in
     a circle, if each pair shares other outputs: there the best value goes first."""
