@@ -14,7 +14,9 @@ from metrist.runtime import VARIABLES, Runtime
 
 
 def test_every_field_has_a_variable() -> None:
-    assert list(VARIABLES) == list(Runtime.__dataclass_fields__)
+    # That stored answers are requested again is asked of one run, not of all runs of a shell.
+    fields = [name for name in Runtime.__dataclass_fields__ if name not in ("fresh", "retry_failed")]
+    assert list(VARIABLES) == fields
 
 
 def test_environment_variables_give_defaults(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,6 +70,10 @@ class Runtime:
     llm_cache: Path | None = None
     #: File of LLM prices that is consulted before the shipped one.
     prices: Path | None = None
+    #: LLM answers that were stored before this time (seconds since 1970) are requested again: all of them, or those
+    #: that failed or that the metric cannot read.
+    fresh: float | None = None
+    retry_failed: float | None = None
     #: Identifies the run to which LLM costs are charged: processes with the same id share one budget.
     run_id: str | None = None
 
@@ -119,7 +124,8 @@ class Runtime:
             _current.reset(token)
 
     def override(self, **options: Any) -> Runtime:
-        """A copy with these fields changed; None leaves a field as it is.
+        """A copy with these fields changed; None leaves a field as it is. `fresh` and `retry_failed` may be True, which
+        stands for now, or False.
 
         The copy always has a `run_id`. It is a new one where `max_cost` is given, so that a budget counts only what is
         spent under it.
@@ -128,6 +134,9 @@ class Runtime:
         if unknown:
             raise TypeError(f"Runtime has no field {min(unknown)!r}")
         changes = {name: value for name, value in options.items() if value is not None}
+        for name in ("fresh", "retry_failed"):
+            if isinstance(changes.get(name), bool) and changes.pop(name):
+                changes[name] = time.time()
         if "run_id" not in changes and ("max_cost" in changes or self.run_id is None):
             changes["run_id"] = uuid.uuid4().hex
         return replace(self, **changes)

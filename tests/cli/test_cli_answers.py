@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +16,9 @@ import pytest
 from fault_server import FaultServer, answer, status
 from metrist.io.compression import open_bytes
 from metrist.llm import gateway
-from metrist.llm.cache import open_cache
-from metrist.llm.messages import Sampling
+from metrist.llm.cache import CachedAnswer, build_requests, open_cache
+from metrist.llm.messages import Completion, Sampling, Usage
+from metrist.scores import Failure, FailureKind
 from scripted_llm import Scripted, read_log, say
 
 ASKING = """
@@ -122,8 +126,8 @@ def test_answers_are_counted_exported_imported_and_deleted(metrist, tmp_path):
     gateway.complete(Scripted(model="other"), say("a"), Sampling())
     sized = metrist("answers", "size")
     assert [line.split() for line in sized.out.splitlines()[2:4]] == [
-        ["scripted", "2"],
-        ["scripted(model='other')", "1"],
+        ["scripted", "2", "0"],
+        ["scripted(model='other')", "1", "0"],
     ]
     assert f"{open_cache().path}: 0.1 MB" in sized.out
     file = tmp_path / "answers.jsonl"
@@ -134,15 +138,15 @@ def test_answers_are_counted_exported_imported_and_deleted(metrist, tmp_path):
     other = tmp_path / "other"
     imported = metrist("answers", "import", file, tmp_path / "one.jsonl.gz", "--cache", other)
     assert imported.out == f"{file}: 3 answers, 3 of them new\n{tmp_path / 'one.jsonl.gz'}: 1 answer, 0 of them new\n"
-    assert metrist("answers", "clear", "--cache", other, "--llm", "scripted").out == "2 answers deleted\n"
-    assert metrist("answers", "clear", "--cache", other).out == "1 answer deleted\n"
+    assert metrist("answers", "clear", "--cache", other, "--llm", "scripted", "--yes").out == "2 answers deleted\n"
+    assert metrist("answers", "clear", "--cache", other, "--all", "--yes").out == "1 answer deleted\n"
     assert metrist("answers", "export", file, "--cache", other).err == (
         "metrist: there are no answers to export: see `metrist answers size`\n"
     )
 
 
 def test_a_folder_without_answers_is_an_error(metrist, tmp_path):
-    for verb in (["size"], ["export", tmp_path / "x.jsonl"], ["clear"]):
+    for verb in (["size"], ["export", tmp_path / "x.jsonl"], ["clear", "--all"]):
         done = metrist("answers", *verb, "--cache", tmp_path / "none")
         assert done.code == 2
         assert f"{tmp_path / 'none'} has no stored answers" in done.err
@@ -191,3 +195,94 @@ def test_a_token_count_that_cannot_be_right_does_not_end_a_run(metrist, outputs,
         done = metrist("score", outputs, "-m", judge, "--max-cost", "100000")
     assert done.code == 0, done.err
     assert "cannot be right and were estimated" in done.out
+
+
+def store_aged(days: float, *texts: str, failure: str | None = None, cost: float | None = 0.5) -> None:
+    """Store answers that came this many days ago."""
+    for request in build_requests(Scripted(), say(*texts), Sampling()):
+        usage = Usage(prompt_tokens=1, completion_tokens=1, cost=cost)
+        completion = Completion(text="x", usage=usage)
+        if failure:
+            completion = Completion(failure=Failure(FailureKind.filtered, failure), finish="filter", usage=usage)
+        answer = CachedAnswer(request=request, completion=completion, arrived=time.time() - days * 86_400)
+        open_cache().store([answer])
+
+
+def stored_texts() -> list[str]:
+    return [answer.request.messages[-1].text for answer in open_cache().entries()]
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (["--all"], []),
+        (["--older-than", "30d"], ["new", "refused", "garbled"]),
+        (["--older-than", "2w"], ["new", "refused"]),
+        (["--older-than", "12h"], ["new"]),
+        (["--failed"], ["old", "new"]),
+        (["--failed", "--older-than", "10d"], ["old", "new", "refused"]),
+        (["--llm", "scripted", "--older-than", "10d"], ["new", "refused"]),
+    ],
+)
+def test_answers_are_deleted_by_age_and_failure(metrist, options, left):
+    store_aged(40, "old")
+    store_aged(0, "new")
+    store_aged(5, "refused", failure="no")
+    store_aged(20, "garbled")
+    (garbled,) = build_requests(Scripted(), say("garbled"), Sampling())
+    open_cache().mark_unreadable([garbled.key], "1.0")
+    assert "scripted        4           1" in metrist("answers", "size").out
+    done = metrist("answers", "clear", *options, "--yes")
+    assert (done.code, stored_texts()) == (0, left)
+    assert done.out == f"{4 - len(left)} answer{'' if len(left) == 3 else 's'} deleted\n"
+    assert sum(open_cache().count_unreadable().values()) == ("garbled" in left)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "name which answers: expected --all, or some of --llm SPEC, --older-than 30d and --failed"),
+        (["--all", "--failed"], "--all does not go with"),
+        (["--older-than", "30"], "such as 12h, 30d or 2w, got '30'"),
+        (["--older-than", "-1d"], "such as 12h, 30d or 2w, got '-1d'"),
+        (["--llm", "scriptd"], "no answers of scriptd; did you mean 'scripted'?"),
+    ],
+)
+def test_without_a_scope_nothing_is_deleted(metrist, options, message):
+    store_aged(1, "a")
+    done = metrist("answers", "clear", *options, "--yes")
+    assert done.code == 2
+    assert message in done.err
+    assert stored_texts() == ["a"]
+
+
+def test_answers_are_deleted_only_after_a_yes(metrist, monkeypatch):
+    store_aged(1, "a", "b")
+    store_aged(1, "c", cost=None)
+    piped = metrist("answers", "clear", "--all")
+    assert piped.code == 2
+    assert "this would delete 3 answers (" in piped.err
+    assert "; $1.00 paid for them, the cost of 1 unknown); add --yes to delete them" in piped.err
+    for reply, code, left in (("n", 1, 3), ("y", 0, 0)):
+        terminal = io.StringIO(f"{reply}\n")
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        monkeypatch.setattr(sys, "stdin", terminal)
+        done = metrist("answers", "clear", "--all")
+        assert (done.code, len(stored_texts())) == (code, left)
+        assert "Delete 3 answers (" in done.err
+
+
+def test_stored_answers_are_announced_and_asked_for_again(metrist, outputs, tmp_path):
+    with FaultServer(lambda _: answer("no grades")) as server:
+        judge = f"judge(llm=openai(model='m', url='{server.url}'))"
+        metrist("score", outputs, "-m", judge)
+        count = len(server.requests)
+        again = metrist("score", outputs, "-m", judge)
+        assert "80 of 80 answers came from the cache, 80 of them are unreadable (--retry-failed" in again.out
+        assert len(server.requests) == count
+        dry = metrist("score", outputs, "-m", judge, "--retry-failed", "--dry-run", "--format", "json")
+        assert json.loads(dry.out)["rows"][0]["answered"] == 0
+        for option in ("--retry-failed", "--fresh"):
+            metrist("score", outputs, "-m", judge, option, "-o", tmp_path / "run")
+            assert len(server.requests) == count + 80
+            count += 80

@@ -276,7 +276,7 @@ class Deaf(LLM):
 
 def test_an_answer_that_cannot_be_kept_ends_the_run_even_if_the_llm_goes_on(monkeypatch):
     cache = open_cache()
-    monkeypatch.setattr(cache, "store", lambda _: cache.execute(_no_room))
+    monkeypatch.setattr(cache, "store", lambda *_: cache.execute(_no_room))
     with pytest.raises(ModelError, match=r"answers-1.sqlite \(database or disk is full\)"):
         gateway.complete(Deaf(), say("a", "b"), GREEDY)
 
@@ -359,7 +359,7 @@ def test_where_another_process_was_first_its_answer_stands_and_what_was_paid_is_
     gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     with closing(sqlite3.connect(cache.path)) as raw, raw:
         ((blob,),) = raw.execute("SELECT answer FROM answers").fetchall()
-    monkeypatch.setattr(cache, "find", lambda _: {})
+    monkeypatch.setattr(cache, "look_up", lambda _: {})
     other = Completion(text="other", usage=Usage(seconds=9))
     monkeypatch.setattr(Scripted, "_answer", lambda *_: other)
     (late,) = gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)

@@ -157,7 +157,8 @@ def _escape_all(text: str) -> str:
 def test_tokens_of_an_answer_that_repeats_a_key_are_dropped() -> None:
     tokens = [{"token": KEY[i : i + 4], "logprob": -1.0, "top_logprobs": []} for i in range(0, len(KEY), 4)]
     for text, count in ((f"the key is {KEY}", None), ("the key is none", len(tokens))):
-        with FaultServer(lambda _, text=text: answer(text, logprobs={"content": tokens})) as server:
+        repeated = answer(text, logprobs={"content": tokens})
+        with FaultServer(partial(lambda act, _: act, repeated)) as server:
             llm = OpenAI(model="m", url=server.url, key="PLANTED_KEY")
             (result,) = llm.complete([(Message("user", "hello"),)], Sampling(logprobs=1))
         assert (None if result.tokens is None else len(result.tokens)) == count

@@ -17,7 +17,7 @@ from metrist.llm.openai import OpenAI
 from metrist.runtime import Runtime
 from metrist.scores import FailureKind
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "llm.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "llm.md"
 
 
 @pytest.fixture(autouse=True)

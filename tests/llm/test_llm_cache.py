@@ -15,7 +15,16 @@ import pytest
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import build_llm
-from metrist.llm.cache import FILE_NAME, AnswerCache, CachedAnswer, Request, build_requests, cache_folder, open_cache
+from metrist.llm.cache import (
+    FILE_NAME,
+    AnswerCache,
+    CachedAnswer,
+    Request,
+    Scope,
+    build_requests,
+    cache_folder,
+    open_cache,
+)
 from metrist.llm.messages import Completion, Message, Sampling
 from scripted_llm import Scripted, read_log, say
 
@@ -59,7 +68,7 @@ def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
     assert cache.contents().answers == {"a": 30, "b": 30}
     assert cache.contents().size > 10_000
     assert [entry.request.llm for entry in cache.entries("b")] == ["b"] * 30
-    assert cache.clear("a") == 30
+    assert cache.clear(Scope(llm="a")) == 30
     assert cache.contents().answers == {"b": 30}
     assert cache.clear() == 30
     assert cache.contents().answers == {}

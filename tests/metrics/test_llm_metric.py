@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from metrist.errors import RunError, SpecError
-from metrist.llm.messages import Completion, Message, Sampling, Usage
+from metrist.llm.base import LLM, Call
+from metrist.llm.cache import open_cache
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard
+from metrist.metrics.judge.pair import JudgePair
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
     LLMMetric,
@@ -25,7 +33,10 @@ from metrist.metrics.llm_metric import (
     sum_usage,
 )
 from metrist.metrics.prompt_layout import fill_template, load_template
-from metrist.records import Record
+from metrist.records import Pair, Record
+from metrist.run import Results, load, score
+from metrist.run.estimate import estimate
+from metrist.runtime import Runtime
 from metrist.scores import Failure, Score, Scores
 
 
@@ -157,7 +168,8 @@ def test_a_scale_without_an_end_has_a_bound_on_one_side_or_none():
 def test_cost_is_told_where_it_is_known():
     metric = TwoSteps(llm=FakeLLM(two_steps))
     usage = {"calls": 3, "cached": 1, "estimated": 2, "prompt_tokens": 1200, "cost": 0.0123}
-    (texts,) = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
+    texts, replayed = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
+    assert "1 of 3 answers came from the cache" in replayed
     calls = "3 calls (2 sent, 1 cached or repeated)"
     assert texts == f"{metric.text}: {calls}, about 1,200 tokens in, 0.0123 US dollars"
     assert cost_remarks(metric, Scores.of([1.0])) == []
@@ -202,3 +214,175 @@ def test_a_prompt_that_is_neither_text_nor_messages_is_refused(prompt):
 def test_what_is_put_into_a_template_is_not_looked_at_again():
     assert fill_template("{{a}} and {{b}}", a="{{b}}", b="{{a}}") == "{{b}} and {{a}}"
     assert load_template("judge_rules").startswith("You judge")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moody(LLM):
+    """Gives the current answer to each text, and notes what it is asked."""
+
+    answers: ClassVar[dict[str, str]] = {}
+    requests: ClassVar[list[str]] = []
+
+    def complete_batch(self, conversations: Sequence[Conversation], _sampling: Sampling, _call: Call):
+        texts = [conversation[-1].text for conversation in conversations]
+        self.requests.extend(texts)
+        known = [self.answers.get(text) for text in texts]
+        usage = Usage(prompt_tokens=1000, completion_tokens=500)
+        return [Completion(text=text, usage=usage) if text else Completion(failure="busy") for text in known]
+
+
+@pytest.fixture(autouse=True)
+def moody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Moody]:
+    (tmp_path / "prices.toml").write_text("[[price]]\nmodel = '*'\ninput = 1.0\noutput = 2.0\n")
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
+    Moody.answers, Moody.requests = {"good": "1", "odd": "one", "fine": "1"}, []
+    return Moody
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsNumber(LLMMetric):
+    bounds = (0.0, 1.0)
+
+    def prompt(self, record):
+        return record.output
+
+    def parse(self, text):
+        return float(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsNumberOrWord(AsNumber):
+    """The next version of the parser."""
+
+    def parse(self, text):
+        return {"one": 1.0, "two": 2.0}[text] if text.isalpha() else float(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsDigit(AsNumber):
+    """Another version, which can read no more than the first."""
+
+    def parse(self, text):
+        return float("0123456789".index(text))
+
+
+def run(metric: type[LLMMetric], *outputs: str, **options: Any) -> Results:
+    several = [Record(item=str(n), system="s", output=output) for n, output in enumerate(outputs)]
+    return score(several, metric(llm=Moody()), **options)
+
+
+def requests_of(metric: type[LLMMetric], *outputs: str, **options: Any) -> list[str]:
+    """What is requested of the LLM, and leaves the list empty."""
+    run(metric, *outputs, **options)
+    requests, Moody.requests[:] = Moody.requests.copy(), []
+    return requests
+
+
+def test_answers_from_the_cache_are_announced_with_what_they_would_cost():
+    first = run(AsNumber, "good", "odd", "good", "fine")
+    assert not any("came from the cache" in note for note in first.notes)
+    assert any("4 calls (3 sent, 1 cached or repeated)" in note and "0.006 US dollars" in note for note in first.notes)
+    again = run(AsNumber, "good", "odd", "good", "new", "fine")
+    notes = [note for note in again.notes if "came from the cache" in note]
+    assert len(notes) == 1
+    assert "3 of 5 answers came from the cache, 1 of them is unreadable (--retry-failed" in notes[0]
+    assert any("0 US dollars, 0.006 without the cache" in note for note in again.notes)
+    both = run(AsNumber, "good", "fine")
+    assert any("2 of 2 answers came from the cache (--fresh asks again)" in note for note in both.notes)
+
+
+def test_an_unreadable_answer_is_kept_as_long_as_the_parser_is_the_same():
+    assert requests_of(AsNumber, "good", "odd") == ["good", "odd"]
+    assert requests_of(AsNumber, "good", "odd") == []
+    assert open_cache().count_unreadable() == {"moody": 1}
+
+
+def test_another_parser_reads_it_or_it_is_asked_for_again(moody):
+    requests_of(AsNumber, "good", "odd")
+    assert requests_of(AsNumberOrWord, "good", "odd") == []
+    assert run(AsNumberOrWord, "good", "odd").scores[AsNumberOrWord(llm=Moody()).text].values.tolist() == [1, 1]
+    assert requests_of(AsDigit, "good", "odd") == ["odd"]  # Still unreadable, and now by this parser.
+    assert requests_of(AsDigit, "good", "odd") == []
+    assert requests_of(AsNumber, "good", "odd") == ["odd"]
+    moody.answers["odd"] = "2"
+    assert requests_of(AsDigit, "good", "odd") == ["odd"]
+    assert open_cache().count_unreadable() == {}
+    assert requests_of(AsNumber, "good", "odd") == []
+
+
+def test_a_new_version_of_metrist_asks_again_for_what_it_cannot_read_either(monkeypatch):
+    requests_of(AsNumber, "good", "odd")
+    monkeypatch.setattr("metrist.metrics.llm_metric.__version__", "99.0")
+    assert requests_of(AsNumber, "good", "odd") == ["odd"]
+    assert requests_of(AsNumber, "good", "odd") == []
+
+
+def test_failed_and_unreadable_answers_are_asked_for_again_on_request(moody):
+    requests_of(AsNumber, "good", "odd", "busy")
+    assert requests_of(AsNumber, "good", "odd", "busy", retry_failed=True) == ["odd", "busy"]
+    moody.answers["odd"] = "0.5"
+    assert requests_of(AsNumber, "good", "odd", retry_failed=True) == ["odd"]
+    assert requests_of(AsNumber, "good", "odd", retry_failed=True) == []
+
+
+def test_unreadable_answers_of_an_earlier_version_are_found_too():
+    requests_of(AsNumber, "good", "odd")
+    with closing(sqlite3.connect(open_cache().path)) as connection, connection:
+        connection.execute("DELETE FROM unreadable")  # Earlier versions did not mark them.
+    assert requests_of(AsNumber, "good", "odd", retry_failed=True) == ["odd"]
+
+
+def test_all_answers_are_asked_for_again_on_request_each_once(moody):
+    requests_of(AsNumber, "good", "fine")
+    moody.answers["good"] = "0.25"
+    assert requests_of(AsNumber, "good", "fine", "good", fresh=True, shard_size=1) == ["good", "fine"]
+    results = run(AsNumber, "good", "fine")
+    assert (results.scores[AsNumber(llm=Moody()).text].values.tolist(), moody.requests) == ([0.25, 1], [])
+
+
+def test_a_stored_answer_is_not_lost_if_it_cannot_be_had_again(moody):
+    requests_of(AsNumber, "good", "fine")
+    del moody.answers["good"]
+    assert requests_of(AsNumber, "good", "fine", fresh=True) == ["good", "fine"]
+    assert requests_of(AsNumber, "good", "fine") == []
+
+
+@pytest.mark.parametrize(("option", "expected"), [("fresh", ["good", "odd", "fine"]), ("retry_failed", ["odd"])])
+def test_a_run_folder_is_scored_again_where_answers_are_asked_for_again(moody, tmp_path, option, expected):
+    where = {"out": tmp_path / "run", "shard_size": 2}
+    requests_of(AsNumber, "good", "odd", "fine", **where)
+    moody.answers |= {"odd": "0.5", "good": "0.75"}
+    assert requests_of(AsNumber, "good", "odd", "fine", **where) == []
+    assert requests_of(AsNumber, "good", "odd", "fine", **where, **{option: True}) == expected
+    values = load(tmp_path / "run").scores[AsNumber(llm=Moody()).text].values
+    assert values.tolist() == [0.75 if option == "fresh" else 1, 0.5, 1]
+
+
+def test_a_dry_run_counts_what_would_be_asked_for_again():
+    metric = AsNumber(llm=Moody())
+    score(records("good", "odd"), metric)
+
+    def answered(**options: Any) -> int:
+        with Runtime.current().override(**options).activate():
+            (llm,) = estimate(records("good", "odd"), [metric]).by_llm.values()
+        return llm.answered
+
+    assert (answered(), answered(retry_failed=True), answered(fresh=True)) == (2, 1, 0)
+
+
+def test_a_judge_of_pairs_marks_what_it_cannot_read(moody):
+    moody.answers = {}
+    llm = Moody()
+    pair = Pair(first=records("a")[0], second=replace(records("a")[0], system="t", output="b"))
+    judge = JudgePair(llm=llm)
+    questions = [judge._build_question(*ordered) for ordered in judge._orders(pair)]
+    moody.answers = {question.conversation[-1].text: "no idea" for question in questions}
+    for requests in (2, 0):
+        (judgment,) = judge.prefer([pair])
+        assert judgment.failure is not None
+        assert len(moody.requests) == requests
+        moody.requests.clear()
+    assert judgment.usage["unreadable_cached"] == 2
+    with Runtime.current().override(retry_failed=True).activate():
+        judge.prefer([pair])
+    assert len(moody.requests) == 2

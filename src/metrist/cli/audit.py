@@ -78,7 +78,8 @@ def audit(
     }
     records = reading.read(inputs)
     if dry_run:
-        print_estimate(estimate_audit(records, llm, **settings), form)
+        with llms.activate():
+            print_estimate(estimate_audit(records, llm, **settings), form)
         return
     with progress_bar("auditing") as progress:
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metrist.cli.options import Format, TableFormat
-from metrist.errors import ModelError
+from metrist.errors import ModelError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
-    from metrist.llm.cache import AnswerCache
+    from metrist.llm.cache import AnswerCache, Scope
 
 
 Folder = Annotated[
@@ -35,10 +38,10 @@ def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
     from metrist.report.tables import Column, Count, Table
 
     cache = _open_existing(folder)
-    contents = cache.contents()
+    contents, unreadable = cache.contents(), cache.count_unreadable()
     table = Table(
-        columns=[Column("LLM"), Column("answers", "right")],
-        rows=[[llm, Count(count)] for llm, count in contents.answers.items()],
+        columns=[Column("LLM"), Column("answers", "right"), Column("unreadable", "right")],
+        rows=[[llm, Count(count), Count(unreadable.get(llm, 0))] for llm, count in contents.answers.items()],
         notes=[f"{cache.path}: {contents.size / 1e6:,.1f} MB"],
     )
     print_table(table, form)
@@ -81,11 +84,68 @@ def import_(
         print_text(f"{file}: {format_count(count, 'answer')}, {new:,} of them new")
 
 
-def clear(llm: LLMName = None, folder: Folder = None) -> None:
-    """Delete stored answers: the next run asks, and pays, again."""
+def clear(
+    everything: Annotated[bool, typer.Option("--all", help="All answers.")] = False,
+    llm: LLMName = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Only answers older than 30d, 12h or 2w.")
+    ] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only failures, and answers that a metric could not read.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    folder: Folder = None,
+) -> None:
+    """Delete stored answers: the next run asks, and pays, again. Name which; several options narrow the choice."""
     from metrist.cli.output import format_count, print_text
+    from metrist.llm.cache import Scope
 
-    print_text(f"{format_count(_open_existing(folder).clear(llm), 'answer')} deleted")
+    narrowed = llm is not None or older_than is not None or failed
+    if everything == narrowed:
+        reason = "--all does not go with --llm, --older-than or --failed" if everything else "name which answers"
+        raise SpecError(
+            f"{reason}: expected --all, or some of --llm SPEC, --older-than 30d and --failed "
+            "(`metrist answers size` lists what is stored)"
+        )
+    before = None if older_than is None else time.time() - _parse_age(older_than)
+    cache = _open_existing(folder)
+    known = cache.contents().answers
+    if llm is not None and llm not in known:
+        raise ModelError(f"there are no answers of {llm}{did_you_mean(llm, known)}: see `metrist answers size`")
+    scope = Scope(llm=llm, before=before, failed=failed)
+    count, description = _describe_scope(cache, scope)
+    if count and not yes:
+        if not sys.stdin.isatty():
+            raise ModelError(f"this would delete {description}; add --yes to delete them")
+        typer.confirm(f"Delete {description}?", abort=True, err=True)
+    print_text(f"{format_count(cache.clear(scope) if count else 0, 'answer')} deleted")
+
+
+def _describe_scope(cache: AnswerCache, scope: Scope) -> tuple[int, str]:
+    """The number of answers in a scope; and with the days on which they came, and what they cost."""
+    from metrist.cli.output import Dollars, format_count
+
+    count, unpriced, cost, days = 0, 0, 0.0, set()
+    for answer in cache.select(scope):
+        count += 1
+        days.add(time.strftime("%Y-%m-%d", time.localtime(answer.arrived)))
+        paid = answer.completion.usage.cost
+        unpriced += paid is None
+        cost += paid or 0.0
+    if not count:
+        return 0, "0 answers"
+    when = min(days) if len(days) == 1 else f"{min(days)} to {max(days)}"
+    cost_text = "cost unknown" if unpriced == count else f"{Dollars(cost)} paid for them"
+    rest = f", the cost of {unpriced:,} unknown" if 0 < unpriced < count else ""
+    return count, f"{format_count(count, 'answer')} ({when}; {cost_text}{rest})"
+
+
+def _parse_age(text: str) -> float:
+    """Seconds of an age such as 30d."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*([hdw])", text.strip().lower())
+    if match is None:
+        raise SpecError(f"--older-than must be a number of hours, days or weeks such as 12h, 30d or 2w, got {text!r}")
+    return float(match[1]) * {"h": 3600, "d": 86_400, "w": 7 * 86_400}[match[2]]
 
 
 def _open_existing(folder: Path | None) -> AnswerCache:

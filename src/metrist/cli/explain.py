@@ -163,7 +163,8 @@ def explain(
         "skip_bad": skip_bad,
     }
     if dry_run:
-        print_estimate(estimate_explanations(source, metric, **options), Format.text)
+        with llms.activate():
+            print_estimate(estimate_explanations(source, metric, **options), Format.text)
         return
     with progress_bar("explaining", "outputs") as progress:
         explanations = explain_outputs(source, metric, texts=texts, progress=progress, **vars(llms), **options)

@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Container, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -144,6 +145,11 @@ Concurrency = Annotated[
 ]
 Rpm = Annotated[int | None, typer.Option("--rpm", metavar="N", min=1, help="Requests per minute to an LLM server.")]
 Tpm = Annotated[int | None, typer.Option("--tpm", metavar="N", min=1, help="Tokens per minute to an LLM server.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Request LLM answers again that are already stored.")]
+RetryFailed = Annotated[
+    bool,
+    typer.Option("--retry-failed", help="Request stored LLM answers again that failed or could not be read."),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the number of LLM requests and their cost; send nothing.")
 ]
@@ -190,6 +196,14 @@ class LLMOptions:
     concurrency: Concurrency = None
     rpm: Rpm = None
     tpm: Tpm = None
+    fresh: Fresh = False
+    retry_failed: RetryFailed = False
+
+    def activate(self) -> AbstractContextManager[object]:
+        """Apply the options to what runs inside a `with` block, such as a dry run."""
+        from metrist.runtime import Runtime
+
+        return Runtime.current().override(**vars(self)).activate()
 
 
 @dataclass(frozen=True, kw_only=True)

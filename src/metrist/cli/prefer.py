@@ -85,7 +85,8 @@ def prefer(
         "limit_per_item": limit_per_item,
     }
     if dry_run:
-        print_estimate(estimate_preferences(reader, comparators, **choice), form)
+        with llms.activate():
+            print_estimate(estimate_preferences(reader, comparators, **choice), form)
         return
     with progress_bar("comparing", "pairs") as progress:
         preferences = prefer_records(

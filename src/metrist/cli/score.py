@@ -66,7 +66,8 @@ def score(
     layout = appearance.layout()
     reader = reading.read(inputs)
     if dry_run:
-        total = estimate(reader, metrics)
+        with llms.activate():
+            total = estimate(reader, metrics)
         report_skipped(reader)
         print_estimate(total, form)
         return

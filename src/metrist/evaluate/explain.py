@@ -70,6 +70,8 @@ def explain(
     concurrency: int | None = None,
     rpm: int | None = None,
     tpm: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
     **reading: Any,
 ) -> Explanations:
     """Return outputs with their errors and judges' reasons, the worst first.
@@ -87,7 +89,9 @@ def explain(
     if llm is None and metric is None:
         return _explain_annotations(reader, selection)
     explaining = _build_metric(metric, llm)
-    runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
+    runtime = Runtime.current().override(
+        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
+    )
     with runtime.activate():
         return _explain_records(reader, explaining, selection, progress)
 

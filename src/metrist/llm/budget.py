@@ -22,7 +22,15 @@ from functools import lru_cache
 from metrist.errors import ModelError
 from metrist.llm import pricing
 from metrist.llm.base import LLM
-from metrist.llm.cache import AnswerCache, Request, build_requests, llm_identity, open_cache
+from metrist.llm.cache import (
+    AnswerCache,
+    AnswerParser,
+    Request,
+    build_requests,
+    find_current,
+    llm_identity,
+    open_cache,
+)
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
 from metrist.llm.pricing import Price
 from metrist.models.sqlite_store import transaction
@@ -188,7 +196,12 @@ class CallEstimate:
     _longest_answer: int = 0
 
     def complete(
-        self, llm: LLM, conversations: Sequence[Conversation], sampling: Sampling, runtime: Runtime
+        self,
+        llm: LLM,
+        conversations: Sequence[Conversation],
+        sampling: Sampling,
+        runtime: Runtime,
+        parser: AnswerParser | None = None,
     ) -> list[Completion]:
         """Count the requests; the result has the form of real completions."""
         requests = build_requests(llm, conversations, sampling)
@@ -196,7 +209,7 @@ class CallEstimate:
         if name not in self.by_llm:
             self.by_llm[name] = LLMEstimate(name, pricing.find_price(llm, runtime))
         estimate = self.by_llm[name]
-        known = _known_completions(llm, requests, conversations, sampling, runtime)
+        known = _known_completions(llm, requests, conversations, sampling, runtime, parser)
         if any(request.key not in known for request in requests):
             self._count_own_requests(llm, estimate, sampling)
         completions = []
@@ -235,11 +248,13 @@ def _known_completions(
     conversations: Sequence[Conversation],
     sampling: Sampling,
     runtime: Runtime,
+    parser: AnswerParser | None,
 ) -> dict[bytes, Completion]:
     """Completions that need no call: those in the cache, or those that the LLM has itself."""
     if llm.cacheable:
         cache = open_cache(runtime)
-        return cache.find(requests) if cache.exists else {}  # A dry run creates no file.
+        stored = cache.look_up(requests) if cache.exists else {}  # A dry run creates no file.
+        return find_current(stored, requests, runtime, parser)
     recalled = zip(requests, llm.recall(conversations, sampling), strict=True)
     return {request.key: completion for request, completion in recalled if completion is not None}
 

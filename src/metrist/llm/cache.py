@@ -208,6 +208,8 @@ FILE_NAME = "answers-1.sqlite"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, llm TEXT NOT NULL, question BLOB NOT NULL, "
     "answer BLOB NOT NULL, arrived REAL NOT NULL)",
+    # Answers that a metric could not read, and which version of its parser that was.
+    "CREATE TABLE IF NOT EXISTS unreadable (key BLOB PRIMARY KEY, parser TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS spending (run TEXT NOT NULL, process TEXT NOT NULL, paid REAL NOT NULL, "
     "reserved REAL NOT NULL, changed REAL NOT NULL, PRIMARY KEY (run, process))",
 )
@@ -226,12 +228,65 @@ class CachedAnswer:
     arrived: float
 
 
+@dataclass(frozen=True, slots=True)
+class StoredCompletion:
+    """A completion in the cache, the time of its arrival, and the parser that could not read it, if any."""
+
+    completion: Completion
+    arrived: float
+    rejected_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which stored answers: of one LLM, stored before a time (seconds since 1970), without a readable answer. A field
+    that is None or False does not narrow the scope."""
+
+    llm: str | None = None
+    before: float | None = None
+    failed: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCounts:
     """The number of answers by LLM, and the size of the file in bytes."""
 
     answers: Mapping[str, int]
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerParser:
+    """How the caller reads answers: `can_read` gets an answer with the index of its conversation. `version` changes
+    where the parser does, and with it the answers that it cannot read."""
+
+    version: str
+    can_read: Callable[[int, Completion], bool]
+
+
+def find_current(
+    stored: Mapping[bytes, StoredCompletion],
+    requests: Sequence[Request],
+    runtime: Runtime,
+    parser: AnswerParser | None = None,
+) -> dict[bytes, Completion]:
+    """The stored completions that are not to be requested again; see `gateway.complete`."""
+    if not stored:
+        return {}
+    index_of = {request.key: index for index, request in reversed(list(enumerate(requests)))}
+
+    def is_current(key: bytes, answer: StoredCompletion) -> bool:
+        if answer.arrived < (runtime.fresh or 0.0):
+            return False
+        retries = answer.arrived < (runtime.retry_failed or 0.0)
+        if answer.completion.failure is not None:
+            return not retries
+        outdated = answer.rejected_by is not None and parser is not None and answer.rejected_by != parser.version
+        if parser is None or not (retries or outdated):
+            return True
+        return parser.can_read(index_of[key], answer.completion)
+
+    return {key: answer.completion for key, answer in stored.items() if is_current(key, answer)}
 
 
 def cache_folder(runtime: Runtime | None = None) -> Path:
@@ -272,23 +327,39 @@ class AnswerCache:
 
     def find(self, requests: Sequence[Request]) -> dict[bytes, Completion]:
         """The stored completions that have all that was requested, by the key of the request."""
+        return {key: stored.completion for key, stored in self.look_up(requests).items()}
+
+    def look_up(self, requests: Sequence[Request]) -> dict[bytes, StoredCompletion]:
+        """As `find`, with all that is known of a completion."""
         by_key = {request.key: request for request in requests}
         keys = list(by_key)
-        stored: dict[bytes, Completion] = {}
+        stored: dict[bytes, StoredCompletion] = {}
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             some = keys[start : start + _KEYS_PER_QUERY]
             stored.update(self.execute(lambda connection, some=some: _select(connection, some)))  # type: ignore[misc]
-        return {key: completion for key, completion in stored.items() if has_requested_parts(by_key[key], completion)}
+        return {key: value for key, value in stored.items() if has_requested_parts(by_key[key], value.completion)}
 
-    def store(self, answers: Sequence[CachedAnswer]) -> list[Completion]:
+    def store(self, answers: Sequence[CachedAnswer], replace_before: float = 0.0) -> list[Completion]:
         """Store completions and return those that now stand for their requests: where another process was first, its
-        own, so that all later runs see the same."""
+        own, so that all later runs see the same. Completions stored before `replace_before` do not count as first."""
 
         def insert(connection: sqlite3.Connection) -> list[Completion]:
             with transaction(connection):
-                return [_insert(connection, answer) for answer in answers]
+                return [_insert(connection, answer, replace_before) for answer in answers]
 
         return self.execute(insert)
+
+    def mark_unreadable(self, keys: Sequence[bytes], parser: str) -> None:
+        """Remember that this parser could not read the answers to these requests."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                connection.executemany(
+                    "INSERT OR REPLACE INTO unreadable (key, parser) SELECT key, ? FROM answers WHERE key = ?",
+                    [(parser, key) for key in keys],
+                )
+
+        self.execute(write)
 
     def check_writable(self) -> None:
         """Write to the file, so that a fault shows before anything is paid for."""
@@ -324,14 +395,35 @@ class AnswerCache:
         answers = dict(self._inspect(lambda connection: connection.execute(query).fetchall()))
         return AnswerCounts(answers=answers, size=self._file.size())
 
-    def clear(self, llm: str | None = None) -> int:
-        """Delete all answers, or those of one LLM, and free the space; the number of deleted answers."""
+    def select(self, scope: Scope) -> Iterator[CachedAnswer]:
+        """The answers in a scope, in the order in which they were stored."""
+        rejected = self._inspect(_select_rejected) if scope.failed else frozenset()
+        for answer in self.entries(scope.llm):
+            if scope.before is not None and answer.arrived >= scope.before:
+                continue
+            if scope.failed and answer.request.key not in rejected and not _has_failed(answer):
+                continue
+            yield answer
+
+    def count_unreadable(self) -> dict[str, int]:
+        """The number of answers by LLM that a metric could not read."""
+        query = "SELECT llm, count(*) FROM answers JOIN unreadable USING (key) GROUP BY llm"
+        return dict(self._inspect(lambda connection: connection.execute(query).fetchall()))
+
+    def clear(self, scope: Scope | None = None) -> int:
+        """Delete the answers in a scope, by default all, and free the space; the number of deleted answers."""
+        keys = None if scope in (None, Scope()) else [(answer.request.key,) for answer in self.select(scope or Scope())]
 
         def delete(connection: sqlite3.Connection) -> int:
-            count = connection.execute("DELETE FROM answers WHERE ? IN (llm, '')", (llm or "",)).rowcount
+            with transaction(connection):
+                if keys is None:
+                    count = connection.execute("DELETE FROM answers").rowcount
+                else:
+                    count = connection.executemany("DELETE FROM answers WHERE key = ?", keys).rowcount
+                connection.execute("DELETE FROM unreadable WHERE key NOT IN (SELECT key FROM answers)")
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return count
+            return max(0, count)
 
         return self._inspect(delete)
 
@@ -361,19 +453,34 @@ def _reason(error: sqlite3.Error | OSError) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def _select(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, Completion]:
+def _select(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, StoredCompletion]:
     slots = ",".join("?" * len(keys))
-    rows = connection.execute(f"SELECT key, answer FROM answers WHERE key IN ({slots})", keys)
-    parsed = ((key, _parse_completion(blob)) for key, blob in rows)
-    return {key: completion for key, completion in parsed if completion is not None}
+    query = "SELECT key, answer, arrived, parser FROM answers LEFT JOIN unreadable USING (key)"
+    rows = connection.execute(f"{query} WHERE key IN ({slots})", keys)
+    parsed = ((key, _parse_completion(blob), arrived, parser) for key, blob, arrived, parser in rows)
+    return {
+        key: StoredCompletion(completion, arrived, parser)
+        for key, completion, arrived, parser in parsed
+        if completion is not None
+    }
 
 
-def _insert(connection: sqlite3.Connection, answer: CachedAnswer) -> Completion:
+def _select_rejected(connection: sqlite3.Connection) -> frozenset[bytes]:
+    return frozenset(key for (key,) in connection.execute("SELECT key FROM unreadable"))
+
+
+def _has_failed(answer: CachedAnswer) -> bool:
+    return answer.completion.failure is not None or is_blank(answer.completion, answer.request.sampling)
+
+
+def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replace_before: float) -> Completion:
     key = answer.request.key
-    rows = connection.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchall()
-    before = _parse_completion(rows[0][0]) if rows else None
+    rows = connection.execute("SELECT answer FROM answers WHERE key = ? AND arrived >= ?", (key, replace_before))
+    blob = next(iter(rows.fetchall()), None)
+    before = _parse_completion(blob[0]) if blob else None
     if before is not None and has_requested_parts(answer.request, before):
         return before
+    connection.execute("DELETE FROM unreadable WHERE key = ?", (key,))
     request, completion = _compress(answer.request.to_json()), _compress(completion_to_json(answer.completion))
     connection.execute(
         "INSERT OR REPLACE INTO answers (key, llm, question, answer, arrived) VALUES (?, ?, ?, ?, ?)",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,8 +17,19 @@ from metrist.errors import MetristError, ModelError
 from metrist.llm import base, budget, pricing
 from metrist.llm.base import LLM, Call, build_llm
 from metrist.llm.budget import Budget
-from metrist.llm.cache import AnswerCache, CachedAnswer, Request, build_requests, is_blank, is_cacheable, open_cache
+from metrist.llm.cache import (
+    AnswerCache,
+    AnswerParser,
+    CachedAnswer,
+    Request,
+    build_requests,
+    find_current,
+    is_blank,
+    is_cacheable,
+    open_cache,
+)
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
+from metrist.llm.pricing import Price
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
@@ -29,6 +41,7 @@ def complete(
     sampling: Sampling | None = None,
     *,
     runtime: Runtime | None = None,
+    parser: AnswerParser | None = None,
     **options: Any,
 ) -> list[Completion]:
     """One completion per conversation, in order.
@@ -38,7 +51,9 @@ def complete(
     sets concurrency, rate limits, budget and cache folder; without it, environment variables do.
 
     Completions come from the cache where it has them. A failure is not cached unless it was paid for and will not
-    change, so another run sends the request again.
+    change, so another run sends the request again. With `parser`, a stored answer that an earlier version of it could
+    not read, and this one cannot either, is requested again. So are answers stored before the time `runtime.fresh`,
+    and those before `runtime.retry_failed` that failed or cannot be read.
     """
     llm = build_llm(llm)
     messages = [_as_messages(conversation) for conversation in conversations]
@@ -49,17 +64,43 @@ def complete(
         raise ModelError(llm.disabled_reason)
     runtime = runtime or Runtime.current()
     if (estimate := budget.current_estimate()) is not None:
-        return estimate.complete(llm, messages, sampling, runtime)
+        return estimate.complete(llm, messages, sampling, runtime, parser)
     requests = build_requests(llm, messages, sampling)
     cache = open_cache(runtime) if llm.cacheable else None
-    completions = {key: _as_cached(completion) for key, completion in cache.find(requests).items()} if cache else {}
+    stored = cache.look_up(requests) if cache else {}
+    current = find_current(stored, requests, runtime, parser)
+    completions = _recall(current, requests, pricing.find_price(llm, runtime)) if current else {}
     missing = {request.key: request for request in requests if request.key not in completions}
     base.report_requests(len(completions) + len(missing))
     base.report_completions(len(completions))
     if missing:
-        batch = _Batch(llm, cache, list(missing.values()), runtime, has_cached_answers=bool(completions))
+        replaced = stored.keys() & missing.keys()
+        batch = _Batch(
+            llm, cache, list(missing.values()), runtime, has_cached_answers=bool(completions), replaced=replaced
+        )
         completions |= batch.run(sampling)
     return _in_order([request.key for request in requests], completions)
+
+
+def mark_unreadable(llm: LLM, answers: Sequence[Completion], parser: str, runtime: Runtime | None) -> None:
+    """Remember that this version of a parser could not read these answers of `complete`."""
+    keys = list(dict.fromkeys(answer.key for answer in answers if answer.key))
+    if keys and llm.cacheable and budget.current_estimate() is None:
+        # Where stored answers can only be read, they can still be used.
+        with suppress(ModelError):
+            open_cache(runtime or Runtime.current()).mark_unreadable(keys, parser)
+
+
+def _recall(
+    stored: Mapping[bytes, Completion], requests: Sequence[Request], price: Price | None
+) -> dict[bytes, Completion]:
+    """Completions as they come from the cache: free now, with what they would cost at today's price, or cost then."""
+    by_key = {request.key: request for request in requests}
+    recalled = {}
+    for key, completion in stored.items():
+        unpriced = completion if price is None else replace(completion, usage=replace(completion.usage, cost=None))
+        recalled[key] = _as_cached(completion, saved=pricing.add_cost(by_key[key], unpriced, price).usage.cost)
+    return recalled
 
 
 def _as_messages(conversation: Conversation | str) -> Conversation:
@@ -78,13 +119,14 @@ def _in_order(keys: Sequence[bytes], completions: dict[bytes, Completion]) -> li
     seen: set[bytes] = set()
     ordered = []
     for key in keys:
-        ordered.append(_as_cached(completions[key]) if key in seen else completions[key])
+        completion = _as_cached(completions[key], repeated=True) if key in seen else completions[key]
+        ordered.append(replace(completion, key=key))
         seen.add(key)
     return ordered
 
 
-def _as_cached(completion: Completion) -> Completion:
-    usage = replace(completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
+def _as_cached(completion: Completion, *, saved: float | None = None, repeated: bool = False) -> Completion:
+    usage = replace(completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0, saved=saved, repeated=repeated)
     return replace(completion, usage=usage)
 
 
@@ -99,12 +141,16 @@ class _Batch(Call):
         runtime: Runtime,
         *,
         has_cached_answers: bool,
+        replaced: Collection[bytes] = (),
     ) -> None:
         super().__init__(runtime)
         self.has_cached_answers = has_cached_answers
         self._llm = llm
         self._cache = cache
         self._requests = requests
+        #: Requests whose stored answers are replaced, unless another process has done so since.
+        self._replaced = replaced
+        self._started = time.time()
         self._price = pricing.find_price(llm, runtime)
         self._budget = self._open_budget()
         #: The requests that were given to the LLM last: `deliver` counts in these.
@@ -192,7 +238,8 @@ class _Batch(Call):
     def _store(self, request: Request, completion: Completion) -> Completion:
         stored = completion
         if self._cache and is_cacheable(request, completion):
-            (stored,) = self._cache.store([CachedAnswer(request=request, completion=completion, arrived=time.time())])
+            answer = CachedAnswer(request=request, completion=completion, arrived=time.time())
+            (stored,) = self._cache.store([answer], self._started if request.key in self._replaced else 0.0)
             base.count_stored()
         if self._budget and self._price:
             reserved = pricing.max_cost(request, self._price)

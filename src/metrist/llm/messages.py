@@ -55,7 +55,8 @@ def is_token_count(value: object) -> bool:
 class Usage:
     """What a completion consumed.
 
-    `cost` is in US dollars, None if no price is known. `cached` completions cost nothing now. `estimated` marks token
+    `cost` is in US dollars, None if no price is known. `cached` completions cost nothing now: `saved` is what they
+    would cost, and `repeated` marks those that answer an equal request of the same call. `estimated` marks token
     counts computed from the text's length because the server reported none, or such as no request has (`unusable`).
     `calls` is 1 plus the requests that the
     LLM sent on its own account for this completion, such as a probe of the server's features; tokens, cost and
@@ -69,6 +70,8 @@ class Usage:
     attempts: int = 1
     calls: int = 1
     cached: bool = False
+    repeated: bool = False
+    saved: float | None = None
     estimated: bool = False
     unusable: bool = False
 
@@ -115,6 +118,8 @@ class Completion:
     tokens: tuple[TokenChoice, ...] | None = None
     structured: bool = False
     usage: Usage = field(default_factory=Usage)
+    #: The key of its request in the cache; empty if it did not come through `gateway.complete`.
+    key: bytes = field(default=b"", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         failure: Any = self.failure

@@ -1,8 +1,8 @@
 """Metrics that ask an LLM.
 
 `LLMMetric` turns a prompt and a parser into a metric. Protocols with several questions per record override `score` and
-use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question, and
-`score_answers` turns answers into scores.
+use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question,
+`score_answers` turns answers into scores, and `ask_for_scores` does both and remembers answers that cannot be read.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from metrist._version import __version__
 from metrist.errors import RunError, SpecError
 from metrist.llm import gateway
 from metrist.llm.base import LLM
+from metrist.llm.cache import AnswerParser
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric, Shard
 from metrist.records import Record
@@ -95,8 +98,10 @@ class LLMMetric(Metric):
 
     def score(self, shard: Shard) -> Scores:
         conversations = [_to_conversation(self.name, self.prompt(record)) for record in shard.records]
-        answers = ask_llm(self.llm, conversations, self.sampling(), shard.runtime)
-        return Scores.of(score_answers(answers, lambda _, answer: self._parse_score(answer.text)))
+        scores = ask_for_scores(
+            self, conversations, self.sampling(), shard.runtime, lambda _, answer: self._parse_score(answer.text)
+        )
+        return Scores.of(scores)
 
     def remarks(self, scores: Scores) -> list[str]:
         """Outputs without a score and the range of the mean, then tokens and cost."""
@@ -141,11 +146,16 @@ def ask_llm(
     conversations: Sequence[Conversation | None],
     sampling: Sampling,
     runtime: Runtime | None = None,
+    parser: AnswerParser | None = None,
 ) -> list[Completion]:
-    """One completion per conversation, in order; `NOT_ASKED` in place of each None."""
+    """One completion per conversation, in order; `NOT_ASKED` in place of each None. With `parser`, stored answers that
+    it cannot read are requested again where `gateway.complete` says so."""
     positions = [i for i, conversation in enumerate(conversations) if conversation is not None]
     requested = [conversations[i] or () for i in positions]
-    completions = gateway.complete(llm, requested, sampling, runtime=runtime) if positions else []
+    if parser is not None and len(positions) < len(conversations):
+        can_read = parser.can_read
+        parser = AnswerParser(parser.version, lambda i, answer: can_read(positions[i], answer))
+    completions = gateway.complete(llm, requested, sampling, runtime=runtime, parser=parser) if positions else []
     answers = dict(zip(positions, map(_mark_unanswered, completions), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
 
@@ -177,6 +187,66 @@ def continue_conversations(
     ]
 
 
+def ask_for_scores(
+    metric: LLMMetric,
+    conversations: Sequence[Conversation],
+    sampling: Sampling,
+    runtime: Runtime | None,
+    parse: Callable[[int, Completion], Score],
+) -> list[Score]:
+    """`ask_llm`, then `score_answers`. The cache remembers which answers `parse` rejected."""
+    parser = build_parser(metric, parse)
+    answers = ask_llm(metric.llm, conversations, sampling, runtime, parser)
+    scores = score_answers(answers, parse)
+    mark_unreadable(metric, zip(answers, (score.failure for score in scores), strict=True), runtime)
+    return scores
+
+
+def build_parser(metric: LLMMetric, parse: Callable[[int, Completion], object]) -> AnswerParser:
+    """The parser of a metric's answers; `parse` raises `UnparsableAnswer` where it cannot read one."""
+
+    def can_read(index: int, answer: Completion) -> bool:
+        try:
+            parse(index, answer)
+        except UnparsableAnswer:
+            return False
+        return True
+
+    return AnswerParser(_parser_version(metric), can_read)
+
+
+def mark_unreadable(
+    metric: LLMMetric, answers: Iterable[tuple[Completion, Failure | None]], runtime: Runtime | None
+) -> None:
+    """Remember the answers that came and could not be read, given each with the failure of its score."""
+    rejected = [
+        answer
+        for answer, failure in answers
+        if failure is not None and failure.kind is FailureKind.unparsable and answer.failure is None
+    ]
+    if rejected:
+        gateway.mark_unreadable(metric.llm, rejected, _parser_version(metric), runtime)
+
+
+def _parser_version(metric: LLMMetric) -> str:
+    """Identifies the code that reads answers: the version of metrist, and the source of classes from elsewhere."""
+    classes = metric.__class__.__mro__[:-1]
+    foreign = tuple(cls for cls in classes if cls.__module__.partition(".")[0] != "metrist")
+    return f"{__version__}+{_hash_source(foreign)}" if foreign else __version__
+
+
+@lru_cache(maxsize=64)
+def _hash_source(classes: tuple[type, ...]) -> str:
+    sources = []
+    for cls in classes:
+        try:
+            sources.append(inspect.getsource(cls))
+        except (OSError, TypeError):
+            codes = [value.__code__ for value in vars(cls).values() if inspect.isfunction(value)]
+            sources += [repr((code.co_code, code.co_names)) for code in codes]
+    return hashlib.sha256("\n".join(sources).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
 def score_answers(answers: Sequence[Completion], parse: Callable[[int, Completion], Score]) -> list[Score]:
     """A score per answer. `parse` receives each answer with its index and raises `UnparsableAnswer` to reject it: the
     score is then a failure with the raw answer."""
@@ -190,7 +260,8 @@ def _score_answer(index: int, answer: Completion, parse: Callable[[int, Completi
     try:
         score = parse(index, answer)
     except UnparsableAnswer as error:
-        return Score.failed(explain_unparsable(answer, error), raw=answer.text, usage=usage)
+        failure = explain_unparsable(answer, error)
+        return Score.failed(failure, raw=answer.text, usage=sum_usage([answer], unreadable=[answer]))
     return score if score.usage is not None else dataclasses.replace(score, usage=usage)
 
 
@@ -203,25 +274,32 @@ def explain_unparsable(answer: Completion, error: UnparsableAnswer) -> Failure:
     return Failure(FailureKind.unparsable, f"{reason}{hint}")
 
 
-def sum_usage(answers: Iterable[Completion]) -> dict[str, Any]:
-    """The total usage of these answers as plain numbers.
+def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = ()) -> dict[str, Any]:
+    """The total usage of these answers, some of them unreadable, as plain numbers.
 
-    `calls`, and how many of them came from the cache (`cached`), have estimated token counts (`estimated`), an unknown
+    `calls`, and how many of them answered no request of the metric's own (`probes`), came from the cache or repeat
+    another (`cached`), repeat another (`repeated`), could not be read (`unreadable`) although they came from the cache
+    (`unreadable_cached`), have estimated token counts (`estimated`), an unknown
     cost (`unpriced`), token counts of the server that cannot be right (`unusable`), or were withheld by a filter
-    (`filtered`); tokens, US dollars, seconds and attempts. A number that
+    (`filtered`); tokens, US dollars paid (`cost`) and not paid thanks to the cache (`saved`), seconds and attempts. A
+    number that
     no answer reports is left out.
     """
     asked_answers = [answer for answer in answers if answer.failure != NOT_ASKED]
     usages = [answer.usage for answer in asked_answers]
     reported = {
         name: [value for usage in usages if (value := getattr(usage, name)) is not None]
-        for name in ("prompt_tokens", "completion_tokens", "cost", "seconds", "attempts")
+        for name in ("prompt_tokens", "completion_tokens", "cost", "saved", "seconds", "attempts")
     }
     sums = {name: sum(values) for name, values in reported.items() if values}
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in ("cached", "estimated")}
     rare = {
         "unpriced": sum(map(_is_unpriced, asked_answers)),
         "unusable": sum(usage.unusable for usage in usages),
+        "probes": sum(usage.calls - 1 for usage in usages),
+        "repeated": sum(usage.repeated for usage in usages),
+        "unreadable": len(unreadable),
+        "unreadable_cached": sum(answer.usage.cached and not answer.usage.repeated for answer in unreadable),
         FILTERED: sum(answer.finish == "filter" for answer in asked_answers),
     }
     calls = sum(usage.calls for usage in usages)
@@ -275,7 +353,11 @@ def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
 
 def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
     """Calls, tokens and cost, as far as known: a run that is loaded from a folder does not know them."""
-    total = merge_usage(scores.usages.values())
+    return describe_usage(metric.label, merge_usage(scores.usages.values()))
+
+
+def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
+    """Calls, tokens and cost of a metric in words, and which answers came from the cache."""
     if not total.get("calls"):
         return []
     requests = total["calls"] - total["cached"]
@@ -287,15 +369,32 @@ def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
         if name in total
     ]
     cost = [f"{total['cost']:.4g} US dollars"] if "cost" in total else []
+    if total.get("saved"):
+        cost.append(f"{total.get('cost', 0.0) + total['saved']:.4g} without the cache")
     if "unpriced" in total:
         # An unknown cost must not look like no cost.
         calls = "1 call" if total["unpriced"] == 1 else f"{total['unpriced']:,} calls"
         cost.append(f"{calls} of unknown cost (set METRIST_PRICES)")
     remarks = [
-        f"{metric.label}: "
+        f"{name}: "
         + ", ".join([f"{total['calls']:,} call{'' if total['calls'] == 1 else 's'}{cached}", *tokens, *cost])
     ]
+    remarks += describe_replay(name, total)
     if unusable := total.get("unusable"):
         calls = "1 call" if unusable == 1 else f"{unusable:,} calls"
-        remarks.append(f"{metric.label}: the server's token counts of {calls} cannot be right and were estimated")
+        remarks.append(f"{name}: the server's token counts of {calls} cannot be right and were estimated")
     return remarks
+
+
+def describe_replay(name: str, total: Mapping[str, Any]) -> list[str]:
+    """How many answers came from the cache, how many of those cannot be read, and how to ask again."""
+    replayed = total.get("cached", 0) - total.get("repeated", 0)
+    if replayed <= 0:
+        return []
+    answers = total["calls"] - total.get("probes", 0)
+    share = f"{replayed:,} of {answers:,} answers" if answers > 1 else "the answer"
+    if not (unreadable := total.get("unreadable_cached", 0)):
+        return [f"{name}: {share} came from the cache (--fresh asks again)"]
+    which = "it is" if replayed == 1 else f"{unreadable:,} of them {'is' if unreadable == 1 else 'are'}"
+    again = "--retry-failed asks for those again, --fresh for all"
+    return [f"{name}: {share} came from the cache, {which} unreadable ({again})"]

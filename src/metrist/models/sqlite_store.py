@@ -116,6 +116,7 @@ class SqliteFile:
             try:
                 if _is_foreign(connection):
                     raise _Foreign("it is a database of another program")
+                self._add_missing_tables(connection)
                 return connection
             except sqlite3.OperationalError:
                 connection.close()
@@ -123,6 +124,13 @@ class SqliteFile:
                 connection.close()
                 raise
         raise error
+
+    def _add_missing_tables(self, connection: sqlite3.Connection) -> None:
+        """Give a file that an earlier version wrote, and that cannot be changed, empty tables outside of it."""
+        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        for table in self._tables:
+            if table.partition(" EXISTS ")[2].partition(" ")[0] not in present:
+                connection.execute(table.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
 
     @property
     def _journal(self) -> Path:

@@ -26,7 +26,7 @@ from metrist.errors import NeedsError, RunError, SpecError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
-from metrist.metrics.base import Metric, is_resident
+from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.registry import MetricList, build_all
 from metrist.records import Pair, Record
 from metrist.run.executors import choose_executor
@@ -36,7 +36,7 @@ from metrist.run.run_folder import Listed, Manifest, MetricFolder, RunFolder, fo
 from metrist.run.shard_file import Header, InputHash, Unit
 from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, find_scorable
 from metrist.runtime import Runtime
-from metrist.scores import Scores
+from metrist.scores import FailureKind, Scores
 
 SHARD_SIZE = 1024
 #: Where a metric holds a model: what is lost when a run is killed, and what a progress bar waits for, takes longer.
@@ -109,6 +109,8 @@ def score(
     concurrency: int | None = None,
     rpm: int | None = None,
     tpm: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
     **reading: Any,
 ) -> Results:
     """Score records with metrics.
@@ -121,7 +123,8 @@ def score(
     The remaining arguments change no score. `runtime` holds them all; each can also be given alone: where models run
     (`device`), tokens per batch (`batch_tokens`), the folder in which models keep what they computed (`cache`), US
     dollars that LLMs may cost (`max_cost`), LLM requests at once (`concurrency`), and requests and tokens per minute
-    (`rpm`, `tpm`).
+    (`rpm`, `tpm`). `fresh` requests all LLM answers again that are stored already, `retry_failed` those that failed or
+    could not be read.
     """
     if reading:
         check_keywords(score, reading)
@@ -133,6 +136,8 @@ def score(
         concurrency=concurrency,
         rpm=rpm,
         tpm=tpm,
+        fresh=fresh,
+        retry_failed=retry_failed,
     )
     built = build_all(metrics)
     if not built:
@@ -229,6 +234,9 @@ class Pipeline:
         self.reference_counts: set[int] = set()
         self._executor, self.notes = choose_executor(executor, metrics, runtime)
         self._metrics = metrics
+        # Answers of LLMs may be requested again, all or those that failed: stored scores are then computed again.
+        self._asks_again = (runtime.fresh is not None, runtime.retry_failed is not None)
+        self._asking = {metric.text for metric in metrics if calls_llm(metric)} if any(self._asks_again) else set()
         self._runtime = runtime
         self._folder = folder
         self._parts = {text: MetricFolder(folder.path, folder_name(text)) for text in self.signatures} if folder else {}
@@ -307,7 +315,8 @@ class Pipeline:
                 signature = self.signatures[text]
                 digest = part.expect(start, content, signature, tokens=self._tokens)
                 file = part.find(start)
-                if file and is_final(file.block):
+                fresh, retry_failed = self._asks_again if text in self._asking else (False, False)
+                if file and not fresh and is_final(file.block, retry_failed=retry_failed):
                     self._blocks[text][start] = file.block
                     del missing[text]
                 else:
@@ -342,11 +351,12 @@ class Pipeline:
         self._progress(self._done, self._total or (round(self._count / share) if share else None))
 
 
-def is_final(block: Block) -> bool:
+def is_final(block: Block, *, retry_failed: bool = False) -> bool:
     """Whether a stored block can be used as it is.
 
     Where a request failed for a reason that may have passed, or where nothing at all succeeded, it is computed again;
-    earlier answers are in the LLM cache, so only what is missing is requested again.
+    earlier answers are in the LLM cache, so only what is missing is requested again. With `retry_failed`, any failure
+    but a missing input counts as one that may have passed.
     """
     if isinstance(block, Scores):
         failures, incomplete = list(block.failures.values()), bool(block.incomplete)
@@ -354,6 +364,8 @@ def is_final(block: Block) -> bool:
         failures = [judgment.failure for judgment in block if judgment.failure is not None]
         incomplete = any(judgment.incomplete for judgment in block)
     if incomplete or any(failure.kind.is_retryable for failure in failures):
+        return False
+    if retry_failed and any(failure.kind is not FailureKind.missing_input for failure in failures):
         return False
     return len(failures) < len(block) or not failures
 

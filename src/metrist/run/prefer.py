@@ -55,12 +55,14 @@ def prefer(
     concurrency: int | None = None,
     rpm: int | None = None,
     tpm: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
     **reading: Any,
 ) -> PreferenceResults:
     """Choose between two outputs of an item with comparators: `judge_pair(llm=…)`, or any metric, whose better score
     wins.
 
-    `records`, `reading`, `executor` and the arguments that change no answer (`runtime` to `tpm`) are as for `score`.
+    `records`, `reading`, `executor` and the arguments from `runtime` to `retry_failed` are as for `score`.
     `pairs` is 'given' (the rows with two outputs) or 'all' (each two systems of an item); by default those given, if
     there are any. `baseline` compares every other system with this one. `out` is a .jsonl file, which is written whole
     or not at all, or a folder, which a second call resumes.
@@ -75,6 +77,8 @@ def prefer(
         concurrency=concurrency,
         rpm=rpm,
         tpm=tpm,
+        fresh=fresh,
+        retry_failed=retry_failed,
     )
     built = _build_comparators(comparators)
     reader = read_records(records, **reading)

@@ -90,6 +90,8 @@ def audit(
     concurrency: int | None = None,
     rpm: int | None = None,
     tpm: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
     **reading: Any,
 ) -> JudgeCard:
     """Audit an LLM as a judge by a rubric, on records with or without human ratings.
@@ -110,7 +112,9 @@ def audit(
         max_tokens=max_tokens,
     )
     second = None if second_llm is None else base.build_llm(second_llm)
-    runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
+    runtime = Runtime.current().override(
+        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
+    )
     with runtime.activate():
         plan = plan or Plan()
         reader = read_records(records, **reading)

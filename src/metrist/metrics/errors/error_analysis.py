@@ -49,12 +49,21 @@ from metrist.metrics.errors.prompts import (
     read_examples,
 )
 from metrist.metrics.errors.span_alignment import ground_errors
-from metrist.metrics.llm_metric import NOT_ASKED, ask_llm, continue_conversations, is_retryable, sum_usage
+from metrist.metrics.llm_metric import (
+    NOT_ASKED,
+    UnparsableAnswer,
+    ask_llm,
+    build_parser,
+    continue_conversations,
+    is_retryable,
+    mark_unreadable,
+    sum_usage,
+)
 from metrist.metrics.prompt_layout import REMINDER, load_template
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.runtime import Runtime
-from metrist.scores import Failure, Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores
 
 OF_TASK, NONE = "task", "none"
 SPREAD, REFUSED = "spread", "refused"
@@ -64,11 +73,13 @@ _VERDICTS = {"yes": True, "true": True, "no": False, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class _Analysis:
-    """One sample's analysis of a record: the parsed answer, its errors with their offsets, and both completions."""
+    """One sample's analysis of a record: the parsed answer, its errors with their offsets, and both completions.
+    `unreadable`: the second of them came and could not be parsed."""
 
     answer: ErrorAnswer
     errors: tuple[Error, ...]
     completions: tuple[Completion, Completion]
+    unreadable: bool = False
 
     @property
     def raw(self) -> str:
@@ -192,13 +203,22 @@ class ErrorAnalysis(ErrorMetric):
         )
         sampling = self.sampling(sample=sample, schema=json_answers.errors_schema())
         greedy = dataclasses.replace(sampling, temperature=0.0)
-        formatted_answers = ask_llm(self.llm, json_conversations, greedy, runtime)
-        return [
+
+        def parse(index: int, formatted: Completion) -> None:
+            answer = _parse_formatted(records[index], questions[index].mark, formatted)
+            if answer.failure is not None:
+                raise UnparsableAnswer(answer.failure)
+
+        formatted_answers = ask_llm(self.llm, json_conversations, greedy, runtime, build_parser(self, parse))
+        analyses = [
             _parse_analysis(record, question.mark, free, formatted)
             for record, question, free, formatted in zip(
                 records, questions, free_answers, formatted_answers, strict=True
             )
         ]
+        failures = [Failure(FailureKind.unparsable, "") if analysis.unreadable else None for analysis in analyses]
+        mark_unreadable(self, zip(formatted_answers, failures, strict=True), runtime)
+        return analyses
 
     def _check_errors(
         self,
@@ -232,7 +252,10 @@ class ErrorAnalysis(ErrorMetric):
         checked: CheckedErrors,
         words: int,
     ) -> Score:
-        usage = sum_usage([*(c for analysis in analyses for c in analysis.completions), *checked.completions])
+        usage = sum_usage(
+            [*(c for analysis in analyses for c in analysis.completions), *checked.completions],
+            [analysis.completions[-1] for analysis in analyses if analysis.unreadable],
+        )
         readable = [analysis for analysis in analyses if analysis.answer.failure is None]
         raw = "\n\n".join(analysis.raw for analysis in analyses) or None
         failure = Failure.combine(analysis.answer.failure for analysis in analyses)
@@ -268,8 +291,8 @@ def _parse_analysis(record: Record, mark: str, free: Completion, formatted: Comp
     if (failure := formatted.failure) is not None:
         reason = free.failure or failure if failure == NOT_ASKED else failure
         return _Analysis(ErrorAnswer(failure=reason), (), completions)
-    judged_texts = [record.output, record.source or "", record.instruction or "", *record.references]
-    answer = json_answers.parse_errors(formatted.text, judged_texts, mark=mark, truncated=formatted.finish == "length")
+    answer = _parse_formatted(record, mark, formatted)
+    unreadable = answer.failure is not None
     if answer.failure is not None and formatted.finish == "length":
         answer = ErrorAnswer(failure=f"{answer.failure} (the answer was truncated; try a larger max_tokens)")
     elif answer.failure is None and free.finish == "length":
@@ -279,7 +302,12 @@ def _parse_analysis(record: Record, mark: str, free: Completion, formatted: Comp
         else:
             # That a truncated analysis lists no error does not mean that there is none.
             answer = ErrorAnswer(failure="the analysis was truncated and lists no errors (try a larger max_tokens)")
-    return _Analysis(answer, ground_errors(answer.errors, record), completions)
+    return _Analysis(answer, ground_errors(answer.errors, record), completions, unreadable)
+
+
+def _parse_formatted(record: Record, mark: str, formatted: Completion) -> ErrorAnswer:
+    judged_texts = [record.output, record.source or "", record.instruction or "", *record.references]
+    return json_answers.parse_errors(formatted.text, judged_texts, mark=mark, truncated=formatted.finish == "length")
 
 
 def _apply_verdicts(errors: Sequence[Error], verdicts: Sequence[tuple[Completion, bool | None]]) -> CheckedErrors:

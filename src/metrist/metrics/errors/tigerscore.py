@@ -33,7 +33,7 @@ from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, build_answ
 from metrist.metrics.errors.aspect_tables import choose_table, shipped_tables
 from metrist.metrics.errors.base import DEFAULT_INSTRUCTION, ErrorMetric, count_words, score_errors
 from metrist.metrics.errors.span_alignment import ground_errors
-from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, score_answers
+from metrist.metrics.llm_metric import UnparsableAnswer, ask_for_scores
 from metrist.metrics.prompt_layout import fill_template, load_template
 from metrist.scores import Score, Scores
 
@@ -69,7 +69,6 @@ class TigerScore(ErrorMetric):
             for instruction, record in zip(instructions, records, strict=True)
         ]
         conversations = [(Message("user", prompt),) for prompt in prompts]
-        answers = ask_llm(self.llm, conversations, self.sampling(), shard.runtime)
         words = count_words([record.output for record in records])
 
         def parse(index: int, completion: Completion) -> Score:
@@ -81,7 +80,7 @@ class TigerScore(ErrorMetric):
             parts = {**score.parts, DEFAULT_INSTRUCTION: float(not records[index].instruction)}
             return dataclasses.replace(score, parts=parts, raw=completion.text if answer.notes else None)
 
-        return Scores.of(score_answers(answers, parse))
+        return Scores.of(ask_for_scores(self, conversations, self.sampling(), shard.runtime, parse))
 
 
 def build_prompt(instruction: str, source: str, output: str) -> str:

@@ -20,7 +20,16 @@ from metrist.llm.messages import Completion, Conversation, Message
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.judge.grades import Grades, compute_expected_grade, find_scale_problem, join_tokens, parse_grades
 from metrist.metrics.judge.rubrics import ALL_ASPECTS, MARK_KEY, REASONS_KEY, Aspect, Rubric, load_rubric
-from metrist.metrics.llm_metric import LLMMetric, UnparsableAnswer, ask_llm, merge_usage, score_answers
+from metrist.metrics.llm_metric import (
+    LLMMetric,
+    UnparsableAnswer,
+    ask_for_scores,
+    ask_llm,
+    build_parser,
+    mark_unreadable,
+    merge_usage,
+    score_answers,
+)
 from metrist.metrics.prompt_layout import (
     REMINDER,
     PromptText,
@@ -234,14 +243,14 @@ class Judge(LLMMetric):
         rubric = self.load_rubric()
         questions = self._build_questions(shard.records, [rubric])
         sampling = self.sampling(schema=answer_schema(rubric.aspects, reasons=self._asks_reasons))
-        answers = ask_llm(self.llm, [question.conversation for question in questions], sampling, shard.runtime)
 
         def parse(index: int, answer: Completion) -> Score:
             question = questions[index]
             grades = parse_grades(answer.text, rubric.aspects, question.mark, question.texts)
             return self._score_grades(rubric, grades, answer)
 
-        return score_answers(answers, parse)
+        conversations = [question.conversation for question in questions]
+        return ask_for_scores(self, conversations, sampling, shard.runtime, parse)
 
     def _score_grades(self, rubric: Rubric, grades: Grades, answer: Completion) -> Score:
         grades.require(aspect.name for aspect in self._value_aspects(rubric))
@@ -265,13 +274,15 @@ class Judge(LLMMetric):
         aspects = self._value_aspects(rubric)
         questions = self._build_questions(shard.records, [replace(rubric, aspects=(aspect,)) for aspect in aspects])
         sampling = self.sampling(logprobs=_ALTERNATIVES)
-        answers = ask_llm(self.llm, [question.conversation for question in questions], sampling, shard.runtime)
-        _check_logprobs(self, answers)
 
         def parse(index: int, answer: Completion) -> Score:
             return _parse_expectation(answer, questions[index], aspects[index % len(aspects)])
 
+        conversations = [question.conversation for question in questions]
+        answers = ask_llm(self.llm, conversations, sampling, shard.runtime, build_parser(self, parse))
+        _check_logprobs(self, answers)
         scores = score_answers(answers, parse)
+        mark_unreadable(self, zip(answers, (score.failure for score in scores), strict=True), shard.runtime)
         rows = [scores[start : start + len(aspects)] for start in range(0, len(scores), len(aspects))]
         return [self._combine_aspects(rubric, row) for row in rows]
 

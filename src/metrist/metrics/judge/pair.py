@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Message
@@ -18,12 +18,20 @@ from metrist.metrics.comparator import REVERSED, Comparator, Judgment
 from metrist.metrics.judge.grades import parse_grades
 from metrist.metrics.judge.judge import Question, answer_schema, record_texts
 from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level, load_rubric
-from metrist.metrics.llm_metric import LLMMetric, UnparsableAnswer, ask_llm, explain_unparsable, sum_usage
+from metrist.metrics.llm_metric import (
+    LLMMetric,
+    UnparsableAnswer,
+    ask_llm,
+    build_parser,
+    explain_unparsable,
+    mark_unreadable,
+    sum_usage,
+)
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template, load_template
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
-from metrist.scores import Failure
+from metrist.scores import Failure, FailureKind
 
 _RULES, _QUESTION = "judge_pair_rules", "judge_pair"
 #: The choice is parsed like a grade, with the same protection against text that imitates answers.
@@ -117,8 +125,10 @@ class JudgePair(Comparator, LLMMetric):
     def _ask(self, pairs: Sequence[Pair], runtime: Runtime | None) -> list[Judgment]:
         questions = [self._build_question(*ordered) for pair in pairs for ordered in self._orders(pair)]
         sampling = self.sampling(schema=answer_schema([_BETTER], reasons=True))
-        answers = ask_llm(self.llm, [question.conversation for question in questions], sampling, runtime)
+        parser = build_parser(self, lambda index, answer: _read_choice(answer, questions[index]))
+        answers = ask_llm(self.llm, [question.conversation for question in questions], sampling, runtime, parser)
         choices = [parse_choice(answer, question) for answer, question in zip(answers, questions, strict=True)]
+        mark_unreadable(self, zip(answers, (choice.failure for choice in choices), strict=True), runtime)
         if self.orders == "one":
             rows = zip(choices, answers, map(_is_reversed, pairs), strict=True)
             return [_judge_one_order(choice, answer, is_reversed) for choice, answer, is_reversed in rows]
@@ -156,11 +166,24 @@ def parse_choice(answer: Completion, question: Question) -> ParsedChoice:
     if answer.failure is not None:
         return ParsedChoice(failure=Failure.of(answer.failure))
     try:
-        grades = parse_grades(answer.text, [_BETTER], question.mark, question.texts)
-        grades.require([_BETTER.name])
+        return _read_choice(answer, question)
     except UnparsableAnswer as error:
         return ParsedChoice(failure=explain_unparsable(answer, error), reasons=answer.text.strip())
+
+
+def _read_choice(answer: Completion, question: Question) -> ParsedChoice:
+    grades = parse_grades(answer.text, [_BETTER], question.mark, question.texts)
+    grades.require([_BETTER.name])
     return ParsedChoice(choice=_CHOICES[grades.levels[_BETTER.name].name], reasons=grades.reasons)
+
+
+def _sum_usage(choices: Sequence[ParsedChoice], answers: Sequence[Completion]) -> dict[str, Any]:
+    unreadable = [
+        answer
+        for choice, answer in zip(choices, answers, strict=True)
+        if choice.failure is not None and choice.failure.kind is FailureKind.unparsable and answer.failure is None
+    ]
+    return sum_usage(answers, unreadable)
 
 
 def _answer_form(mark: str) -> str:
@@ -169,7 +192,7 @@ def _answer_form(mark: str) -> str:
 
 
 def _judge_one_order(choice: ParsedChoice, answer: Completion, is_reversed: bool) -> Judgment:
-    usage, raws = sum_usage([answer]), (answer.text,)
+    usage, raws = _sum_usage([choice], [answer]), (answer.text,)
     if choice.choice is None:
         return Judgment.failed(choice.failure or "", raws=raws, usage=usage)
     note = "(output A is the second of the pair) " if is_reversed else ""
@@ -184,7 +207,7 @@ def _judge_one_order(choice: ParsedChoice, answer: Completion, is_reversed: bool
 
 def _judge_both_orders(choices: Sequence[ParsedChoice], answers: Sequence[Completion]) -> Judgment:
     """One judgment from two answers. If one is missing the pair fails: the other alone could be an order effect."""
-    usage, raws = sum_usage(answers), tuple(answer.text for answer in answers)
+    usage, raws = _sum_usage(choices, answers), tuple(answer.text for answer in answers)
     by_order = dict(zip(_ORDERS, choices, strict=True))
     reasons = "\n\n".join(f"{order}: {choice.reasons}" for order, choice in by_order.items())
     for order, choice in by_order.items():
