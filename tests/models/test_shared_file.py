@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from metrist.errors import ModelError
 from metrist.llm import gateway
-from metrist.llm.cache import AnswerCache
+from metrist.llm.cache import FILE_NAME, AnswerCache, open_cache
 from metrist.llm.messages import Sampling
 from metrist.models.sqlite_store import SqliteFile
 from scripted_llm import Scripted, say
@@ -83,3 +84,16 @@ def test_a_file_with_a_journal_is_not_read_as_if_nobody_changed_it(
 def _refuse(_: SqliteFile, connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = 1")
     connection.execute("CREATE TABLE refused (a)")
+
+
+def test_a_file_of_an_earlier_version_is_read_where_no_table_can_be_added(
+    unwritable: Path,
+) -> None:
+    with closing(sqlite3.connect(unwritable / FILE_NAME)) as connection, connection:
+        connection.execute("DROP TABLE unreadable")
+    open_cache().close()
+    llm = Scripted()
+    answers = gateway.complete(llm, say("two"), Sampling())
+    assert [answer.text for answer in answers] == ["TWO"]
+    gateway.mark_unreadable(llm, answers, "1.0", None)  # It cannot be noted, which is no fault of the run.
+    assert AnswerCache(unwritable).count_unreadable() == {}
