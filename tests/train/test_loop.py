@@ -348,9 +348,16 @@ def test_a_development_figure_that_is_not_finite_is_an_error(tmp_path: Path) -> 
         toy(tmp_path, objective=Blind()).run()
 
 
-def test_losses_are_read_every_ten_steps(tmp_path: Path) -> None:
+def test_progress_is_reported_after_every_step_on_a_cpu_and_every_ten_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of a real model can take half a minute on a CPU."""
     notes = Notes()
-    toy(tmp_path, callback=notes, dev=False, every=1000).run()
+    toy(tmp_path / "cpu", callback=notes, dev=False, every=1000).run()
+    assert [progress.step for progress in notes.progress] == list(range(1, 49))
+    notes = Notes()
+    monkeypatch.setattr(loop.Trainer, "_on_gpu", True)
+    toy(tmp_path / "gpu", callback=notes, dev=False, every=1000).run()
     assert [progress.step for progress in notes.progress] == [*range(loop._READ_EVERY, 48, loop._READ_EVERY), 48]
 
 

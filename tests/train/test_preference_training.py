@@ -309,13 +309,6 @@ def test_invalid_tasks_are_refused(tiny: Callable[[str], Path], tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_for_numpy_inference_cannot_be_trained(tmp_path: Path) -> None:
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "config.json").write_text('{"metrist_format": 1}')
-    with pytest.raises(ModelError, match=r"can only score.*--base"):
-        plan_training(preference_request(tmp_path / "out", tmp_path / "plain"))
-
-
 def test_a_base_of_an_unknown_kind_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny("bert"), tmp_path / "odd"))
     (folder / "config.json").write_text('{"model_type": "nonsense"}')

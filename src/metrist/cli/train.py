@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from metrist.models.devices import Options
+    from metrist.models.reward_layout import RewardLayout
     from metrist.train.recipe import Recipe
     from metrist.train.task import TrainingPlan, TrainingTask
 
@@ -63,6 +64,10 @@ class BitsName(StrEnum):
     four = "4"
     float32 = "float32"
 
+    @property
+    def number(self) -> int | None:
+        return None if self is BitsName.float32 else int(self)
+
 
 #: The description of each pooling in a dry run.
 _POOLINGS = {
@@ -72,6 +77,14 @@ _POOLINGS = {
     "last": "that of the last token",
 }
 
+#: A model in metrist's own format is tuned on few pairs: this share of them shows what that changed.
+_HELD_OUT = "0.2"
+
+Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE…", help="The same as --data FILE.")]
+Bits = Annotated[
+    BitsName,
+    typer.Option("--bits", help="Bits per weight of a model that is tuned from metrist's own format."),
+]
 Epochs = Annotated[int, typer.Option("--epochs", min=1, help="Number of passes over the pairs.")]
 BatchSize = Annotated[int, typer.Option("--batch", min=1, help="Pairs per update.")]
 Lr = Annotated[float, typer.Option("--lr", help="Peak learning rate.")]
@@ -87,10 +100,18 @@ CheckpointEvery = Annotated[int, typer.Option("--checkpoint-every", min=1, help=
 class TrainingOptions:
     """Options of every training, with the defaults of `metrist train likelihood`."""
 
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder for the trained model.")]
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="The folder for the trained model.", show_default="my-KIND"),
+    ] = None
     dev: Annotated[
         str | None,
-        typer.Option("--dev", metavar="FILE/SHARE", help="Development pairs: a file, or a share such as 0.05."),
+        typer.Option(
+            "--dev",
+            metavar="FILE/SHARE",
+            help="Development pairs: a file, or a share such as 0.05; 0 for none.",
+            show_default="0.2 for a base in metrist's own format",
+        ),
     ] = None
     epochs: Epochs = 1
     batch: BatchSize = 20
@@ -143,6 +164,30 @@ class TrainingOptions:
             model=name, revision=self.revision, trust_remote_code=self.trust_remote_code, languages=languages
         )
 
+    def folder(self, kind: str) -> Path:
+        return self.out or Path(f"my-{kind}")
+
+    def development(self, base: Options) -> tuple[str | None, str | None]:
+        """Return the development data that is named, and the share to hold out if the data has none."""
+        from metrist.models.weights import find_weights
+
+        if self.dev is None:
+            return None, _HELD_OUT if find_weights(base).runs_on_numpy else None
+        return (None, None) if _is_zero(self.dev) else (self.dev, None)
+
+
+def _is_zero(text: str) -> bool:
+    try:
+        return float(text) == 0
+    except ValueError:
+        return False
+
+
+def _merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path]:
+    if not files and not data:
+        raise SpecError("no training data is named; give a file: metrist train … FILE")
+    return [*(files or []), *(data or [])]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceTrainingOptions(TrainingOptions):
@@ -160,11 +205,14 @@ class PreferenceTrainingOptions(TrainingOptions):
 @expand_options
 def likelihood(
     *,
+    files: Files = None,
     data: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option("--data", metavar="FILE", help="Pairs of texts: text and summary, paraphrases, …; repeatable."),
-    ],
-    base: Annotated[str, typer.Option("--base", metavar="MODEL", help="The sequence-to-sequence model to fine-tune.")],
+    ] = None,
+    base: Annotated[
+        str, typer.Option("--base", metavar="MODEL", help="The sequence-to-sequence model to fine-tune.")
+    ] = "metrist:likelihood-small",
     training: TrainingOptions,
     pairs: Annotated[int, typer.Option("--pairs", min=0, help="Number of pairs to sample; 0: all.")] = 30_000,
     max_length: Annotated[
@@ -179,19 +227,23 @@ def likelihood(
             help="Languages of conditions and targets, as the model names them.",
         ),
     ] = None,
+    bits: Bits = BitsName.eight,
     skip_bad: SkipBad = False,
 ) -> None:
     """Fine-tune a sequence-to-sequence model for likelihood metrics; the same command resumes after a stop."""
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 
+    options = training.base_model(base, _parse_languages(languages))
+    dev, default_dev = training.development(options)
     task = LikelihoodTask(
-        data=tuple(data),
-        base=training.base_model(base, _parse_languages(languages)),
-        out=training.out,
-        dev=training.dev,
+        data=tuple(_merge_files(files, data)),
+        base=options,
+        out=training.folder("likelihood"),
+        dev=dev or default_dev,
         pairs=pairs,
         max_length=max_length,
         recipe=training.recipe(),
+        bits=bits.number,
         skip_bad=skip_bad,
         resume=training.resume,
         checkpoint_every=training.checkpoint_every,
@@ -223,22 +275,33 @@ def _parse_languages(text: str | None) -> tuple[str, str] | None:
 @expand_options
 def preference(
     *,
+    files: Files = None,
     data: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--data", metavar="FILE", help="Good and bad answers, as `metrist build pairs` writes; repeatable."
         ),
-    ],
+    ] = None,
     base: Annotated[
         str, typer.Option("--base", metavar="MODEL", help="The model to fine-tune: an encoder, BART, T5, a causal one.")
-    ],
+    ] = "metrist:preference-small",
     training: PreferenceTrainingOptions,
     labelled: Annotated[
-        bool, typer.Option("--labelled/--unlabelled", help="Put the fields' names before their texts.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--labelled/--unlabelled",
+            help="Put the fields' names before their texts.",
+            show_default="unlabelled, or as the base was trained",
+        ),
+    ] = None,
     keep: Annotated[
-        KeepName, typer.Option("--keep", help="Which side of a too long context is kept; both: cut the middle.")
-    ] = KeepName.end,
+        KeepName | None,
+        typer.Option(
+            "--keep",
+            help="Which side of a too long context is kept; both: cut the middle.",
+            show_default="end, or as the base was trained",
+        ),
+    ] = None,
     pooling: Annotated[
         PoolingName,
         typer.Option(
@@ -258,26 +321,34 @@ def preference(
         float, typer.Option("--regression", min=0, help="Weight of an added loss on the ratings, if there are any.")
     ] = 0.0,
     max_length: Annotated[
-        int, typer.Option("--max-length", min=2, help="Tokens of instruction, context and answer together.")
-    ] = 512,
+        int | None,
+        typer.Option(
+            "--max-length",
+            min=2,
+            help="Tokens of instruction, context and answer together.",
+            show_default="512, or as the base was trained",
+        ),
+    ] = None,
     head_lr: Annotated[
         float | None, typer.Option("--head-lr", help="Learning rate of the last layer.", show_default="that of --lr")
     ] = None,
     licence: Annotated[
         str | None, typer.Option("--licence", help="The licence to name in the card, after those of base and data.")
     ] = None,
+    bits: Bits = BitsName.eight,
     suite: SuiteOptions,
 ) -> None:
     """Train a model to give better answers higher scores; the same command resumes after a stop."""
-    from metrist.models.reward_layout import RewardLayout
     from metrist.train.dataset import load_preference_pairs
     from metrist.train.distributed import is_first_process
-    from metrist.train.preference import PreferencePlan, PreferenceTask
+    from metrist.train.preference import PreferencePlan, PreferenceTask, base_instructions
 
     suite.check()
+    paths = _merge_files(files, data)
+    options = training.base_model(base)
     settings: dict[str, Any] = {
-        "base": training.base_model(base),
-        "layout": RewardLayout(labelled=labelled, max_length=max_length, keep=keep.value),
+        "base": options,
+        "layout": _choose_layout(labelled, keep, max_length),
         "pooling": pooling.value,
         "recipe": training.recipe(),
         "balance": balance,
@@ -296,18 +367,22 @@ def preference(
         run_suite(
             suite,
             settings,
-            data,
-            training.out,
+            paths,
+            training.folder("preference"),
             unsupported=unsupported,
             checkpoint_every=training.checkpoint_every,
             dry_run=training.dry_run,
         )
         return
-    dataset = load_preference_pairs(data, training.dev, seed=training.seed)
+    dev, default_dev = training.development(options)
+    dataset = load_preference_pairs(
+        paths, dev, seed=training.seed, learned=base_instructions(options), default_dev=default_dev
+    )
     task = PreferenceTask(
         train=dataset.train,
         dev=dataset.dev,
-        out=training.out,
+        out=training.folder("preference"),
+        bits=bits.number,
         resume=training.resume,
         checkpoint_every=training.checkpoint_every,
         keep_checkpoints=training.keep_checkpoints,
@@ -328,6 +403,15 @@ def preference(
         f"padding            {plan.padding:.1%} of what is computed",
         f"an answer's vector {pooled}, in rows of {max_tokens:,} tokens at most",
     )
+
+
+def _choose_layout(labelled: bool | None, keep: KeepName | None, max_length: int | None) -> RewardLayout | None:
+    """Return the layout that the options select; None if they leave it to the base."""
+    from metrist.models.reward_layout import RewardLayout
+
+    values = {"labelled": labelled, "keep": keep and keep.value, "max_length": max_length}
+    selected: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    return RewardLayout(**selected) if selected else None
 
 
 def _plan_training(task: TrainingTask) -> TrainingPlan:
@@ -375,12 +459,17 @@ def _run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
 
 
 def _print_result(card: dict[str, Any], out: Path) -> None:
-    from metrist.cli.output import print_text
+    from metrist.cli.output import format_count, print_note, print_text
 
     figures = card["figures"]
     if figures:
         before, after = figures["before"], figures["after"]
         print_text(f"{figures['name']} of the development pairs: {before:.4f} before, {after:.4f} after")
+        if "gained" in figures:
+            print_text(
+                f"  of {format_count(figures['pairs'], 'development pair')}, {figures['gained']:,} became right and "
+                f"{figures['lost']:,} wrong (sign test: p = {figures['sign_test_p']:.2g})"
+            )
         by_criterion = figures.get("by_criterion", {})
         if len(by_criterion) > 1:
             width = max(map(len, by_criterion))
@@ -388,6 +477,11 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
                 pairs = card["data"]["criteria"][name]["development_pairs"]
                 print_text(f"  {name:{width}}  {figure:.4f}  {pairs:,} pairs")
     print_text(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
+    if figures and after <= before:
+        print_note(
+            f"warning: on the development pairs, the trained model is {'no better' if after == before else 'worse'} "
+            f"than {card['base']['model']}; go on using that one, or try more pairs, fewer --epochs or a lower --lr"
+        )
     print_text(f'use it: metrist score … -m "{card["metric"]}"')
 
 
@@ -403,6 +497,6 @@ def export(
     from metrist.cli.output import print_text
     from metrist.models.numpy_inference.export import export_reward
 
-    export_reward(folder, out, None if bits is BitsName.float32 else int(bits), group)
+    export_reward(folder, out, bits.number, group)
     size = sum(path.stat().st_size for path in out.iterdir()) / 1e6
     print_text(f"wrote {out} ({size:,.1f} MB); score with preference(model='{out}')")

@@ -145,10 +145,19 @@ def run_suite(
     dry_run: bool,
 ) -> None:
     """Run the study and print its tables. `unsupported` maps options that a study does not have to their values."""
+    from metrist.models.reward_layout import RewardLayout
+    from metrist.models.weights import find_weights
+
+    settings = {**settings, "layout": settings["layout"] or RewardLayout()}
     for name, value in unsupported.items():
         if value:
             reason = _REASONS.get(name, "a study has its own splits and seeds")
             raise SpecError(f"{name} cannot be used with --suite: {reason}; omit it")
+    if find_weights(settings["base"]).runs_on_numpy:
+        raise SpecError(
+            f"{settings['base'].model} cannot be used with --suite: a study trains models for transformers; "
+            "give one as --base, such as facebook/bart-base"
+        )
     if len(data) != 1:
         raise SpecError(f"a study needs exactly one file of pairs, got --data {len(data)} times")
     study = suite.study(data[0], out, settings, checkpoint_every)
@@ -179,14 +188,14 @@ def _run(study: Study) -> None:
 def _print_plan(study: Study) -> None:
     from metrist import criteria
     from metrist.cli.output import print_text
+    from metrist.models.weights import find_weights
     from metrist.studies.heap.study import check_folder, plan_jobs
     from metrist.studies.heap.training import read_study_data
-    from metrist.train.fit import find_base
 
     dataset = read_study_data(study.pairs)
     jobs = plan_jobs(study, criteria.suite(study.suite), dataset)
     check_folder(study, dataset)
-    find_base(study.settings.base)  # Otherwise a missing model would only be noticed in the first training.
+    find_weights(study.settings.base)  # Otherwise a missing model would only be noticed in the first training.
     for line in _describe_plan(study, jobs):
         print_text(line)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from metrist.studies.heap.worker_pool import StudyCallback
     from metrist.train.task import Evaluation, TrainingCallback, TrainingProgress
 
-#: Without a terminal, a line is printed after this many seconds or this share of the steps, whichever is first.
-_SECONDS, _SHARE = 60.0, 0.1
+#: Without a terminal, a line is printed every ten seconds at first, and every minute after ten minutes.
+_FIRST_SECONDS, _SECONDS = 10.0, 60.0
 
 
 @contextmanager
@@ -53,16 +53,15 @@ class TrainingLog:
     """Print evaluations, messages and, now and then, the progress as lines on standard error."""
 
     def __init__(self) -> None:
-        self._last_line = (monotonic(), 0)
+        self._start = self._last_line = monotonic()
         self._first: tuple[float, int, int] | None = None
         self._dev: float | None = None
 
     def on_progress(self, progress: TrainingProgress) -> None:
         now, text = monotonic(), self._describe(progress)
-        time, step = self._last_line
-        is_due = now - time >= _SECONDS or progress.step - step >= _SHARE * progress.steps
-        if is_due and progress.step < progress.steps:  # The result reports the end.
-            self._last_line = (now, progress.step)
+        interval = min(_SECONDS, max(_FIRST_SECONDS, (now - self._start) / 10))
+        if now - self._last_line >= interval and progress.step < progress.steps:  # The result reports the end.
+            self._last_line = now
             self.on_message(text)
 
     def on_evaluation(self, evaluation: Evaluation, name: str) -> None:

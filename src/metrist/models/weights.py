@@ -35,7 +35,9 @@ _TOKENIZER = re.compile(
 _VOCABULARY = re.compile(r"tokenizer\.json|dict\.txt|(vocab|merges).*|.*\.(model|spm|tiktoken|tokenizer|codes)")
 # Tokenizers of bytes or characters have no vocabulary file.
 _NO_VOCABULARY = ("ByT5", "Canine", "Perceiver")
-_NO_NUMBERS = re.compile(r"(README|LICEN[CS]E|NOTICE|card|ATTRIBUTION|__).*|\..*|.*\.(md|py)", re.IGNORECASE)
+_NO_NUMBERS = re.compile(
+    r"(README|LICEN[CS]E|NOTICE|card|ATTRIBUTION|__).*|training\.(json|lock)|\..*|.*\.(md|py)", re.IGNORECASE
+)
 _FETCHED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.spm", "*.tiktoken"]
 _NOT_FETCHED = ["*/*.safetensors", "onnx/*", "openvino/*", "original/*"]
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")

@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,11 @@ from typing import Any
 import numpy as np
 
 from metrist import criteria
+from metrist.data.build import build_pairs
+from metrist.data.judgments import CHOSEN, read_judgments
 from metrist.data.leaks import leaks
-from metrist.data.pairs import GoodBad, read_good_bad
+from metrist.data.pairs import GoodBad, Shape, read_good_bad
+from metrist.data.rules import Aim, Rules
 from metrist.data.splits import split_pairs
 from metrist.errors import InputError
 from metrist.io.compression import STANDARD_INPUT
@@ -273,7 +276,7 @@ class PreferenceData:
     """Training and development pairs. `other_splits` counts the pairs of splits that are not used; `straddling` those
     left out because they share texts with both sides of the development split; `leaking` the development pairs that
     have a text, or nearly the same text, in training. `no_instruction` names the criteria for which neither the file
-    nor the table of criteria has an instruction."""
+    nor the table of criteria has an instruction. `reading` says how files of judgments were read as pairs."""
 
     train: tuple[GoodBad, ...]
     dev: tuple[GoodBad, ...]
@@ -282,10 +285,11 @@ class PreferenceData:
     straddling: int
     no_instruction: tuple[str, ...]
     leaking: int
+    reading: tuple[str, ...] = ()
 
     def remarks(self) -> list[str]:
         """Return what the user should know about the data before training."""
-        remarks = []
+        remarks = list(self.reading)
         if self.other_splits:
             remarks.append(f"{self.other_splits:,} pairs of other splits are not used")
         if self.straddling:
@@ -310,12 +314,26 @@ class PreferenceData:
         }
 
 
-def load_preference_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PreferenceData:
-    """Read the pairs. Development pairs are those with the split 'dev', those of another file, or a share of the
-    training pairs that has no text in common with the rest. Pairs with the split 'test' are never used."""
-    read = {path: read_good_bad(path) for path in data}
+def load_preference_pairs(
+    data: Sequence[Path],
+    dev: str | None,
+    *,
+    seed: int,
+    learned: Mapping[str, str] | None = None,
+    default_dev: str | None = None,
+) -> PreferenceData:
+    """Read the pairs, or make them from judgments (see `read_preferences`).
+
+    Development pairs are those with the split 'dev', those of another file, or a share of the training pairs that has
+    no text in common with the rest; `default_dev` is that share if there are no others. Pairs with the split 'test' are
+    never used. `learned` maps criteria to the instructions that the base knows.
+    """
+    reading: list[str] = []
+    read = {path: read_preferences(path, reading) for path in data}
     pairs = [pair for file_pairs in read.values() for pair in file_pairs]
     train, dev_pairs = _select(pairs, None, "train"), _select(pairs, "dev")
+    if dev is None and not dev_pairs:
+        dev = default_dev
     share, straddling = parse_share(dev), 0
     if share is not None:
         if dev_pairs:
@@ -326,14 +344,14 @@ def load_preference_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -
             raise InputError(
                 f"--dev {dev} is also --data: its pairs with the split 'dev' are used anyway; leave out --dev"
             )
-        read[Path(dev)] = others = read_good_bad(dev)
+        read[Path(dev)] = others = read_preferences(Path(dev), reading)
         dev_pairs = _select(others, "dev") or _select(others, None)
         if not dev_pairs:
             raise InputError(f"{dev}: none of its {len(others):,} pairs has the split 'dev'; give development pairs")
     if not train:
         raise InputError(f"{', '.join(map(str, data))}: no pair is left to train on; all belong to other splits")
     sides = [*((pair, "train") for pair in train), *((pair, "dev") for pair in dev_pairs)]
-    filled = fill_instructions(replace(pair, split=split) for pair, split in sides)
+    filled = fill_instructions((replace(pair, split=split) for pair, split in sides), learned)
     return PreferenceData(
         train=tuple(filled[: len(train)]),
         dev=tuple(filled[len(train) :]),
@@ -342,7 +360,40 @@ def load_preference_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -
         straddling=straddling,
         no_instruction=tuple(dict.fromkeys(pair.criterion for pair in filled if not pair.instruction)),
         leaking=sum(leak.elsewhere for leak in leaks(filled)) if dev_pairs else 0,
+        reading=tuple(reading),
     )
+
+
+#: The criterion of pairs from a file that names none.
+_DEFAULT_CRITERION = "overall"
+
+
+def read_preferences(path: Path, notes: list[str]) -> list[GoodBad]:
+    """Read a file of pairs as `metrist build pairs` writes it, or any file of ratings, preferences or choices, from
+    which pairs are made as by that command's defaults. What was made of such a file is appended to `notes`."""
+    first = next((row for _, row in open_source(path).read()), None)
+    if first is None or (type(first) is dict and ("good" in first or "bad" in first)):
+        return read_good_bad(path)
+    judgments = read_judgments([path])
+    aims = [
+        Aim(aspect=aspect, criterion=_choose_criterion(aspect, judgments.aspects), choice=aspect == CHOSEN)
+        for aspect in judgments.aspects
+    ]
+    records = judgments.records.values()
+    context = tuple(name for name in ("instruction", "source") if any(getattr(record, name) for record in records))
+    # Ties are kept here: the training drops them or learns from them.
+    pairs = build_pairs(judgments, aims, Rules(ties="soft"), Shape(context=context)).pairs
+    counts = Counter(pair.criterion for pair in pairs)
+    made = ", ".join(f"{count:,} of {name!r}" for name, count in counts.items())
+    notes += judgments.remarks
+    notes.append(f"{path}: pairs {made}; the context is {' and '.join(context) or 'empty'}")
+    return pairs
+
+
+def _choose_criterion(aspect: str, aspects: Sequence[str]) -> str:
+    """Return the criterion of an aspect: its own name, or 'overall' for the single aspect that metrist does not know,
+    such as 'preference'."""
+    return aspect if criteria.known(aspect) or len(aspects) > 1 else _DEFAULT_CRITERION
 
 
 def _select(pairs: Iterable[GoodBad], *splits: str | None) -> list[GoodBad]:
@@ -360,12 +411,14 @@ def _split_off(train: list[GoodBad], share: float, seed: int) -> tuple[list[Good
     return split.side("train"), split.side("dev"), len(split.left_out)
 
 
-def fill_instructions(pairs: Iterable[GoodBad]) -> list[GoodBad]:
-    """Give pairs without an instruction that of their criterion, if metrist knows it."""
+def fill_instructions(pairs: Iterable[GoodBad], learned: Mapping[str, str] | None = None) -> list[GoodBad]:
+    """Give pairs without an instruction that of their criterion, if the base has `learned` it or metrist knows it."""
     filled = []
     for pair in pairs:
-        known = None if pair.instruction else criteria.known(pair.criterion)
-        filled.append(replace(pair, instruction=known.instruction) if known else pair)
+        instruction = pair.instruction or (learned or {}).get(pair.criterion, "")
+        if not instruction and (known := criteria.known(pair.criterion)):
+            instruction = known.instruction
+        filled.append(replace(pair, instruction=instruction) if instruction != pair.instruction else pair)
     return filled
 
 

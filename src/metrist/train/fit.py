@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist._version import __version__
-from metrist.errors import ModelError, RunError
+from metrist.errors import RunError
 from metrist.models.devices import Options, Placement, import_torch, resolve_placement
+from metrist.models.numpy_inference.export import restore_transformers
 from metrist.models.weights import Weights, find_weights
 from metrist.runtime import Runtime
 from metrist.train.checkpoints import Checkpoints
@@ -45,7 +49,8 @@ def fit(
     processes = join_processes(str(placement.device))
     try:
         task = replace(task, recipe=task.recipe.resolve(processes.device, placement.tokens))
-        return _fit(task, processes, callback if callback and processes.is_first else NoCallback())
+        with open_base(task.base) as weights:
+            return _fit(task, weights, processes, callback if callback and processes.is_first else NoCallback())
     finally:
         processes.leave()
 
@@ -55,17 +60,24 @@ def plan_training(task: TrainingTask, *, runtime: Runtime | None = None) -> Trai
     import_torch(f"training a {task.kind} metric")
     placement = resolve_placement(task.base, runtime)
     task = replace(task, recipe=task.recipe.resolve(str(placement.device), placement.tokens))
-    weights, data = find_base(task.base), task.load_data()
-    _open_folder(task, task.identity(weights, data))
-    return task.plan(weights, data)
+    with open_base(task.base) as weights:
+        data = task.load_data()
+        _open_folder(task, task.identity(weights, data))
+        return task.plan(weights, data)
 
 
-def find_base(options: Options) -> Weights:
-    """Find the base model; a model for numpy inference cannot be trained."""
+@contextmanager
+def open_base(options: Options) -> Iterator[Weights]:
+    """Find the base model. One in metrist's own format is unpacked for transformers into a temporary folder; its
+    weights still say `runs_on_numpy`, and its training ends in the same format."""
     weights = find_weights(options)
-    if weights.runs_on_numpy:
-        raise ModelError(f"{options.model} can only score, not train; give the model it was exported from as --base")
-    return weights
+    if not weights.runs_on_numpy:
+        yield weights
+        return
+    with tempfile.TemporaryDirectory(prefix="metrist-base-") as temporary:
+        folder = restore_transformers(weights.folder, Path(temporary))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        yield replace(weights, folder=folder, config=config)
 
 
 def training_placement(processes: ProcessGroup) -> Placement:
@@ -75,10 +87,10 @@ def training_placement(processes: ProcessGroup) -> Placement:
     return Placement(device=torch.device(processes.device), dtype=torch.float32, tokens=1)
 
 
-def _fit(task: TrainingTask, processes: ProcessGroup, callback: TrainingCallback) -> dict[str, Any]:
+def _fit(task: TrainingTask, weights: Weights, processes: ProcessGroup, callback: TrainingCallback) -> dict[str, Any]:
     from metrist.train.loop import Trainer
 
-    weights, data = find_base(task.base), task.load_data()
+    data = task.load_data()
     with _claim_folder(task, task.identity(weights, data), processes, callback) as card:
         if card is not None:
             callback.on_message(f"{task.out} is already finished; nothing was trained")
@@ -166,11 +178,12 @@ def _make_card(
     outcome: TrainingOutcome,
     processes: ProcessGroup,
     choices: Mapping[str, Any] | None = None,
+    stored: Mapping[str, Any] | None = None,
     by_criterion: Mapping[str, float] | None = None,
     licence: str | None = None,
 ) -> dict[str, Any]:
     """Collect the facts about a finished training for JSON. `metric` is the metric to score with; `choices` are
-    settings besides the recipe."""
+    settings besides the recipe; `stored` are figures of the model as it was written, where that rounds its weights."""
     return {
         "kind": kind,
         "metric": metric,
@@ -178,7 +191,7 @@ def _make_card(
         "base": dict(base),
         "data": dict(data),
         "recipe": {**asdict(recipe), **(choices or {})},
-        "figures": _collect_figures(figure, outcome, by_criterion),
+        "figures": _collect_figures(figure, outcome, stored, by_criterion),
         "training": {
             "steps": outcome.steps,
             "planned_steps": outcome.planned,
@@ -215,7 +228,10 @@ def _render_card(card: Mapping[str, Any]) -> str:
 
 
 def _collect_figures(
-    name: str, outcome: TrainingOutcome, by_criterion: Mapping[str, float] | None
+    name: str,
+    outcome: TrainingOutcome,
+    stored: Mapping[str, Any] | None,
+    by_criterion: Mapping[str, float] | None,
 ) -> dict[str, Any] | None:
     if outcome.best is None:
         return None
@@ -224,6 +240,7 @@ def _collect_figures(
         "before": outcome.before,
         "after": outcome.best.figure,
         "after_step": outcome.best.step,
+        **(stored or {}),
         **({} if by_criterion is None else {"by_criterion": dict(by_criterion)}),
         "evaluations": [asdict(evaluation) for evaluation in outcome.evaluations],
     }

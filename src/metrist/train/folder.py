@@ -5,6 +5,7 @@
     DIR/checkpoints/          see `metrist.train.checkpoints`
     DIR/config.json, …        tokenizer and model, moved in when training is done, weights last
     DIR/card.md, card.json    written at the very end: a folder with a card is finished
+    DIR/card-base.md, NOTICE  the base's card and notices, if the base is in metrist's own format
 
 A second process in the folder would destroy the first one's checkpoints. The lock is an operating-system lock on a
 file; it ends with its process, so a killed training blocks nothing.
@@ -17,17 +18,23 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import IO, Any
 
 from metrist.errors import RunError
 from metrist.io.writer import atomic_write
+from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import translate_disk_errors
 from metrist.train.distributed import ProcessGroup
 
 LOCK = "training.lock"
 _SETTINGS, _CARD, _PAGE, _PART = "training.json", "card.json", "card.md", ".model.part"
+#: The card of the base, and of the base's base after it.
+BASE_CARD = "card-base.md"
+#: In the card of a model whose base has licences of its own.
+INHERITED_LICENCE = "that of the base (NOTICE, LICENSE, card-base.md), and that of the training data"
+_NOTICES = ("NOTICE", "LICENSE", "LICENCE", "ATTRIBUTION")
 Settings = Mapping[str, Any]
 
 
@@ -86,6 +93,22 @@ class TrainingFolder:
             shutil.rmtree(part, ignore_errors=True)  # A full disk needs the space.
             raise RunError(f"{self.path}: the model cannot be written: {fault.strerror or fault}") from fault
 
+    def put_exported(self, base: Path, save: Callable[[Path], None], export: Callable[[Path, Path], object]) -> None:
+        """Put a model in metrist's own format: `save` writes it as transformers does, and `export` reads that folder
+        and writes another. The base's tokenizer, card and notices come along."""
+
+        def write(part: Path) -> None:
+            trained = part / "transformers"
+            trained.mkdir()
+            save(trained)
+            # transformers may write the same tokenizer differently.
+            shutil.copyfile(base / storage.TOKENIZER, trained / storage.TOKENIZER)
+            export(trained, part)
+            shutil.rmtree(trained)
+            _copy_notices(base, part)
+
+        self.put_model(write)
+
     def put_card(self, card: Mapping[str, Any], page: str) -> None:
         with atomic_write(self.path / _PAGE) as file:
             file.write(page)
@@ -110,6 +133,22 @@ class TrainingFolder:
             return dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as fault:
             raise RunError(f"{self.path / _SETTINGS} cannot be read ({fault}); give another --out") from fault
+
+
+def _copy_notices(base: Path, target: Path) -> None:
+    """Copy what the base says about itself, and its licences. Those of shipped models are in their distribution."""
+    cards = [base / name for name in (_PAGE, BASE_CARD) if (base / name).is_file()]
+    if cards:
+        text = "\n\n".join(card.read_text(encoding="utf-8").strip() for card in cards)
+        (target / BASE_CARD).write_text(text + "\n", encoding="utf-8")
+    notices = [path for path in base.iterdir() if path.name.upper().startswith(_NOTICES) and path.is_file()]
+    if storage.is_shipped(base):
+        with suppress(metadata.PackageNotFoundError):
+            files = metadata.files("metrist-models") or []
+            notices += [Path(str(file.locate())) for file in files if file.name in _NOTICES]
+    for path in notices:
+        if path.is_file():
+            shutil.copyfile(path, target / path.name)
 
 
 def _weights_last(path: Path) -> tuple[bool, bool]:

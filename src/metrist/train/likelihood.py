@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from metrist.errors import ModelError
 from metrist.models.devices import Options, Placement
+from metrist.models.numpy_inference import storage
+from metrist.models.numpy_inference.export import default_group, export_t5
 from metrist.models.tokenization import set_languages
-from metrist.models.weights import Weights, quiet_transformers, read_model, read_tokenizer
+from metrist.models.weights import Weights, find_weights, quiet_transformers, read_model, read_tokenizer
 from metrist.train.batches import Shuffled
 from metrist.train.dataset import TextPairData, load_text_pairs
 from metrist.train.examples import IGNORED, TokenPairs, encode_text_pairs
-from metrist.train.folder import TrainingFolder
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
 
 if TYPE_CHECKING:
@@ -65,7 +69,7 @@ class LikelihoodPlan(TrainingPlan):
 class LikelihoodTask(TrainingTask):
     """Trains a sequence-to-sequence model. `dev` is a file or a share of the pairs. `pairs` is the number of pairs
     drawn from the training data (0: all). `max_length` truncates texts to this many tokens (None: the model's
-    limit)."""
+    limit). A base in metrist's own format ends in that format, in `bits` per weight (None: float32)."""
 
     kind: ClassVar[str] = "likelihood"
 
@@ -74,6 +78,7 @@ class LikelihoodTask(TrainingTask):
     pairs: int = PAIRS
     max_length: int | None = None
     skip_bad: bool = False
+    bits: int | None = 8
 
     def load_data(self) -> TextPairData:
         return load_text_pairs(self.data, self.dev, count=self.pairs, seed=self.recipe.seed, skip_bad=self.skip_bad)
@@ -87,6 +92,7 @@ class LikelihoodTask(TrainingTask):
             "pairs": self.pairs,
             "max_length": self.max_length,
             "languages": list(self.base.languages) if self.base.languages else None,
+            **({"bits": self.bits} if weights.runs_on_numpy else {}),
             **self.recipe.identity(),
         }
 
@@ -112,7 +118,13 @@ class LikelihoodTask(TrainingTask):
                 trainer.model.save_pretrained(path)
                 tokenizer.save_pretrained(path)
 
-        folder.put_model(save)
+        if weights.runs_on_numpy:
+            base = find_weights(self.base)
+            folder.put_exported(base.folder, save, lambda trained, out: self._export(weights, base, trained, out))
+            stored = self._judge_stored(data)
+        else:
+            folder.put_model(save)
+            stored = None
         cut = plan.train.cut
         facts = {
             "files": [file.describe() for file in data.files],
@@ -126,7 +138,31 @@ class LikelihoodTask(TrainingTask):
             "development_pairs": len(data.dev),
             "development_pairs_that_share_a_text": data.shared,
         }
-        return {"metric": f"bartscore(model={str(self.out)!r})", "data": facts}
+        return {
+            "metric": f"{'likelihood' if weights.runs_on_numpy else 'bartscore'}(model={str(self.out)!r})",
+            "data": facts,
+            "stored": stored,
+            "licence": INHERITED_LICENCE if weights.runs_on_numpy else None,
+        }
+
+    def _export(self, weights: Weights, base: Weights, trained: Path, out: Path) -> None:
+        group, bits = default_group(weights.config), self.bits
+
+        def depth(name: str) -> tuple[int, int | None] | None:
+            # Tables of relative positions are too small to be worth rounding.
+            return None if bits is None or "relative_attention_bias" in name else (bits, group)
+
+        export_t5(trained, out, depth, max_tokens=storage.read_config(base.folder, "t5")["max_tokens"])
+
+    def _judge_stored(self, data: TextPairData) -> dict[str, Any] | None:
+        """Return the development figure of the model as it was written."""
+        from metrist.models.numpy_inference.scorers import NumpySeq2Seq
+
+        if not data.dev:
+            return None
+        result = NumpySeq2Seq(find_weights(Options(model=str(self.out)))).log_probs(data.dev, self.max_length)
+        means = np.add.reduceat(result.logprobs.astype(np.float64), result.starts[:-1]) / np.diff(result.starts)
+        return {"after": float(means.mean()), "pairs": len(data.dev)}
 
 
 def _read_tokenizer(weights: Weights, options: Options) -> Any:

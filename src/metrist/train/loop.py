@@ -30,7 +30,7 @@ from metrist.train.distributed import ProcessGroup
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Evaluation, Examples, NoCallback, Objective, TrainingCallback, TrainingProgress
 
-#: Steps between reads of the losses: each read makes the CPU wait for the GPU.
+#: Steps between reads of the losses on a GPU: each read makes the CPU wait for it. On a CPU, every step is read.
 _READ_EVERY = 10
 #: Tokens computed at once if the recipe does not set `max_tokens`.
 _MAX_TOKENS = 4_096
@@ -109,6 +109,10 @@ class Trainer:
             best=self.state.best,
             evaluations=tuple(self.state.evaluations),
         )
+
+    @property
+    def _on_gpu(self) -> bool:
+        return torch.device(self.processes.device).type != "cpu"
 
     def _cuda_devices(self) -> list[str]:
         return [self.processes.device] if torch.device(self.processes.device).type == "cuda" else []
@@ -224,7 +228,7 @@ class Trainer:
     def _finish_step(self, stop_requested: Callable[[], bool]) -> None:
         """Read the losses, evaluate, write a checkpoint and stop, each if it is due after this step."""
         step, at_end = self.state.step, self.state.step == self.steps
-        reading = at_end or step % _READ_EVERY == 0
+        reading = at_end or not self._on_gpu or step % _READ_EVERY == 0
         # Several processes must stop after the same step. They agree on it only when losses are read, to save time.
         stop = stop_requested() if self.processes.world == 1 else reading and self.processes.any(stop_requested())
         checkpoint_due = stop or self._is_checkpoint_due(step)

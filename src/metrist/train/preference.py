@@ -6,22 +6,26 @@ Model and loss are those of the HEAP paper; any AutoModel can be the base.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from metrist.data.pairs import GoodBad
-from metrist.errors import InputError, RunError
-from metrist.models.devices import Placement
+from metrist.errors import InputError, ModelError, RunError
+from metrist.models.devices import Options, Placement
+from metrist.models.numpy_inference.export import default_group, export_reward
+from metrist.models.reward_layout import NAME as REWARD
 from metrist.models.reward_layout import RewardLayout, RewardSettings, token_encoder
-from metrist.models.weights import Weights, read_shape, read_tokenizer
+from metrist.models.weights import Weights, find_weights, read_shape, read_tokenizer
 from metrist.train.batches import Balanced, Sampler, Shuffled, split_parts
 from metrist.train.dataset import fill_instructions
 from metrist.train.examples import AnswerPairs, accuracy_by_criterion, encode_answer_pairs, score_pairs
-from metrist.train.folder import TrainingFolder
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
 
@@ -115,16 +119,20 @@ class PreferencePlan(TrainingPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceTask(TrainingTask):
-    """Trains a reward model. A criterion's share of an epoch is proportional to its number of pairs to the power
-    `balance`. Pairs of certainty .5 are ties: dropped, or learned as equal. `regression` is the weight of the squared
-    error of ratings; `head_lr` is a separate learning rate for the last layer. `data` and `licence` go into the card.
-    Pairs without an instruction get that of their criterion, if metrist knows it."""
+    """Trains a reward model. A base that is a preference model already is tuned: it keeps its layout, pooling and
+    head, and the criteria that it has learned. One in metrist's own format ends in that format, in `bits` per weight
+    (None: float32).
+
+    A criterion's share of an epoch is proportional to its number of pairs to the power `balance`. Pairs of certainty .5
+    are ties: dropped, or learned as equal. `regression` is the weight of the squared error of ratings; `head_lr` is a
+    separate learning rate for the last layer. `data` and `licence` go into the card. Pairs without an instruction get
+    that of their criterion, if the base or metrist knows it."""
 
     kind: ClassVar[str] = "preference"
 
     train: Sequence[GoodBad]
     dev: Sequence[GoodBad] = ()
-    layout: RewardLayout = field(default_factory=RewardLayout)
+    layout: RewardLayout | None = None
     pooling: str = "auto"
     recipe: Recipe = RECIPE
     balance: float = 1.0
@@ -134,6 +142,7 @@ class PreferenceTask(TrainingTask):
     checkpoint_every: int = 1_000
     data: Mapping[str, Any] = field(default_factory=dict)
     licence: str | None = None
+    bits: int | None = 8
 
     def __post_init__(self) -> None:
         if not 0 <= self.balance <= 1:
@@ -146,7 +155,8 @@ class PreferenceTask(TrainingTask):
             raise RunError(f"head_lr must be above 0, or None for the recipe's lr, got {self.head_lr}")
 
     def load_data(self) -> PreferencePairs:
-        return PreferencePairs(fill_instructions(self.train), fill_instructions(self.dev))
+        known = base_instructions(self.base)
+        return PreferencePairs(fill_instructions(self.train, known), fill_instructions(self.dev, known))
 
     def identity(self, weights: Weights, data: PreferencePairs) -> dict[str, Any]:
         return {
@@ -154,22 +164,49 @@ class PreferenceTask(TrainingTask):
             "base": weights.fingerprint,
             "data": _digest(data.train),
             "dev": _digest(data.dev),
-            "layout": asdict(self.layout),
-            "pooling": self.pooling,
+            "layout": asdict(self._layout(weights)),
+            "pooling": self._pooling(weights),
             "balance": self.balance,
             "ties": self.ties,
             "regression": self.regression,
             "head_lr": self.head_lr,
+            **({"bits": self.bits} if weights.runs_on_numpy else {}),
             **self.recipe.identity(),
         }
+
+    def _layout(self, weights: Weights) -> RewardLayout:
+        """Return the layout to train with; raise an error if it is not that of the model to tune."""
+        tuned = read_reward_settings(weights)
+        if tuned is None:
+            return self.layout or RewardLayout()
+        if self.layout is not None and self.layout != tuned.layout:
+            raise RunError(
+                f"{weights.name} is tuned as it was trained, with {_describe_layout(tuned.layout)}; "
+                "leave out --labelled, --keep and --max-length"
+            )
+        return tuned.layout
+
+    def _pooling(self, weights: Weights) -> str:
+        tuned = read_reward_settings(weights)
+        if tuned is None:
+            return self.pooling
+        if self.pooling not in ("auto", tuned.pooling):
+            raise RunError(f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out --pooling")
+        return tuned.pooling
 
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
         from metrist.models.reward_model import make_settings, padding_id, resolve_pooling
 
         train, dev = self._select_training_pairs(data), _without_ties(data.dev)
         self._check(data, train, dev)
+        if weights.runs_on_numpy and read_reward_settings(weights) is None:
+            raise ModelError(
+                f"{weights.name} is a likelihood model; a preference metric is tuned from 'metrist:preference-small', "
+                "or trained from a model for transformers, such as BERT or BART"
+            )
         tokenizer, shape = read_tokenizer(weights, self.base), read_shape(weights, self.base)
-        settings = make_settings(shape, tokenizer, self.layout, resolve_pooling(weights, self.pooling))
+        tuned, pooling = read_reward_settings(weights), resolve_pooling(weights, self._pooling(weights))
+        settings = tuned or make_settings(shape, tokenizer, self._layout(weights), pooling)
         encode, pad = token_encoder(tokenizer), padding_id(shape.config, tokenizer)
         examples = encode_answer_pairs(encode, settings, pad, train)
         sampler = self._make_sampler(examples)
@@ -184,9 +221,12 @@ class PreferenceTask(TrainingTask):
         )
 
     def build(self, weights: Weights, plan: PreferencePlan, placement: Placement) -> Learner:
-        from metrist.models.reward_model import PairwiseRewardModel, init_reward_model
+        from metrist.models.reward_model import PairwiseRewardModel, init_reward_model, load_reward_model
 
-        reward = init_reward_model(weights, self.base, placement, plan.settings.pooling, self.recipe.seed)
+        if read_reward_settings(weights) is not None:
+            reward = load_reward_model(weights, self.base, placement, plan.settings.pooling)
+        else:
+            reward = init_reward_model(weights, self.base, placement, plan.settings.pooling, self.recipe.seed)
         rates = {"line": _LINE_LR / self.recipe.lr}
         if self.head_lr is not None:
             rates["reward.head."] = self.head_lr / self.recipe.lr
@@ -203,8 +243,18 @@ class PreferenceTask(TrainingTask):
         tokenizer = read_tokenizer(weights, self.base)
         reward = self._make_scorer(weights, plan, trainer, tokenizer)
         settings = self._measure(data, reward)
-        folder.put_model(lambda path: reward.model.save(path, tokenizer, settings))
         dev = _without_ties(data.dev)
+
+        def save(path: Path) -> None:
+            reward.model.save(path, tokenizer, settings)
+
+        if weights.runs_on_numpy:
+            base, group = find_weights(self.base), default_group(weights.config)
+            folder.put_exported(base.folder, save, lambda trained, out: export_reward(trained, out, self.bits, group))
+            figures = self._compare_stored(base, dev)
+        else:
+            folder.put_model(save)
+            figures = {"by_criterion": accuracy_by_criterion(dev, score_pairs(reward, dev)) if dev else None}
         return {
             "metric": self._format_metric(settings),
             "data": {**self.data, **_describe_data(plan, settings)},
@@ -216,8 +266,29 @@ class PreferenceTask(TrainingTask):
                 "regression": self.regression,
                 "head_lr": self.head_lr,
             },
-            "by_criterion": accuracy_by_criterion(dev, score_pairs(reward, dev)) if dev else None,
-            "licence": self.licence,
+            **figures,
+            "licence": self.licence or (INHERITED_LICENCE if weights.runs_on_numpy else None),
+        }
+
+    def _compare_stored(self, base: Weights, dev: Sequence[GoodBad]) -> dict[str, Any]:
+        """Score the development pairs with the model as it was written and with its base."""
+        from metrist.models.numpy_inference.scorers import NumpyReward
+
+        if not dev:
+            return {"by_criterion": None}
+        before = score_pairs(NumpyReward(base), dev)
+        after = score_pairs(NumpyReward(find_weights(Options(model=str(self.out)))), dev)
+        by_criterion = accuracy_by_criterion(dev, after)
+        gained, lost = int((after.won & ~before.won).sum()), int((before.won & ~after.won).sum())
+        return {
+            "stored": {
+                "after": sum(by_criterion.values()) / len(by_criterion),
+                "pairs": len(dev),
+                "gained": gained,
+                "lost": lost,
+                "sign_test_p": _sign_test(gained, lost),
+            },
+            "by_criterion": by_criterion,
         }
 
     def _make_scorer(self, weights: Weights, plan: PreferencePlan, trainer: Trainer, tokenizer: Any) -> TorchReward:
@@ -242,19 +313,23 @@ class PreferenceTask(TrainingTask):
         by_criterion: dict[str, list[GoodBad]] = {}
         for pair in data.train:
             by_criterion.setdefault(pair.criterion, []).append(pair)
+        learned = {name: _most_common(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()}
+        fields = {name: _common_fields(pairs) for name, pairs in by_criterion.items()}
         return replace(
             reward.settings,
-            criteria={name: _most_common(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()},
-            fields={name: _common_fields(pairs) for name, pairs in by_criterion.items()},
+            # Those of a model that was tuned come first: it knows its other criteria still.
+            criteria={**reward.settings.criteria, **learned},
+            fields={**reward.settings.fields, **fields},
             centre=float(values.mean()),
             spread=float(values.std()),
         )
 
     def _format_metric(self, settings: RewardSettings) -> str:
         """Return the metric to score with: with its default criterion if that was learned, else with the first."""
-        if "overall" in settings.criteria:
+        learned = list(dict.fromkeys(pair.criterion for pair in self.train)) or list(settings.criteria)
+        if "overall" in learned:
             return f"preference(model={str(self.out)!r})"
-        return f"preference(model={str(self.out)!r}, criterion={next(iter(settings.criteria))!r})"
+        return f"preference(model={str(self.out)!r}, criterion={learned[0]!r})"
 
     def _select_training_pairs(self, data: PreferencePairs) -> list[GoodBad]:
         return data.train if self.ties == "soft" else _without_ties(data.train)
@@ -275,6 +350,29 @@ class PreferenceTask(TrainingTask):
         if self.balance == 1:
             return Shuffled(lengths=examples.lengths, **settings)
         return Balanced(lengths=examples.lengths, groups=examples.criteria, balance=self.balance, **settings)
+
+
+def read_reward_settings(weights: Weights) -> RewardSettings | None:
+    """Read the settings of a base that is a preference model already; None for any other model."""
+    return RewardSettings.read(weights.folder, weights.name) if (weights.folder / REWARD).is_file() else None
+
+
+def base_instructions(options: Options) -> Mapping[str, str]:
+    """Return the instructions of the criteria that the base has learned."""
+    settings = read_reward_settings(find_weights(options))
+    return settings.criteria if settings else {}
+
+
+def _sign_test(gained: int, lost: int) -> float:
+    """Return the exact two-sided p that a fair coin decides which way a changed pair goes."""
+    changed = gained + lost
+    tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
+    return min(1.0, float(2 * tail / 2**changed))
+
+
+def _describe_layout(layout: RewardLayout) -> str:
+    labels = "labels" if layout.labelled else "no labels"
+    return f"{labels}, keep {layout.keep!r} and at most {layout.max_length} tokens"
 
 
 def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:

@@ -1,7 +1,7 @@
-"""Export transformers models to metrist's own format: quantized weights that run without torch.
+"""Export transformers models to metrist's own format, quantized weights that run without torch, and restore them.
 
-Every recipe of a shipped model ends here. Needs only safetensors, not torch. The folder appears complete or not at all:
-it is written under a temporary name and then moved.
+Every recipe of a shipped model ends here, and its tuning begins with `restore_transformers`. Needs only safetensors,
+not torch. An exported folder appears complete or not at all: it is written under a temporary name and then moved.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from metrist.models.numpy_inference.scorers import ARCHITECTURE as BERT_REWARD
 from metrist.models.numpy_inference.storage import Floats, write_arrays
 from metrist.models.numpy_inference.t5 import T5Sizes
 from metrist.models.reward_layout import HEAD, RewardSettings
+from metrist.models.reward_layout import NAME as REWARD
 
 #: Maps a matrix's name to (bits, columns that share a scale; None: a row); None means float32.
 Depths = Callable[[str], tuple[int, int | None] | None]
@@ -31,6 +32,14 @@ Depths = Callable[[str], tuple[int, int | None] | None]
 _CARDS = ("card.md", "card.json")
 #: In the folder of every training, finished or not.
 TRAINING = "training.json"
+
+
+def default_group(config: Mapping[str, Any]) -> int | None:
+    """Return how many columns share a scale in a model of this transformers configuration: 64, as in the shipped
+    models, or a whole row if that does not divide its matrices."""
+    widths = [config[name] for name in ("hidden_size", "intermediate_size", "d_model", "d_ff") if name in config]
+    widths += [config["num_heads"] * config["d_kv"]] if "d_kv" in config else []
+    return None if any(width % 64 for width in widths) else 64
 
 
 def export_t5(source: Path, out: Path, depths: Depths, **facts: Any) -> Path:
@@ -83,6 +92,91 @@ def _write(source: Path, out: Path, config: Mapping[str, Any], arrays: Mapping[s
     shutil.copyfile(_require_file(source, storage.TOKENIZER), out / storage.TOKENIZER)
     text = json.dumps({"metrist_format": storage.FORMAT, **config}, indent=2, ensure_ascii=False)
     (out / storage.CONFIG).write_text(text + "\n", encoding="utf-8")
+
+
+def restore_transformers(source: Path, out: Path) -> Path:
+    """Write a model of metrist's own format as transformers reads it, with weights in float32: the inverse of an
+    export, but for what quantization rounded off."""
+    from safetensors.numpy import save_file
+
+    path = source / storage.CONFIG
+    architecture = _read_json(path).get("architecture")
+    config = storage.read_config(source, BERT_REWARD if architecture == BERT_REWARD else "t5")
+    arrays = storage.read_arrays(source / storage.WEIGHTS)
+    tokenizer = storage.read_tokenizer(source)
+    head = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
+    body = {name: array for name, array in arrays.items() if not name.startswith("head.")}
+    try:
+        if architecture == BERT_REWARD:
+            facts = _restore_bert_config(config, body)
+            special = {**_BERT_TOKENS, "unk_token": getattr(tokenizer.model, "unk_token", None)}
+        else:
+            facts = _restore_t5_config(config)
+            special = {
+                "eos_token": tokenizer.id_to_token(facts["eos_token_id"]),
+                "pad_token": tokenizer.id_to_token(facts["pad_token_id"]),
+            }
+    except KeyError as missing:
+        raise ModelError(f"{path}: has no {missing}; {storage.suggest_repair(source)}") from None
+    known = {role: token for role, token in special.items() if token and tokenizer.token_to_id(token) is not None}
+    limit = config.get("max_tokens") or facts["max_position_embeddings"]
+    files = {
+        storage.CONFIG: facts,
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": limit,
+            **known,
+        },
+    }
+    try:
+        with translate_disk_errors():
+            out.mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                (out / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            shutil.copyfile(source / storage.TOKENIZER, out / storage.TOKENIZER)
+            save_file(body, str(out / "model.safetensors"), {"format": "pt"})
+            if head:
+                save_file(head, str(out / HEAD), {"format": "pt"})
+                shutil.copyfile(source / REWARD, out / REWARD)
+    except OSError as fault:
+        raise RunError(f"{out}: the weights cannot be unpacked: {fault.strerror or fault}") from fault
+    return out
+
+
+#: The special tokens of a BERT, under the names of transformers.
+_BERT_TOKENS = {
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+}
+
+
+def _restore_bert_config(config: Mapping[str, Any], arrays: Mapping[str, Floats]) -> dict[str, Any]:
+    return {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        **{name: config[name] for name in BertSizes.__dataclass_fields__},
+        "vocab_size": len(arrays["embeddings.word_embeddings.weight"]),
+        "type_vocab_size": len(arrays["embeddings.token_type_embeddings.weight"]),
+        "intermediate_size": len(arrays["encoder.layer.0.intermediate.dense.weight"]),
+    }
+
+
+def _restore_t5_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    if config.get("condition_template", "{text}") != "{text}":
+        raise ModelError("a likelihood model with a template for its conditions cannot be trained further")
+    return {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        **{name: config[name] for name in T5Sizes.__dataclass_fields__},
+        "feed_forward_proj": "gated-gelu",
+        # The scale of an original T5's tied head is already part of the stored head.
+        "tie_word_embeddings": False,
+        "scale_decoder_outputs": False,
+        "eos_token_id": config["eos_token_id"],
+        "pad_token_id": config["decoder_start_token_id"],
+    }
 
 
 # ---- Writing the folder
@@ -138,15 +232,19 @@ def translate_disk_errors() -> Iterator[None]:
 
 
 def _read_config(source: Path) -> Mapping[str, Any]:
-    path = _require_file(source, storage.CONFIG)
+    config = _read_json(_require_file(source, storage.CONFIG))
+    if "metrist_format" in config:
+        raise ModelError(f"{source} is already in metrist's own format; export the folder it was made from")
+    return config
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as fault:
         raise ModelError(f"{path}: cannot be read as a model's configuration ({fault})") from None
     if not isinstance(config, dict):
         raise ModelError(f"{path}: cannot be read as a model's configuration (it is not a JSON object)")
-    if "metrist_format" in config:
-        raise ModelError(f"{source} is already in metrist's own format; export the folder it was made from")
     return config
 
 

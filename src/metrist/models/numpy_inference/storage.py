@@ -72,13 +72,18 @@ def read_tokenizer(folder: Path) -> Any:
 
 def suggest_repair(folder: Path) -> str:
     """Return what to do about a damaged model: only models of metrist-models can be installed again."""
+    if is_shipped(folder):
+        return "install metrist-models again"
+    return "the folder is damaged: export it again from the original model"
+
+
+def is_shipped(folder: Path) -> bool:
+    """Whether the folder is that of a model in the metrist-models distribution."""
     try:
         shipped = Path(str(resources.files("metrist_models"))).resolve()
     except ModuleNotFoundError:
-        shipped = None
-    if shipped is not None and folder.resolve().is_relative_to(shipped):
-        return "install metrist-models again"
-    return "the folder is damaged: export it again from the original model"
+        return False
+    return folder.resolve().is_relative_to(shipped)
 
 
 # ---- Weights

@@ -1,0 +1,229 @@
+"""Tuning models in metrist's own format: they start from their weights and end as folders that need no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import resources, util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_pairs import answer_pairs, preference_request
+
+import tiny_rewards
+from metrist.errors import ModelError, RunError
+from metrist.models.devices import Options
+from metrist.models.loading import load_reward, load_seq2seq
+from metrist.models.numpy_inference.export import export_t5, restore_transformers
+from metrist.models.reward_layout import RewardInput, RewardLayout
+from metrist.models.weights import find_weights
+from metrist.train.fit import fit, plan_training
+from metrist.train.likelihood import LikelihoodTask
+from metrist.train.recipe import Recipe
+from tiny_models import WORDS
+
+ROOT = Path(__file__).parents[2]
+Tiny = Callable[[str], Path]
+shipped = pytest.mark.skipif(
+    util.find_spec("metrist_models") is None, reason="metrist-models is not installed (pip install ./models)"
+)
+#: Runs metrist's command line where torch and transformers cannot be imported.
+WITHOUT_TORCH = """
+import sys
+for name in ("torch", "transformers"):
+    sys.modules[name] = None
+from metrist.cli.app import main
+main()
+"""
+
+
+def demo_rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (ROOT / "demo" / "sample.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@shipped
+def test_the_restored_preference_model_scores_as_the_shipped_one(tmp_path: Path) -> None:
+    """transformers computes the rewards of the restored weights, metrist's numpy code those of the shipped ones."""
+    folder = restore_transformers(Path(str(resources.files("metrist_models"))) / "preference-small", tmp_path)
+    inputs = [
+        RewardInput("Judge how good the output is on the whole.", (("source", row["source"]), ("o", row["output"])))
+        for row in demo_rows()
+    ]
+    own, restored = (
+        load_reward(Options(model=model)).rewards(inputs) for model in ("metrist:preference-small", str(folder))
+    )
+    np.testing.assert_allclose(restored.values, own.values, atol=2e-5)
+    assert restored.cut.tolist() == own.cut.tolist()
+    assert own.values.std() > 0.1
+
+
+@shipped
+def test_the_restored_likelihood_model_scores_as_the_shipped_one(tmp_path: Path) -> None:
+    folder = restore_transformers(Path(str(resources.files("metrist_models"))) / "likelihood-small", tmp_path)
+    pairs = [(row["source"], row["output"]) for row in demo_rows()[::4]]
+    own, restored = (
+        load_seq2seq(Options(model=model)).log_probs(pairs) for model in ("metrist:likelihood-small", str(folder))
+    )
+    assert restored.tokens.tolist() == own.tokens.tolist()
+    np.testing.assert_allclose(restored.logprobs, own.logprobs, atol=2e-4)
+
+
+def tuned_task(out: Path, base: Path, **settings: Any) -> Any:
+    return preference_request(out, base, recipe={"epochs": 2, "lr": 1e-3}, **settings)
+
+
+@pytest.fixture
+def own_format(tiny: Tiny, tmp_path: Path) -> Path:
+    """A tiny preference model in metrist's own format, with a card and a notice."""
+    folder = tiny_rewards.plain(
+        tiny("bert"),
+        tmp_path / "base",
+        layout=RewardLayout(max_length=40, keep="both"),
+        criteria={"A": "which is good ?", "overall": "is it ?"},
+        fields={"A": ("source", "answer")},
+    )
+    (folder / "card.md").write_text("# the base's card\n")
+    (folder / "NOTICE").write_text("the base's notice\n")
+    return folder
+
+
+def test_a_tuned_model_starts_from_its_base_and_ends_in_its_format(own_format: Path, tmp_path: Path) -> None:
+    base = load_reward(Options(model=str(own_format)))
+    dev = answer_pairs(20, seed=1)
+    inputs = [RewardInput("is it good ?", side) for pair in dev for side in (pair.good, pair.bad)]
+    before = base.rewards(inputs).values.reshape(-1, 2)
+    card = fit(tuned_task(tmp_path / "out", own_format, train=answer_pairs(120), dev=dev))
+    figures = card["figures"]
+    assert figures["before"] == pytest.approx(float((before[:, 0] > before[:, 1]).mean()))
+    tuned = load_reward(Options(model=str(tmp_path / "out")))
+    after = tuned.rewards(inputs).values.reshape(-1, 2)
+    right, was_right = after[:, 0] > after[:, 1], before[:, 0] > before[:, 1]
+    assert figures["after"] == pytest.approx(float(right.mean()))
+    assert figures["after"] > figures["before"]
+    assert (figures["gained"], figures["lost"]) == (int((right & ~was_right).sum()), int((was_right & ~right).sum()))
+    weights = find_weights(Options(model=str(tmp_path / "out")))
+    assert weights.runs_on_numpy
+    # Computed while the training's lock file existed; the signature must not depend on that.
+    assert weights.fingerprint == card["fingerprint"]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {
+        *("NOTICE", "card-base.md", "card.json", "card.md", "config.json", "reward.json", "tokenizer.json"),
+        *("training.json", "weights.safetensors"),
+    }
+    assert (tmp_path / "out" / "card-base.md").read_text() == "# the base's card\n"
+    assert "NOTICE" in card["licence"]
+    settings = json.loads((tmp_path / "out" / "reward.json").read_text())
+    assert settings["layout"] == {"labelled": False, "max_length": 40, "keep": "both"}
+    assert settings["criteria"] == {"A": "is it good ?", "overall": "is it ?"}
+
+
+def test_in_float32_the_written_model_is_the_trained_one(own_format: Path, tmp_path: Path) -> None:
+    card = fit(tuned_task(tmp_path / "out", own_format, bits=None))
+    best = max(card["figures"]["evaluations"], key=lambda evaluation: evaluation["figure"])
+    assert card["figures"]["after"] == pytest.approx(best["figure"])
+
+
+def test_a_tuned_model_can_be_tuned_again(own_format: Path, tmp_path: Path) -> None:
+    fit(tuned_task(tmp_path / "one", own_format))
+    fit(tuned_task(tmp_path / "two", tmp_path / "one"))
+    cards = (tmp_path / "two" / "card-base.md").read_text()
+    assert cards.startswith(f"# preference(model={str(tmp_path / 'one')!r}")
+    assert cards.endswith("# the base's card\n")
+
+
+def test_pairs_without_an_instruction_get_the_one_that_the_base_learned(own_format: Path, tmp_path: Path) -> None:
+    task = tuned_task(tmp_path / "out", own_format, train=answer_pairs(10, instruction=""), dev=())
+    assert {pair.instruction for pair in task.load_data().train} == {"which is good ?"}
+
+
+def test_what_the_base_fixes_cannot_be_changed(own_format: Path, tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="keep 'both' and at most 40 tokens; leave out"):
+        plan_training(tuned_task(tmp_path / "out", own_format, layout=RewardLayout()))
+    with pytest.raises(RunError, match="its pooling 'answer'; leave out --pooling"):
+        plan_training(tuned_task(tmp_path / "out", own_format, pooling="first"))
+    likelihood = export_t5(tiny("t5"), tmp_path / "t5", lambda _name: None)
+    with pytest.raises(ModelError, match="is a likelihood model"):
+        plan_training(tuned_task(tmp_path / "out", likelihood))
+    with pytest.raises(ModelError, match="is a 'bert' model"):
+        plan_training(likelihood_task(tmp_path / "out", own_format, tmp_path))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("config", ['{"metrist_format": 1}', '{"metrist_format": 99, "architecture": "t5"}'])
+def test_a_damaged_base_is_named(config: str, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text(config)
+    with pytest.raises(ModelError, match=r"base/config\.json: "):
+        plan_training(preference_request(tmp_path / "out", tmp_path / "base"))
+
+
+def test_a_preference_model_of_transformers_is_tuned_from_its_head(tiny: Tiny, tmp_path: Path) -> None:
+    base = tiny_rewards.in_torch(tiny("bert"), tmp_path / "base", layout=RewardLayout(max_length=40))
+    dev = answer_pairs(20, seed=1)
+    inputs = [RewardInput("is it good ?", side) for pair in dev for side in (pair.good, pair.bad)]
+    before = load_reward(Options(model=str(base))).rewards(inputs).values.reshape(-1, 2)
+    card = fit(tuned_task(tmp_path / "out", base, dev=dev))
+    assert card["figures"]["before"] == pytest.approx(float((before[:, 0] > before[:, 1]).mean()))
+    assert not find_weights(Options(model=str(tmp_path / "out"))).runs_on_numpy
+
+
+def likelihood_task(out: Path, base: Path, folder: Path, **settings: Any) -> LikelihoodTask:
+    rows = [{"source": " ".join(WORDS[at : at + 4]), "target": WORDS[at]} for at in range(25)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = Recipe(epochs=3, batch=5, lr=3e-3, dtype="float32")
+    data = (folder / "pairs.jsonl",)
+    return LikelihoodTask(data=data, base=Options(model=str(base)), out=out, dev="0.2", recipe=recipe, **settings)
+
+
+@pytest.mark.parametrize("bits", [None, 8])
+def test_a_tuned_likelihood_model_ends_in_its_bases_format(bits: int | None, tiny: Tiny, tmp_path: Path) -> None:
+    base = export_t5(tiny("t5"), tmp_path / "base", lambda _name: None, max_tokens=60)
+    task = likelihood_task(tmp_path / "out", base, tmp_path, bits=bits)
+    card = fit(task)
+    figures = card["figures"]
+    dev = task.load_data().dev
+    own = load_seq2seq(Options(model=str(base))).log_probs(dev)
+    means = [own.logprobs[a:b].mean() for a, b in zip(own.starts, own.starts[1:], strict=False)]
+    assert figures["before"] == pytest.approx(float(np.mean(means)), abs=1e-4)
+    assert figures["after"] > figures["before"]
+    trained = max(evaluation["figure"] for evaluation in figures["evaluations"])
+    assert figures["after"] == pytest.approx(trained, abs=1e-4 if bits is None else 0.1)
+    assert card["metric"] == f"likelihood(model={str(tmp_path / 'out')!r})"
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["architecture"], config["max_tokens"]) == ("t5", 60)
+
+
+@shipped
+@pytest.mark.parametrize("kind", ["preference", "likelihood"])
+def test_a_shipped_model_is_tuned_and_scores_without_torch(kind: str, tmp_path: Path) -> None:
+    """From the command line, with the default base and a file of preferences, in processes of their own."""
+    rows: list[dict[str, Any]]
+    if kind == "preference":
+        rows = [
+            {"item": f"{n}", "source": f"Question {n}?", "systems": ["a", "b"], "outputs": [f"Yes {n}.", "No idea."]}
+            | {"ratings": {"preference": [1 + n % 2]}}
+            for n in range(12)
+        ]
+    else:
+        rows = [{"source": f"Question {n}?", "target": f"Answer {n}."} for n in range(8)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train = ["train", kind, "data.jsonl", "-o", "out", "--epochs", "1", "--batch", "8"]
+    done = subprocess.run(
+        [sys.executable, "-m", "metrist", *train], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "of the development pairs: " in done.stdout
+    assert f"-m \"{kind}(model='out')\"" in done.stdout
+    assert {"NOTICE", "LICENSE", "card-base.md"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    record = {"item": "1", "system": "s", "source": "Question 1?", "output": "Yes 1."}
+    (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
+    score = ["score", "records.jsonl", "-m", f"{kind}(model='out')", "-m", kind, "-o", "scores.jsonl"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *score], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "100.0 %" in done.stdout
