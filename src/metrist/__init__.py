@@ -16,16 +16,20 @@ from typing import TYPE_CHECKING, Any
 from metrist._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    import metrist.train as train
     from metrist.errors import InputError as InputError
     from metrist.errors import MetristError as MetristError
     from metrist.errors import MissingExtra as MissingExtra
     from metrist.errors import NeedsError as NeedsError
     from metrist.errors import RunError as RunError
     from metrist.errors import SpecError as SpecError
+    from metrist.evaluate.audit.audit import audit as audit
+    from metrist.evaluate.calibrate import calibrate as calibrate
     from metrist.evaluate.check import check as check
     from metrist.evaluate.compare import compare as compare
     from metrist.evaluate.explain import explain as explain
     from metrist.evaluate.meta import meta_evaluate as meta_evaluate
+    from metrist.evaluate.worst import worst as worst
     from metrist.grid import Grid as Grid
     from metrist.io.reader import read_records as read_records
     from metrist.llm.base import LLM as LLM
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from metrist.ratings import Rating as Rating
     from metrist.records import Pair as Pair
     from metrist.records import Record as Record
+    from metrist.run import export as export
     from metrist.run import load as load
     from metrist.run import score as score
     from metrist.run.prefer import prefer as prefer
@@ -63,10 +68,13 @@ _MODULES = {
     "NeedsError": "metrist.errors",
     "RunError": "metrist.errors",
     "SpecError": "metrist.errors",
+    "audit": "metrist.evaluate.audit.audit",
+    "calibrate": "metrist.evaluate.calibrate",
     "check": "metrist.evaluate.check",
     "compare": "metrist.evaluate.compare",
     "explain": "metrist.evaluate.explain",
     "meta_evaluate": "metrist.evaluate.meta",
+    "worst": "metrist.evaluate.worst",
     "Grid": "metrist.grid",
     "read_records": "metrist.io.reader",
     "LLM": "metrist.llm.base",
@@ -88,6 +96,7 @@ _MODULES = {
     "Rating": "metrist.ratings",
     "Pair": "metrist.records",
     "Record": "metrist.records",
+    "export": "metrist.run",
     "load": "metrist.run",
     "score": "metrist.run",
     "prefer": "metrist.run.prefer",
@@ -99,9 +108,12 @@ _MODULES = {
 }
 
 __all__ = list(_MODULES)
+__all__ += ["train"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "train":  # A package, which importing it makes an attribute.
+        return importlib.import_module("metrist.train")
     if name not in _MODULES:
         raise AttributeError(f"module 'metrist' has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
+
+from metrist.errors import InputError
 
 Need = Literal["source", "references", "instruction"]
 
@@ -68,6 +70,70 @@ def _record(
         language=language,
         extra=extra or _EMPTY,
     )
+
+
+def records_from_lists(
+    predictions: Any, references: Any = None, sources: Any = None, *, system: str | None = None
+) -> list[Record]:
+    """Records from lists of equal length, as other packages take them.
+
+    `predictions` are the outputs of one system, or a mapping from systems to their outputs. `references` has one text,
+    or a list of texts, for each. Items are numbered from 1.
+    """
+    if isinstance(predictions, Mapping):
+        if system is not None:
+            raise InputError("predictions is a mapping from systems to outputs: leave out system")
+        by_system = {str(name): _list_texts(f"predictions[{name!r}]", texts) for name, texts in predictions.items()}
+    else:
+        by_system = {system or "predictions": _list_texts("predictions", predictions)}
+    if not any(by_system.values()):
+        raise InputError("predictions is empty: expected a list of texts")
+    count = max(map(len, by_system.values()))
+    for name, outputs in by_system.items():
+        if len(outputs) != count:
+            raise InputError(
+                f"predictions[{name!r}]: expected {count:,} texts, as of another system, got {len(outputs):,}"
+            )
+    several = [()] * count if references is None else _list_references(references, count)
+    inputs = [None] * count if sources is None else _list_texts("sources", sources)
+    if len(inputs) != count:
+        raise InputError(f"sources: expected one for each prediction ({count:,}), got {len(inputs):,}")
+    return [
+        Record(item=str(number), system=name, output=output, references=texts, source=source)
+        for name, outputs in by_system.items()
+        for number, (output, texts, source) in enumerate(zip(outputs, several, inputs, strict=True), 1)
+    ]
+
+
+def _list_texts(name: str, values: Any) -> list[str]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        hint = f"; a file is read with metrist.score({values!r}, metrics)" if isinstance(values, str) else ""
+        raise InputError(f"{name} must be a list of texts, got {_describe(values)}{hint}")
+    texts = list(values)
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"{name}[{position}] must be a text, got {_describe(text)}")
+    return texts
+
+
+def _list_references(values: Any, count: int) -> list[tuple[str, ...]]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InputError(f"references must be a list, got {_describe(values)}")
+    rows = list(values)
+    if len(rows) != count:
+        counts = f"references: expected an entry for each prediction ({count:,}), got {len(rows):,}"
+        by_set = rows and all(not isinstance(row, str) and isinstance(row, Sized) and len(row) == count for row in rows)
+        hint = "; each entry is a set of references for all predictions: turn them round with zip(*references)"
+        raise InputError(f"{counts}{hint if by_set else ''}")
+    return [
+        (row,) if isinstance(row, str) else tuple(_list_texts(f"references[{position}]", row))
+        for position, row in enumerate(rows)
+    ]
+
+
+def _describe(value: Any) -> str:
+    shown = repr(value)
+    return f"{shown if len(shown) <= 60 else f'{shown[:60]}…'} ({type(value).__name__})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

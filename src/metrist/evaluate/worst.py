@@ -71,7 +71,10 @@ class _Side:
         elif isinstance(self.source, str | os.PathLike):
             reader = read_inputs(self.source, **reading)
         else:
-            raise RunError("results in memory hold no texts: pass the records as texts")
+            try:
+                reader = self.results.read_inputs(**reading)
+            except RunError as error:
+                raise RunError(f"{error} as texts") from None
         judgments = _Judgments()
         for entry in reader.entries():
             for record in entry.records:

@@ -82,6 +82,7 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         signatures=signatures,
         notes=(*unfinished, *outdated, *remarks),
         unfinished=tuple(contents.unfinished),
+        inputs=path,
         reference_counts=first.references,
     )
 

@@ -28,7 +28,7 @@ from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.registry import MetricList, build_all
-from metrist.records import Pair, Record
+from metrist.records import Pair, Record, records_from_lists
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.results import NothingScored, Results, describe_total_failure
@@ -93,9 +93,12 @@ class _ProgressReport:
 
 
 def score(
-    records: Any,
-    metrics: MetricList,
+    records: Any = None,
+    metrics: MetricList = (),
     *,
+    predictions: Any = None,
+    references: Any = None,
+    sources: Any = None,
     executor: str | Executor | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -119,6 +122,9 @@ def score(
     `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an object; by default the faster of the
     two is used. `out` is a run folder, which a second call resumes, or a .jsonl, .csv or .parquet file, which is
     written whole or not at all. `tokens` asks metrics for scores of single tokens.
+
+    Instead of `records`, lists can be given: the `predictions` of one system, or a mapping from systems to theirs, with
+    `references` (a text or a list of texts for each) and `sources`.
 
     The remaining arguments change no score. `runtime` holds them all; each can also be given alone: where models run
     (`device`), tokens per batch (`batch_tokens`), the folder in which models keep what they computed (`cache`), US
@@ -145,6 +151,12 @@ def score(
     destination = resolve_destination(out)
     if destination.folder:
         built = destination.folder.name_metrics(built)
+    if predictions is not None or references is not None or sources is not None:
+        if records is not None or predictions is None:
+            raise RunError("expected records, or predictions with their references and sources; not a mixture")
+        records = records_from_lists(predictions, references, sources, system=reading.pop("system", None))
+    elif records is None:
+        raise RunError("nothing to score: give records (a file, rows or a frame), or predictions=[…]")
     reader = read_records(records, **reading)
     if destination.file:
         check_distinct(destination.file, reader.names)
@@ -171,6 +183,7 @@ def score(
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
+        inputs=reader if reader.is_repeatable else None,
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if destination.file:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,17 +18,21 @@ from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, did_you_mean
 from metrist.grid import Grid
+from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.metrics.registry import build
 from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Better, Column, Count, Estimate, Share, Signature, Table, decimals_for
-from metrist.run.flat_file import Flat, write_flat
+from metrist.run.flat_file import Flat, encodable, write_flat
+from metrist.run.inputs import read_inputs
 from metrist.scores import Score, Scores
 from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
 
 DRAWS = 1000
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
+#: Fields of records that `Results.wide` shows.
+_TEXT_FIELDS = ("source", "instruction", "output", "references", "task", "language")
 _READING_FIELDS = ("condition", "target", "pieces", "logprobs")
 
 
@@ -75,7 +81,8 @@ class Results:
     or its text. `results["rougeL"]` is one metric's column, `results["judge:fluency"]` that of a part of its scores.
     `notes` are for the user, metrics' own remarks included. `unfinished` names metrics that a run folder has begun and
     not finished. `reference_counts` are the different numbers of references that records have, records without any
-    aside; empty: unknown, or none.
+    aside; empty: unknown, or none. `inputs` is where the texts are read again: the records that were scored, which are
+    not copied, or the run folder.
     """
 
     items: Sequence[str]
@@ -85,6 +92,7 @@ class Results:
     signatures: Mapping[str, str]
     notes: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
+    inputs: Reader | Path | None = None
     reference_counts: tuple[int, ...] = ()
 
     def __len__(self) -> int:
@@ -121,7 +129,9 @@ class Results:
         if not isinstance(metric, str) and metric.label in by_label:
             return by_label[metric.label]
         owner, colon, part = text.rpartition(PART)
-        if colon and (chosen := by_label.get(owner) or by_text.get(owner)):
+        namesakes = [known for known in self.metrics if known.name == owner]
+        by_name = {owner: namesakes[0]} if len(namesakes) == 1 else {}
+        if colon and (chosen := by_label.get(owner) or by_text.get(owner) or by_name.get(owner)):
             return self._part(chosen, part)
         raise RunError(f"this run has no metric {text!r}; it has {', '.join(by_label)}{did_you_mean(text, by_label)}")
 
@@ -270,8 +280,94 @@ class Results:
             raise RunError("to_polars() needs polars: pip install polars") from None
         return polars.DataFrame(list(self._flat().unicode_rows()), infer_schema_length=None)
 
+    def wide(self, records: Any = None, *, texts: bool = True, **reading: Any) -> Any:
+        """One row per item and system with a column per metric and aspect, as a pandas DataFrame, or as a list of dicts
+        where pandas is not installed.
+
+        The texts come from the records that were scored, from the files that the run read, or from `records`, in any
+        form that `read_records` takes (`reading` are its options). Where they cannot be read, a warning says why.
+        """
+        columns: dict[str, list[Any]] = {
+            "item": list(map(encodable, self.items)),
+            "system": list(map(encodable, self.systems)),
+        }
+        if texts:
+            try:
+                columns |= self._text_columns(self.read_inputs(records, **reading))
+            except MetristError as error:
+                if records is not None:
+                    raise
+                warnings.warn(f"without texts: {error}", stacklevel=2)
+        metrics = self.columns
+        for header, metric in zip(self._headers(metrics), metrics, strict=True):
+            # A metric may have any name.
+            columns[header if header not in columns else f"{header} score"] = self._select(metric).values.tolist()
+        try:
+            import pandas
+        except ImportError:
+            return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return pandas.DataFrame(columns)
+
+    def read_inputs(self, records: Any = None, **reading: Any) -> Reader:
+        """Return a reader of the records that were scored, or of `records`: results hold no texts themselves."""
+        if records is not None:
+            return read_records(records, **reading)
+        if isinstance(self.inputs, Path):
+            return read_inputs(self.inputs, **reading)
+        if self.inputs is None:
+            raise RunError(
+                "these results hold no texts, and their records could be read only once or were not stored with them: "
+                "pass the records"
+            )
+        return self.inputs
+
+    def worst(self, n: int = 10, metric: str | Sequence[str] | None = None, **options: Any) -> Any:
+        """The `n` outputs to look at first, with texts, scores and reasons: `metrist.worst(results, n, metric, …)`."""
+        # Evaluation is a layer above runs, so that it is found through the package.
+        return importlib.import_module("metrist").worst(self, n, metric, **options)
+
+    def plot(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Any:
+        """The system scores with their intervals as an altair chart, a panel for each metric and aspect."""
+        from metrist.report.charts import plot_scores
+
+        metrics = self.columns
+        headers = {metric.label: header for metric, header in zip(metrics, self._headers(metrics), strict=True)}
+        better = {headers[metric.label]: metric.higher_is_better for metric in metrics}
+        rows = [row._replace(metric=headers[row.metric]) for row in self.system_scores(draws, seed, confidence)]
+        return plot_scores([row._asdict() for row in rows], better, f"{confidence:.0%} bootstrap intervals")
+
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+    def __getstate__(self) -> list[Any]:
+        # Records in memory are the caller's and not pickled with the results.
+        inputs = self.inputs if isinstance(self.inputs, Path) else None
+        return [inputs if field.name == "inputs" else getattr(self, field.name) for field in fields(self)]
+
+    def _text_columns(self, reader: Reader) -> dict[str, list[Any]]:
+        """Fields of the records by position; those that no record has are left out."""
+        positions = {key: i for i, key in enumerate(zip(self.items, self.systems, strict=True))}
+        columns: dict[str, list[Any]] = {name: [None] * len(self) for name in _TEXT_FIELDS}
+        matched = 0
+        for record in reader:
+            if (position := positions.get((record.item, record.system))) is None:
+                continue
+            matched += 1
+            for name in _TEXT_FIELDS:
+                value = getattr(record, name)
+                if name == "references":
+                    columns[name][position] = list(map(encodable, value)) or None
+                elif value is not None:
+                    columns[name][position] = encodable(value)
+        if not matched:
+            raise RunError(
+                f"no record of {', '.join(reader.names) or 'the input'} has an item and a system of these results"
+            )
+        if matched < len(self):
+            warnings.warn(
+                f"{len(self) - matched:,} of {len(self):,} outputs have no texts in the records", stacklevel=3
+            )
+        return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 
     def _headers(self, columns: Sequence[Metric]) -> list[str]:
         """The labels of the columns. An aspect of a metric with a long text goes by the metric's plain name, which

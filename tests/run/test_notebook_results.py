@@ -1,0 +1,150 @@
+"""What notebooks ask of results: lists in, a wide frame with texts, the worst outputs, a chart."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metrist
+from metrist.errors import MissingExtra, RunError
+from metrist.metrics.base import Metric
+from metrist.records import Record
+from metrist.run.results import Results
+
+PREDICTIONS = ["the cat sat", "a dog ran off", "so it goes"]
+REFERENCES: list[Any] = ["the cat sat down", ["a dog ran", "the dog ran"], "so it went"]
+
+
+class Polite(Metric):
+    """Whether the output says please."""
+
+    def score_record(self, record: Record) -> float:
+        return float("please" in record.output)
+
+
+@pytest.fixture
+def results() -> Results:
+    return metrist.score(
+        predictions=PREDICTIONS, references=REFERENCES, metrics=["rougeL", Polite], sources=list("xyz")
+    )
+
+
+def test_lists_score_as_the_same_records_do(results: Results) -> None:
+    rows = [
+        {"output": output, "references": [references] if isinstance(references, str) else references, "source": source}
+        for output, references, source in zip(PREDICTIONS, REFERENCES, "xyz", strict=True)
+    ]
+    expected = metrist.score(rows, "rougeL")
+    assert np.array_equal(results["rougeL"].values, expected["rougeL"].values)
+    assert results.items == expected.items
+    assert set(results.systems) == {"predictions"}
+
+
+def test_a_mixture_of_records_and_lists_and_nothing_at_all_are_refused() -> None:
+    with pytest.raises(RunError, match="not a mixture"):
+        metrist.score([{"output": "a"}], "rougeL", predictions=["a"])
+    with pytest.raises(RunError, match="not a mixture"):
+        metrist.score(metrics="rougeL", references=["a"])
+    with pytest.raises(RunError, match="nothing to score"):
+        metrist.score(metrics="rougeL")
+    with pytest.raises(RunError, match="no metric was requested"):
+        metrist.score(predictions=["a"])
+
+
+def test_wide_has_a_row_per_output_with_its_texts(results: Results) -> None:
+    frame = results.wide()
+    label = Polite().text
+    assert list(frame.columns) == ["item", "system", "source", "output", "references", "rougeL", label]
+    assert frame["output"].tolist() == PREDICTIONS
+    assert frame["references"].tolist() == [["the cat sat down"], ["a dog ran", "the dog ran"], ["so it went"]]
+    assert frame["rougeL"].tolist() == results["rougeL"].values.tolist()
+    assert list(results.wide(texts=False).columns) == ["item", "system", "rougeL", label]
+
+
+def test_wide_is_a_list_of_dicts_without_pandas(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    rows = results.wide()
+    assert [row["output"] for row in rows] == PREDICTIONS
+    assert rows[0]["rougeL"] == results["rougeL"].values[0]
+
+
+def test_wide_reads_the_texts_of_a_run_from_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "outputs.csv"
+    path.write_text("item,system,output,reference\n1,s,the cat,the cat\n2,s,a dog,the dog\n")
+    metrist.score(path, "short=rougeL(stem=True)", out=tmp_path / "run")
+    loaded = metrist.load(tmp_path / "run")
+    assert loaded.wide()[["output", "short"]].to_numpy().tolist() == [["the cat", 1.0], ["a dog", 0.5]]
+    path.unlink()
+    with pytest.warns(UserWarning, match=r"without texts: .*outputs\.csv.* missing"):
+        frame = loaded.wide()
+    assert list(frame.columns) == ["item", "system", "short"]
+    with pytest.warns(UserWarning, match="1 of 2 outputs have no texts"):
+        frame = loaded.wide([{"item": "2", "system": "s", "output": "a dog"}])
+    assert frame["output"].tolist()[1] == "a dog"
+    with pytest.raises(RunError, match="no record of the input has an item and a system"):
+        loaded.wide([{"item": "9", "system": "s", "output": "a dog"}])
+
+
+def test_a_metric_called_like_a_field_keeps_its_column_apart() -> None:
+    frame = metrist.score(predictions=["a"], references=["a"], metrics={"output": "rougeL"}).wide()
+    assert frame["output"].tolist() == ["a"]
+    assert frame["output score"].tolist() == [1.0]
+
+
+def test_rows_that_can_be_read_once_have_no_texts_later() -> None:
+    results = metrist.score(iter([{"output": "a", "references": ["a"]}]), "rougeL")
+    with pytest.warns(UserWarning, match="without texts: these results hold no texts"):
+        results.wide()
+
+
+def test_pickled_results_leave_the_records_behind(results: Results) -> None:
+    scored = metrist.score(predictions=PREDICTIONS, references=REFERENCES, metrics="rougeL")
+    copied = pickle.loads(pickle.dumps(scored))
+    assert copied.inputs is None
+    assert copied.system_scores(draws=100) == scored.system_scores(draws=100)
+    assert results.inputs is not None
+
+
+def test_worst_shows_texts_of_records_in_memory(results: Results) -> None:
+    worst = results.worst(1, "rougeL")
+    assert "so it goes" in worst.text()
+    assert worst.text() == metrist.worst(results, 1, "rougeL").text()
+
+
+def test_a_chart_has_a_panel_per_metric_and_a_point_per_system(results: Results) -> None:
+    pytest.importorskip("altair")
+    both = metrist.score(
+        predictions={"v1": PREDICTIONS, "v2": PREDICTIONS[::-1]}, references=REFERENCES, metrics="rougeL,ter,length"
+    )
+    chart = both.plot(draws=100).to_dict()
+    values = chart["data"]["values"]
+    assert chart["facet"]["sort"] == ["rougeL ↑", "ter ↓", "length"]
+    assert [(row["system"], row["metric"]) for row in values[:3]] == [
+        ("v1", "rougeL ↑"),
+        ("v1", "ter ↓"),
+        ("v1", "length"),
+    ]
+    expected = {(row.system, row.metric): (row.value, row.low, row.high) for row in both.system_scores(draws=100)}
+    for row in values:
+        assert (row["value"], row["low"], row["high"]) == expected[row["system"], row["metric"].split()[0]]
+    assert results.plot(draws=100).to_dict()["data"]["values"]
+
+
+def test_a_chart_without_altair_names_the_extra(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'metrist\[plots\]'"):
+        results.plot()
+
+
+def test_the_package_has_the_verbs_of_the_command_line() -> None:
+    import metrist.train
+
+    assert metrist.train is sys.modules["metrist.train"]
+    assert "train" in dir(metrist)
+    for name in ("audit", "calibrate", "check", "compare", "export", "explain", "meta_evaluate", "prefer", "worst"):
+        assert getattr(metrist, name).__name__ == name
