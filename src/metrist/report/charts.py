@@ -18,9 +18,10 @@ def plot_scores(rows: Sequence[Mapping[str, Any]], better: Mapping[str, bool | N
     which an arrow shows. Systems without a score are left out.
     """
     try:
-        import altair as alt
+        import altair
     except ImportError:
         raise MissingExtra("plot()", "plots") from None
+    alt: Any = altair  # Its types are those of dozens of unions.
     titles = {metric: f"{escape_controls(metric)}{_ARROWS[higher]}" for metric, higher in better.items()}
     data = [
         {**row, "system": escape_controls(row["system"]), "metric": titles[row["metric"]]}
