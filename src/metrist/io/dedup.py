@@ -171,8 +171,10 @@ class SourceCheck:
 
 @dataclass(slots=True)
 class ItemCheck:
-    """Whether there are several systems and no item has outputs of two of them."""
+    """Whether there are several systems and no item has outputs of two of them. `is_needed` is set where the items were
+    not named `item`."""
 
+    is_needed: bool = False
     _systems: set[str] = field(default_factory=set)
     _items: DigestIndex = field(default_factory=DigestIndex)
     _first_systems: array[int] = field(default_factory=lambda: array("q"))

@@ -113,7 +113,7 @@ class Reader:
     _announced: set[str] = field(default_factory=set, init=False)
     _layout_remarks: list[str] = field(default_factory=list, init=False)
     _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
-    _item_check: ItemCheck | None = field(default=None, init=False)
+    _item_check: ItemCheck = field(default_factory=ItemCheck, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class Reader:
                 "of the same item: if the files use the same numbers for different inputs, use --item-key (such as "
                 "language+item) to tell them apart"
             )
-        if self._item_check and self._item_check.disjoint:
+        if self._item_check.disjoint:
             remarks.append(
                 "no item has outputs of two systems, so systems cannot be compared item by item: name the column that "
                 "their rows share (--field item=COLUMN), or --item-key source if the same source is the same item"
@@ -188,7 +188,7 @@ class Reader:
 
     def _parse_rows(self, *, judgments: bool) -> Iterator[Any]:
         """The new records of each row, or with `judgments` the parsed row."""
-        self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), None
+        self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
         self._layout_remarks = []
         keys, seen = RecordKeys(), DigestIndex()
         any_record = False
@@ -236,7 +236,7 @@ class Reader:
                 if len(self.sources) > 1:
                     for record in new:
                         self._source_check.add(record)
-                if self._item_check:
+                if self._item_check.is_needed:
                     for record in new:
                         self._item_check.add(record)
                 yield parsed
@@ -255,8 +255,8 @@ class Reader:
         self, row: Mapping[str, Any], source: RowSource, layout: Layout | None, columns: ColumnMap
     ) -> None:
         """Look at a row that is the first one or has new columns, and announce what is recognised."""
-        if self._item_check is None and not columns.samples and not self.item_key and "item" not in row:
-            self._item_check = ItemCheck()
+        if not columns.samples and not self.item_key and "item" not in row:
+            self._item_check.is_needed = True
         if row.keys() <= columns.known:
             columns.samples.update(row)
         else:

@@ -163,7 +163,7 @@ def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSou
     """Resolve the argument of `read_records`: a path, several paths, a pattern of paths, a frame, or rows."""
     if isinstance(source, (str, os.PathLike)):
         source = [source]
-    walk = frame_rows(source)
+    walk = None if isinstance(source, list) else frame_rows(source)
     if walk is not None:
         return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(walk(), 1)),)
     if isinstance(source, (Mapping, Record, bytes)) or not isinstance(source, Iterable):
