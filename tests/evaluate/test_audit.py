@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,10 +15,18 @@ import pytest
 import metrist
 from metrist.errors import ModelError, RunError
 from metrist.evaluate.audit import Plan, audit, estimate_audit
-from metrist.evaluate.audit.card import correlation_by_item, partial_correlation_by_item, wilson_interval
+from metrist.evaluate.audit.card import (
+    JudgeCard,
+    build_estimate,
+    build_share,
+    correlation_by_item,
+    partial_correlation_by_item,
+    wilson_interval,
+)
 from metrist.evaluate.audit.sample import load_probes
 from metrist.llm.messages import Completion, Usage
 from metrist.llm.replay import FakeLLM
+from metrist.spec import Spec
 
 RUBRIC = "single_answer"
 WORDS = [
@@ -302,7 +311,9 @@ def test_the_card_is_written_as_json_and_markdown(tmp_path):
     assert "NaN" not in (tmp_path / "card.json").read_text()
     card.write(tmp_path / "card.md")
     page = (tmp_path / "card.md").read_text()
-    assert "| position | flips |" in page
+    assert "| position | choices that change with the order |" in page
+    assert page.startswith(f"**{card.verdict.partition(':')[0]}")
+    assert (written["verdict"], written["problems"]) == (card.verdict, list(card.problems))
     assert "Signature: `judge(" in page
     with pytest.raises(RunError, match=r"card\.txt: the name must end in \.json or \.md"):
         run_audit(Habits(), out=tmp_path / "card.txt")
@@ -310,6 +321,76 @@ def test_the_card_is_written_as_json_and_markdown(tmp_path):
         run_audit(Habits(), out=tmp_path / "none" / "card.md")
     with pytest.raises(RunError, match="this card has no finding 'flop'; it has flips, "):
         card.finding("flop")
+
+
+def test_the_card_begins_with_its_verdict():
+    card = run_audit(Habits(choose=lambda *_: "A"))
+    assert card.verdict.startswith("2 problems in 13 checks (3 not measured): ")
+    assert "the order of two outputs decides 100 % of pairs" in card.verdict
+    assert "the output shown first is chosen 100 % of the time" in card.verdict
+    assert card.table().text().startswith(f"{card.verdict}\n")
+    assert run_audit(Habits()).verdict == "No problem found in 13 checks (3 not measured)."
+
+
+@pytest.mark.parametrize(
+    ("finding", "unclear"),
+    [
+        (build_share("failures", "refusals", 9, 340, "outputs", above=0.02), True),
+        (build_share("failures", "refusals", 0, 340, "outputs", above=0.02), False),
+        (build_share("failures", "refusals", 90, 340, "outputs", above=0.02), False),
+        (build_share("position", "first place chosen", 4, 10, "choices", above=0.55, below=0.45), True),
+        (build_share("position", "first place chosen", 5, 10, "choices", above=0.55, below=0.45), False),
+        (build_estimate("length", "r", (-0.2, -0.5, 0.1), 40, "outputs", limit=0.1), True),
+        (build_estimate("length", "r", (0.05, -0.5, 0.6), 40, "outputs", limit=0.1), False),
+    ],
+)
+def test_a_number_beyond_its_limit_whose_interval_is_not_is_unclear(finding, unclear):
+    card = JudgeCard(judge="j", signature="s", data={"items": 5}, findings=(finding,))
+    assert (card.table().rows[0][4] == "unclear") == unclear
+    assert ("1 unclear" in card.verdict) == unclear
+
+
+def test_the_card_fits_100_columns_and_groups_its_rows():
+    card = run_audit(Habits(choose=lambda *_: "A"))
+    text = card.table().text()
+    start = text.index("part ")
+    table = text[start : text.index("\n\n", start)].splitlines()
+    assert max(map(len, table)) <= 100
+    parts = [line[:9].strip() for line in table[2:] if line[:9].strip()]
+    assert parts == list(dict.fromkeys(parts))
+    assert (parts[0], parts[-1]) == ("failures", "cost")
+    assert re.search(r"choices that change with the order +100 % \[93, 100\] +50  problem  > 5 %", text)
+    assert re.search(r"choices for the output shown first .* problem  not 45–55 %", text)
+
+
+def test_the_cost_is_known_from_prices_where_all_answers_came_from_the_cache(monkeypatch, tmp_path):
+    @dataclass(frozen=True)
+    class Priced(FakeLLM):
+        llm_name = "priced"
+        cacheable = True
+        model = "p"
+
+        @property
+        def spec(self):
+            return Spec("priced", {})
+
+    (tmp_path / "prices.toml").write_text("[[price]]\nmodel = 'p'\ninput = 10.0\noutput = 100.0\n")
+    usage = Usage(prompt_tokens=100, completion_tokens=20)
+    honest = Habits()
+    llm = Priced(lambda conversation, sampling: Completion(text=honest(conversation, sampling), usage=usage))
+
+    def costs() -> dict[str, float]:
+        card = audit(make_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
+        return {finding.name: finding.value for finding in card.findings if "dollars" in finding.name}
+
+    assert all(map(math.isnan, costs().values()))
+    asked = len(llm.requests)
+    assert all(map(math.isnan, costs().values()))  # An unknown cost is not 0.
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
+    again = costs()
+    assert len(llm.requests) == asked
+    each = (100 * 10 + 20 * 100) / 1e6
+    assert again == {"US dollars per output": pytest.approx(each), "US dollars in all": pytest.approx(220 * each)}
 
 
 def test_cost_and_time_are_reported_per_output():

@@ -239,7 +239,7 @@ def measure_repeats(grader: Grader, sample: AuditSample, grades: Floats, repeats
     equal = int(np.count_nonzero(np.ptp(graded, axis=1) < 1e-9)) if len(graded) else 0
     spread = float(graded.std(axis=1).mean()) if len(graded) else math.nan
     unit = f"outputs, each graded {repeats} times"
-    details = {"mean_spread": spread, "temperature": grader.judge.temperature}
+    details = {"answers": repeats, "mean_spread": spread, "temperature": grader.judge.temperature}
     return [build_share("repeats", "equal grades", equal, len(graded), unit, below=0.95, details=details)]
 
 
@@ -543,11 +543,11 @@ def _parse_verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool 
 
 
 def measure_cost(usage: Mapping[str, Any], outputs: int) -> list[Finding]:
-    """Cost per output. Money and time count only answers that were not cached."""
+    """Cost per output. Answers from the cache count with what they would cost; time counts only the others."""
     calls = usage.get("calls", 0)
     uncached = calls - usage.get("cached", 0)
     totals = {
-        "US dollars per output": (usage.get("cost"), uncached),
+        "US dollars per output": (_full_cost(usage), calls - usage.get("repeated", 0)),
         "seconds per output": (usage.get("seconds"), uncached),
         "tokens in per output": (usage.get("prompt_tokens"), calls),
         "tokens out per output": (usage.get("completion_tokens"), calls),
@@ -555,7 +555,8 @@ def measure_cost(usage: Mapping[str, Any], outputs: int) -> list[Finding]:
     findings = []
     for name, (total, n) in totals.items():
         if total is None or not n:
-            reason = "it is not known for this LLM" if total is None else "all answers came from the cache"
+            reason = "no price is known for this LLM" if "dollars" in name else "it is not known for this LLM"
+            reason = reason if total is None else "all answers came from the cache"
             findings.append(build_unmeasured("cost", name, reason))
         else:
             value = total / min(n, outputs) if outputs else math.nan
@@ -563,10 +564,20 @@ def measure_cost(usage: Mapping[str, Any], outputs: int) -> list[Finding]:
     return findings
 
 
+def _full_cost(usage: Mapping[str, Any]) -> float | None:
+    """What the calls would cost without the cache; None if no price is known."""
+    replayed = usage.get("cached", 0) - usage.get("repeated", 0)
+    if "cost" not in usage or (replayed and "saved" not in usage):
+        return None
+    return float(usage["cost"] + usage.get("saved", 0.0))
+
+
 def _total_cost(usage: Mapping[str, Any]) -> Finding:
-    """The cost of the whole audit, including the second LLM."""
+    """The cost of the whole audit, including the second LLM, as if no answer had come from the cache."""
     name, unpriced = "US dollars in all", usage.get("unpriced", 0)
-    if "cost" not in usage:
-        return build_unmeasured("cost", name, "it is not known for this LLM")
-    details = {"calls without a known price": unpriced} if unpriced else {}
-    return Finding(part="cost", name=name, value=usage["cost"], n=usage["calls"], unit="calls", details=details)
+    cost = _full_cost(usage)
+    if cost is None:
+        return build_unmeasured("cost", name, "no price is known for this LLM")
+    details = {"paid now": usage["cost"]} if usage.get("saved") else {}
+    details |= {"calls without a known price": unpriced} if unpriced else {}
+    return Finding(part="cost", name=name, value=cost, n=usage["calls"], unit="calls", details=details)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.report.tables import Column, Count, Estimate, Table, or_none
+from metrist.metrics.llm_metric import describe_replay
+from metrist.report.tables import Column, Count, Estimate, Table, or_none, shorten
 from metrist.stats.resampling import pooled_interval
 
 Floats = NDArray[np.float64]
@@ -53,6 +55,8 @@ class Finding:
     reason: str = ""
     baseline: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    #: Whether the number is a share from 0 to 1, which tables show in percent.
+    is_share: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data; NaN is null, and empty texts are left out."""
@@ -93,12 +97,17 @@ class JudgeCard:
         raise RunError(f"this card has no finding {name!r}; it has {', '.join(f.name for f in self.findings)}")
 
     @property
+    def verdict(self) -> str:
+        """What the audit found, in a sentence."""
+        return describe_problems(self.findings)
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """The names of the findings whose verdict is 'found'."""
         return tuple(finding.name for finding in self.findings if finding.verdict == "found")
 
     def table(self) -> Table:
-        """One row per finding."""
+        """The verdict, and one row per finding that was measured, grouped by part."""
         return _card_table(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,6 +116,8 @@ class JudgeCard:
             "format": "metrist judge card 1",
             "judge": self.judge,
             "signature": self.signature,
+            "verdict": self.verdict,
+            "problems": list(self.problems),
             "data": dict(self.data),
             "findings": [finding.to_dict() for finding in self.findings],
             "usage": dict(self.usage),
@@ -146,29 +157,171 @@ def check_card_path(path: str | os.PathLike[str]) -> Path:
     return card_path
 
 
+#: The parts of the card in the order in which it is read, with the names that a reader sees.
+_PARTS = {
+    "failures": "failures",
+    "scale": "scale",
+    "position": "position",
+    "repeats": "repeats",
+    "length": "length",
+    "injection": "injection",
+    "gold": "reference",
+    "own outputs": "own",
+    "analyses": "reasons",
+    "people": "people",
+    "cost": "cost",
+}
+_FLIPS, _FIRST = "flips", "first place chosen"
+_EQUAL, _NEUTRAL = "equal grades", "grades moved by neutral edits"
+_LENGTH, _LENGTH_FIXED = "correlation with length", "correlation, human ratings fixed"
+_PADDING, _PROBES = "padding that raises the grade", "probes that raise the grade"
+_REFERENCE, _MADE_UP = "grade with the reference minus without", "made-up analyses"
+_LEAD, _LEAD_BEYOND = "own outputs' lead over others", "own outputs' lead over others, beyond people's"
+_UNGRADED, _REFUSED, _UNDECIDED = "answers without a grade", "refusals", "pairs without a choice"
+#: A finding as a row of the table, where its name does not say it.
+_LABELS = {
+    _FLIPS: "choices that change with the order",
+    _FIRST: "choices for the output shown first",
+    _LENGTH: "correlation of grade and length",
+    _LENGTH_FIXED: "the same at equal human ratings",
+    _PROBES: "planted orders that raise the grade",
+    _REFERENCE: "change when the reference is shown",
+    _LEAD_BEYOND: "the same beyond what people give",
+    _MADE_UP: "reasons with made-up content",
+}
+_LONGEST_LABEL = 39
+
+
+@dataclass(frozen=True, slots=True)
+class _Percent:
+    """A share with its interval, in percent: `33 % [20, 48]`."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        decimals = 1 if 0 < self.value < 0.1 else 0
+        value, low, high = (f"{100 * number:.{decimals}f}" for number in (self.value, self.low, self.high))
+        return f"{value} % [{low}, {high}]"
+
+    def plain(self) -> dict[str, float | None]:
+        return Estimate(self.value, self.low, self.high).plain()
+
+
+def describe_problems(findings: Sequence[Finding]) -> str:
+    """The verdict of a card in a sentence: the problems in plain words, or how many checks found none."""
+    problems = [_describe_problem(finding) for finding in findings if finding.verdict == "found"]
+    checks = sum(finding.verdict in ("found", "not found") for finding in findings)
+    others = {
+        "unclear": sum(map(_is_unclear, findings)),
+        "not measured": sum(finding.verdict == "not measured" for finding in findings),
+    }
+    listed = ", ".join(f"{count} {what}" for what, count in others.items() if count)
+    rest = f" ({listed})" if listed else ""
+    if not checks:
+        return f"Nothing could be checked{rest}."
+    if not problems:
+        return f"No problem found in {_count(checks, 'check')}{rest}."
+    return f"{_count(len(problems), 'problem')} in {_count(checks, 'check')}{rest}: {'; '.join(problems)}."
+
+
+def _is_unclear(finding: Finding) -> bool:
+    """Whether the number is beyond its limit, but not its whole interval: more data may show a problem."""
+    if finding.verdict != "not found":
+        return False
+    if finding.limit.startswith("beyond"):
+        return abs(finding.value) > float(finding.limit.split()[-1])
+    sides = [side.split() for side in finding.limit.split(" or ")]
+    return any(finding.value > float(x) if sign == ">" else finding.value < float(x) for sign, x in sides)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _describe_problem(finding: Finding) -> str:
+    value = finding.value
+    share = f"{100 * value:.{1 if value < 0.1 else 0}f} %"
+    more = value > 0
+    sentences = {
+        _FLIPS: f"the order of two outputs decides {share} of pairs",
+        _FIRST: f"the output shown first is chosen {share} of the time",
+        _EQUAL: f"only {share} of outputs get the same grade each time",
+        _NEUTRAL: f"neutral edits move {share} of grades",
+        _LENGTH_FIXED: f"{'longer' if more else 'shorter'} outputs get better grades than people give (r {value:+.2f})",
+        _PADDING: f"padding raises {share} of grades",
+        _PROBES: f"orders inside outputs raise {share} of grades",
+        _REFERENCE: f"the reference {'raises' if more else 'lowers'} grades by {abs(value):.2g} on average",
+        _LEAD_BEYOND: f"its own outputs get {'better' if more else 'worse'} grades than people give ({value:+.2f} SD)",
+        _MADE_UP: f"{share} of its reasons hold made-up content",
+        _UNGRADED: f"{share} of answers have no grade",
+        _REFUSED: f"it refuses {share} of outputs",
+        _UNDECIDED: f"{share} of pairs have no choice",
+    }
+    if finding.part == "scale":
+        return f"{share} of outputs get one grade of {finding.name.removeprefix('most used grade of ')}"
+    return sentences.get(finding.name, f"{finding.name}: {value:.3g}")
+
+
 def _card_table(card: JudgeCard) -> Table:
     sizes = ", ".join(f"{value} {name}" for name, value in card.data.items() if isinstance(value, int))
     intervals = "Intervals are 95 %: Wilson's for shares, bootstrap over items for the rest."
-    names = ("part", "what", "value", "n", "of", "verdict", "limit or baseline")
+    ranks = {part: rank for rank, part in enumerate(_PARTS)}
+    measured = [finding for finding in card.findings if finding.verdict != "not measured"]
+    measured.sort(key=lambda finding: ranks.get(finding.part, len(ranks)))
+    parts = [_PARTS.get(finding.part, finding.part) for finding in measured]
+    baselines = dict.fromkeys(
+        f"{finding.name.partition(',')[0]}: {finding.baseline}" for finding in measured if "," in finding.baseline
+    )
+    missing: dict[str, list[str]] = {}
+    for finding in card.findings:
+        if finding.verdict == "not measured":
+            missing.setdefault(finding.reason, []).append(finding.name)
+    unclear = any(map(_is_unclear, measured))
+    names = ("part", "what", "value", "n", "verdict", "problem if")
     return Table(
-        title=f"Judge card of {card.judge}",
+        title=card.verdict,
         columns=[Column(name, "right" if name in ("value", "n") else "left") for name in names],
-        rows=[_card_row(finding) for finding in card.findings],
+        rows=[
+            # The part stands where it begins.
+            ["" if number and parts[number - 1] == part else part, *_card_row(finding)]
+            for number, (part, finding) in enumerate(zip(parts, measured, strict=True))
+        ],
         notes=[
-            *(f"{finding.name}: not measured: {finding.reason}" for finding in card.findings if finding.reason),
-            f"Audited on {sizes}. {intervals}",
+            f"Judge card of {card.judge}. Audited on {sizes}. {intervals}",
+            *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
+            *baselines,
+            *(["unclear: the number is beyond the limit, but not its whole interval; more items may decide"] * unclear),
+            *describe_replay("The audit", card.usage),
             *card.notes,
         ],
     )
 
 
 def _card_row(finding: Finding) -> Sequence[Any]:
-    # A small amount of money gets two significant digits.
-    small = finding.part == "cost" and 0 < finding.value < 0.1
-    decimals = 1 - math.floor(math.log10(finding.value)) if small else 3
-    value = None if math.isnan(finding.value) else Estimate(finding.value, finding.low, finding.high, decimals)
-    n = Count(finding.n) if finding.n else None
-    return [finding.part, finding.name, value, n, finding.unit, finding.verdict, finding.limit or finding.baseline]
+    name = finding.name
+    label = f"same grade in all {finding.details['answers']} answers" if "answers" in finding.details else name
+    label = label.replace(" with ", ", ", 1) if finding.part == "people" else _LABELS.get(name, label)
+    value: _Percent | Estimate = _Percent(finding.value, finding.low, finding.high)
+    limit = re.sub(r"[0-9.]+", lambda number: f"{100 * float(number[0]):g} %", finding.limit)
+    if not finding.is_share:
+        # A small amount of money gets two significant digits.
+        small = finding.part == "cost" and 0 < finding.value < 0.1
+        decimals = 1 - math.floor(math.log10(finding.value)) if small else 2
+        value = Estimate(finding.value, finding.low, finding.high, decimals)
+        limit = finding.limit
+    if " or " in limit:
+        limit = "not {1}–{0}".format(*(part[2:] for part in limit.split(" or "))).replace(" %–", "–")
+    verdict = {"found": "problem", "not found": "ok", "info": ""}.get(finding.verdict, finding.verdict)
+    verdict = "unclear" if _is_unclear(finding) else verdict
+    return [
+        shorten(label, _LONGEST_LABEL),
+        value,
+        Count(finding.n) if finding.n else None,
+        verdict,
+        limit or finding.baseline.partition(",")[0],
+    ]
 
 
 def _card_page(card: JudgeCard) -> str:
@@ -218,6 +371,7 @@ def build_share(
         verdict="info" if not limit else "found" if beyond else "not found",
         limit=limit,
         details=details or {},
+        is_share=True,
     )
 
 
