@@ -16,11 +16,12 @@ import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
 from metrist.cli.output import print_note
-from metrist.cli.progress import Counter, ProgressReport, _Lines, progress_bar
+from metrist.cli.progress import _Lines, progress_bar
 from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
 from metrist.models.devices import Options
 from metrist.models.loading import _LoadedModels
+from metrist.report.progress import Counter, ProgressReport
 from scripted_llm import Scripted, say
 
 

@@ -65,7 +65,7 @@ def explain(
     system: str | None = None,
     limit: int | None = DEFAULT_LIMIT,
     texts: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     max_cost: float | None = None,
     concurrency: int | None = None,
     rpm: int | None = None,
@@ -154,7 +154,9 @@ def _is_run(source: Any) -> bool:
     return isinstance(first, Mapping) and all(name in first for name in COLUMNS)
 
 
-def _explain_records(reader: Reader, metric: Metric, selection: _Selection, progress: Progress | None) -> Explanations:
+def _explain_records(
+    reader: Reader, metric: Metric, selection: _Selection, progress: Progress | bool | None
+) -> Explanations:
     from metrist.run import score
     from metrist.run.results import NothingScored
 

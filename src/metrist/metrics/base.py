@@ -102,8 +102,9 @@ class Metric:
 
     @property
     def label(self) -> str:
-        """What tables, checks and files call the metric: its short name, or its text if it has none."""
-        return self.short_name or self.text
+        """What tables, checks and files call the metric: its short name, or its text if it has none. A class of the
+        main program or notebook goes without the module's name, which says nothing."""
+        return self.short_name or self.text.removeprefix("__main__.")
 
     def named(self, name: str | None) -> Self:
         """A copy of the metric with a short name, which changes neither its text nor its signature; None removes it."""

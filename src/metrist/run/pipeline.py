@@ -30,6 +30,7 @@ from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.registry import MetricList, build_all
 from metrist.records import Pair, Record, records_from_lists
+from metrist.report.progress import shows_progress
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.results import NothingScored, Results, describe_total_failure
@@ -65,10 +66,10 @@ class Progress(Protocol):
 class _ProgressReport:
     """Tells a callback as much as it can take."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | bool | None) -> None:
         self._progress: Any = progress
         self._takes_metric = False
-        if progress is not None:
+        if callable(progress):
             try:
                 parameters = inspect.signature(progress).parameters.values()
             except (TypeError, ValueError):  # A builtin without a signature.
@@ -93,6 +94,7 @@ class _ProgressReport:
             self._progress(done, total)
 
 
+@shows_progress("scoring", "records")
 def score(
     records: Any = None,
     metrics: MetricList = (),
@@ -102,7 +104,7 @@ def score(
     sources: Any = None,
     executor: str | Executor | None = None,
     out: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     shard_size: int | None = None,
     tokens: bool = False,
     runtime: Runtime | None = None,
@@ -126,6 +128,8 @@ def score(
 
     Instead of `records`, lists can be given: the `predictions` of one system, or a mapping from systems to theirs, with
     `references` (a text or a list of texts for each) and `sources`.
+
+    `progress` is called with the records done, or says whether to show a line of progress, as notebooks do by default.
 
     The remaining arguments change no score. `runtime` holds them all; each can also be given alone: where models run
     (`device`), tokens per batch (`batch_tokens`), the folder in which models keep what they computed (`cache`), US
@@ -235,7 +239,7 @@ class Pipeline:
         inputs: tuple[str, ...] = (),
         shard_size: int | None = None,
         tokens: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         reader: Reader | None = None,
         total: int | None = None,
     ) -> None:

@@ -22,6 +22,7 @@ from metrist.metrics.comparator import REVERSED, Comparator, build_comparator
 from metrist.metrics.registry import MetricList, build_all
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
+from metrist.report.progress import shows_progress
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.pipeline import SHARD_SIZE, Pipeline, Progress, cut_shards
 from metrist.run.preference_results import Key, PreferenceResults, write_rows
@@ -36,6 +37,7 @@ _FOLDER = "preferences"
 _SHARDS = "shards"
 
 
+@shows_progress("comparing", "pairs")
 def prefer(
     records: Any,
     comparators: MetricList,
@@ -45,7 +47,7 @@ def prefer(
     limit_per_item: int | None = None,
     executor: str | Executor | None = None,
     out: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     shard_size: int | None = None,
     runtime: Runtime | None = None,
     device: str | None = None,

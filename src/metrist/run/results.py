@@ -99,7 +99,7 @@ class Results:
         return len(self.items)
 
     def __repr__(self) -> str:
-        return f"Results({len(self):,} records, metrics: {', '.join(self.scores)})"
+        return f"Results({len(self):,} record{'s' * (len(self) != 1)}, metrics: {', '.join(self.scores)})"
 
     def __getitem__(self, metric: str | Metric) -> ResultColumn:
         chosen = self.metric(metric)

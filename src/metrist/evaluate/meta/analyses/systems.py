@@ -262,7 +262,7 @@ def inflation(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
         Record(item=str(number), system="any", output=answer, references=(right,))
         for number, (answer, right) in enumerate(product(answers, answers))
     ]
-    values = score(records, [metric], executor="serial")[metric].values
+    values = score(records, [metric], executor="serial", progress=False)[metric].values
     return label_space(values.reshape(len(answers), len(answers)), np.array(list(labels.values()), dtype=np.float64))
 
 
