@@ -58,7 +58,10 @@ def anchors(page: Path) -> set[str]:
 def commands(body: str) -> Iterator[tuple[str, str]]:
     """The commands of a console block, each with what is shown below it; a backslash continues a line."""
     for piece in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-        command, _, shown = re.sub(r"\\\n\s*", "", piece).partition("\n")
+        command, _, shown = piece.partition("\n")
+        while command.endswith("\\"):  # What is shown, such as LaTeX, may end lines with backslashes, too.
+            more, _, shown = shown.partition("\n")
+            command = command[:-1] + more.lstrip()
         yield command, shown.strip("\n")
 
 

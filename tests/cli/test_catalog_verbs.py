@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,26 @@ def test_the_list_shows_every_metric_with_needs_and_direction(metrist) -> None:
     assert {"metric": "ter", "better": "lower", "needs": "output references"}.items() <= rows[13].items()
 
 
+def test_the_list_shows_families_in_lines_that_fit(metrist) -> None:
+    lines = metrist("list").out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum("rouge" in line for line in lines) == 1
+    assert any("rouge1 … rouge9, rougeL, rougeLsum" in line for line in lines)
+    for name in registry.names():
+        assert re.fullmatch("rouge[2-8]", name) or re.search(rf"\b{name}\b", "\n".join(lines)), name
+
+
+def test_the_list_of_a_family_or_of_all_shows_single_metrics(metrist) -> None:
+    rouge = metrist("list", "rouge").out
+    assert "rouge5" in rouge
+    assert "bleu" not in rouge
+    every = metrist("list", "--all").out
+    assert all(re.search(rf"^{name} ", every, re.MULTILINE) for name in registry.names())
+    answer = metrist("list", "roug")
+    assert answer.code == 2
+    assert "no family 'roug'; there are rouge, lexical," in answer.err
+
+
 def test_another_packages_broken_metric_is_listed_with_the_reason(metrist, monkeypatch) -> None:
     point = EntryPoint(name="broken", value="no_such_module:Metric", group=registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
@@ -39,6 +60,11 @@ def test_every_metric_can_be_explained(metrist) -> None:
         # Weights that are not on this machine cannot be named by their hash, and are not fetched for a description.
         text = " ".join(answer.out.split())
         assert f"metrist {__version__}" in text or "Signature not known here: " in text
+
+
+def test_a_metric_can_be_cited(metrist) -> None:
+    cited = metrist("explain-metric", "chrf(word_order=2)", "--format", "bibtex").out
+    assert "% chrf(word_order=2)\n@inproceedings{popovic-2017-chrf," in cited
 
 
 def test_line_files_become_records_that_score_reads(metrist, tmp_path: Path) -> None:

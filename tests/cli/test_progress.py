@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -211,8 +210,7 @@ def test_a_terminal_shows_a_bar_from_the_first_moment(monkeypatch: pytest.Monkey
     class Bar(rich.progress.Progress):
         def update(self, task_id, **changes) -> None:
             super().update(task_id, **changes)
-            column: Any = self.columns[1]
-            drawn.append(column(self.tasks[0]).plain)
+            drawn.append(self.columns[1](self.tasks[0]).plain)
             moved.append((changes["completed"], changes["total"]))
 
     monkeypatch.setattr(rich.progress, "Progress", Bar)

@@ -16,7 +16,7 @@ import typer
 from metrist._version import __version__
 from metrist.cli import build, cache, train, train_study
 from metrist.cli.audit import audit
-from metrist.cli.compare import calibrate, check, compare
+from metrist.cli.compare import calibrate, check, compare, methods
 from metrist.cli.convert import convert, export
 from metrist.cli.explain import aspects, explain, heat, worst
 from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
@@ -53,6 +53,7 @@ app = _group(
         "score": score,
         "prefer": prefer,
         "compare": compare,
+        "methods": methods,
         "check": check,
         "worst": worst,
         "meta": meta,

@@ -122,6 +122,58 @@ def compare(
         print_tables(tables, form, layout)
 
 
+class MethodsFormat(StrEnum):
+    """How a paragraph is printed."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+
+
+def methods(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote.")
+    ],
+    systems: Annotated[
+        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
+    ] = None,
+    metrics: Annotated[
+        list[str] | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only these metrics; repeatable.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="The system that each other was compared with.")
+    ] = None,
+    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decided.")] = ComparisonTest.both,
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counted as a difference.")
+    ] = 0.05,
+    draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
+    interval_draws: Annotated[
+        int, typer.Option("--interval-draws", min=0, help="Resamples behind the intervals of `metrist score`.")
+    ] = 1000,
+    seed: Seed = 0,
+    form: Annotated[MethodsFormat, typer.Option("--format", help="How to print the paragraph.")] = MethodsFormat.text,
+) -> None:
+    """Describe how a run was evaluated, in a paragraph for a paper; give the options of `metrist compare`."""
+    from metrist.cli.output import print_text
+    from metrist.evaluate.methods import describe_methods
+
+    print_text(
+        describe_methods(
+            runs,
+            systems=systems or None,
+            metrics=metrics or None,
+            test=test.value,
+            draws=draws,
+            seed=seed,
+            baseline=baseline,
+            alpha=alpha,
+            interval_draws=interval_draws,
+            form=form.value,
+        )
+    )
+
+
 def check(
     run: RunPath,
     minimum: Annotated[

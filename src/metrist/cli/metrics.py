@@ -3,6 +3,8 @@ they agree with people."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,21 +12,70 @@ from typing import Annotated, Any
 import typer
 
 from metrist.cli.options import Format, ModelOptions, ReadingOptions, Seed, TableFormat, expand_options, parse_pairs
-from metrist.errors import SpecError
+from metrist.errors import SpecError, did_you_mean
+
+#: Where standard output is no terminal.
+_LIST_WIDTH = 100
 
 
-def list_metrics(form: TableFormat = Format.text) -> None:
-    """List the metrics: what each needs, its direction and range, and the extra to install."""
-    from metrist.cli.output import print_table
-    from metrist.metrics.registry import names
+class CardFormat(StrEnum):
+    """How a metric is described."""
+
+    text = "text"
+    bibtex = "bibtex"
+
+
+def list_metrics(
+    family: Annotated[
+        str | None, typer.Argument(metavar="FAMILY", help="Only the metrics of this family, one by one.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="List all metrics one by one.")] = False,
+    form: TableFormat = Format.text,
+) -> None:
+    """List the metrics by family: what they need, their direction, and the extra to install."""
+    from metrist.cli.output import print_table, print_text
+    from metrist.metrics import registry
     from metrist.report.tables import Column, Table
 
-    table = Table(
-        columns=[Column("metric"), Column("needs"), Column("better"), Column("range"), Column("install")],
-        rows=[_describe_metric(name) for name in names()],
-        notes=["`metrist explain-metric NAME` describes a metric and how to read it."],
-    )
-    print_table(table, form)
+    by_family: dict[str, list[str]] = {}
+    for name in registry.names():
+        by_family.setdefault(registry.family(name), []).append(name)
+    if family is not None and family not in by_family:
+        raise SpecError(f"no family {family!r}; there are {', '.join(by_family)}{did_you_mean(family, by_family)}")
+    notes = ["`metrist explain-metric NAME` describes a metric and how to read it."]
+    # Programs read JSON and CSV, and want single metrics.
+    if family is not None or every or form in (Format.json, Format.csv):
+        names = registry.names() if family is None else by_family[family]
+        columns = ("metric", "needs", "better", "range", "install")
+        table = Table(columns=[*map(Column, columns)], rows=[_describe_metric(name) for name in names], notes=notes)
+    else:
+        rows = []
+        for title, names in by_family.items():
+            groups: dict[tuple[str, ...], list[str]] = {}
+            for name in names:
+                _, needs, better, _, install = _describe_metric(name)
+                # All need the output: it is shown where nothing else is.
+                groups.setdefault((needs.removeprefix("output "), better, install), []).append(name)
+            rows += [[title, _join_names(group), *facts] for facts, group in groups.items()]
+        notes.append("`metrist list FAMILY` and `metrist list --all` list the metrics one by one, with their ranges.")
+        columns = ("family", "metrics", "needs", "better", "install")
+        table = Table(columns=[*map(Column, columns)], rows=rows, notes=notes)
+    if form is Format.text and not sys.stdout.isatty():
+        print_text(table.text(_LIST_WIDTH))
+    else:
+        print_table(table, form)
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """The names between commas; more than three in a row that differ by a number only are shown as first … last."""
+    runs: list[list[str]] = []
+    for name in names:
+        stem = name.rstrip("0123456789")
+        if runs and stem != name and runs[-1][-1].rstrip("0123456789") == stem:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]} … {run[-1]}" if len(run) > 3 else ", ".join(run) for run in runs)
 
 
 def _describe_metric(name: str) -> list[Any]:
@@ -42,13 +93,17 @@ def _describe_metric(name: str) -> list[Any]:
 
 def explain_metric(
     spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
+    form: Annotated[
+        CardFormat, typer.Option("--format", help="The description, or the papers to cite.")
+    ] = CardFormat.text,
 ) -> None:
     """Describe a metric: what it measures, its range, how to read it, when not to trust it, and whom to cite."""
     from metrist.cli.output import print_text
-    from metrist.metrics.cards import describe
+    from metrist.metrics.cards import describe, format_bibliography
     from metrist.metrics.registry import example
 
-    print_text(describe(example(spec)).rstrip())
+    metric = example(spec)
+    print_text(format_bibliography([metric]) if form is CardFormat.bibtex else describe(metric).rstrip())
 
 
 class Average(StrEnum):

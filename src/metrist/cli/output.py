@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from metrist.cli.options import Format
 from metrist.errors import RunError, escape_controls
+from metrist.errors import format_count as format_count
 
 if TYPE_CHECKING:
     from metrist.llm.budget import CallEstimate
@@ -128,8 +129,3 @@ def print_note(text: str) -> None:
     terminal would obey is escaped; lines stay lines."""
     safe = "\n".join(map(escape_controls, text.split("\n")))
     sys.stderr.write(f"metrist: {safe}\n")
-
-
-def format_count(number: int, noun: str) -> str:
-    """Format a number of things: `1 answer`, `1,200 answers`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ TestChoice = Literal["both", "bootstrap", "randomisation"]
 #: that differ from the baseline or from the best system.
 Marks = Literal["letters", "daggers", "none"]
 
-_TESTS: Mapping[str, tuple[Test, ...]] = {
+TESTS: Mapping[str, tuple[Test, ...]] = {
     "both": ("bootstrap", "randomisation"),
     "bootstrap": ("bootstrap",),
     "randomisation": ("randomisation",),
@@ -225,19 +225,14 @@ def compare(
     are compared, and the aspects of rubrics.
     """
     metrics = list_names(metrics)
-    if test not in _TESTS:
-        raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")
+    if test not in TESTS:
+        raise RunError(f"no test {test!r}; known are {', '.join(TESTS)}{did_you_mean(test, TESTS)}")
     if draws < 1 or not 0 < alpha < 1:
         raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
-    sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
-    opened = [open_run(source, metrics or ()) for source in sources]
-    by_name = _name_runs(opened)
-    present = [system for run in opened for system in _list_systems(run)]
+    by_name, present, chosen = open_runs(runs, metrics)
+    opened = list(by_name.values())
     pairs = _choose_pairs(present, systems, baseline)
-    plan = ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
-    chosen = select_metrics(_common_metrics(opened), metrics)
-    for metric in chosen:
-        check_signatures(metric, by_name)
+    plan = ComparisonPlan(tests=TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
     scores: dict[str, list[SystemScore]] = {system: [] for system in select_systems(present, systems)}
     if baseline is not None:
         scores.setdefault(baseline, [])
@@ -253,6 +248,27 @@ def compare(
         reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
         notes=(*_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
     )
+
+
+class OpenRuns(NamedTuple):
+    """Runs by their names in messages, their systems, and the metrics that were chosen of those that all have."""
+
+    by_name: dict[str, Results]
+    systems: list[str]
+    metrics: list[Metric]
+
+
+def open_runs(
+    runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]], metrics: Sequence[str] | None
+) -> OpenRuns:
+    """Open runs to be compared; refuse those that were not scored alike."""
+    sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
+    opened = [open_run(source, metrics or ()) for source in sources]
+    by_name = _name_runs(opened)
+    chosen = select_metrics(_common_metrics(opened), metrics)
+    for metric in chosen:
+        check_signatures(metric, by_name)
+    return OpenRuns(by_name, [system for run in opened for system in _list_systems(run)], chosen)
 
 
 def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:

@@ -15,6 +15,7 @@ import dataclasses
 import inspect
 import re
 import tomllib
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -77,11 +78,42 @@ def citation_keys(metric: Metric) -> list[str]:
     keys: dict[str, None] = {}
     for nested in iterate_nested(metric):
         if isinstance(nested, Metric) and (card := _cards().get(nested.name)):
-            keys |= dict.fromkeys(card.cite)
-            for setting, more in card.cite_with.items():
-                if getattr(nested, setting) != getattr(type(nested), setting):
-                    keys |= dict.fromkeys(more)
+            keys |= dict.fromkeys([*card.cite, *_keys_of_settings(card, nested)])
     return list(keys)
+
+
+def main_citation_keys(metric: Metric) -> list[str]:
+    """The keys of the metric's own paper, and of those that belong to its settings."""
+    card = _cards().get(metric.name)
+    return [*card.cite[:1], *_keys_of_settings(card, metric)] if card else []
+
+
+def _keys_of_settings(card: Card, metric: Metric) -> list[str]:
+    return [
+        key
+        for setting, keys in card.cite_with.items()
+        if getattr(metric, setting) != getattr(type(metric), setting)
+        for key in keys
+    ]
+
+
+def short_citation(key: str) -> str:
+    """An entry of `citations.bib` as a text cites it: Riezler and Maxwell, 2005."""
+    entry = _bibliography()[key]
+    authors, year = (re.search(rf"^  {name} = \{{(.*)\}},$", entry, re.MULTILINE) for name in ("author", "year"))
+    assert authors
+    assert year
+    names = [_ACCENTS.sub(_combine, author.split(",")[0]).strip("{}") for author in authors[1].split(" and ")]
+    shown = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    return f"{shown}, {year[1]}"
+
+
+_ACCENTS = re.compile(r"\{\\(['\"])(\w)\}")
+
+
+def _combine(match: re.Match[str]) -> str:
+    """A letter with the accent that BibTeX writes before it."""
+    return unicodedata.normalize("NFC", match[2] + {"'": "\u0301", '"': "\u0308"}[match[1]])
 
 
 def format_bibliography(metrics: Iterable[Metric], methods: Mapping[str, str] | None = None) -> str:

@@ -76,6 +76,19 @@ _BUILTIN: Mapping[str, _Entry] = {
 }
 
 
+#: The families of the catalog, with the beginnings of their modules' names.
+_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "rouge": ("lexical.rouge",),
+    "descriptive": ("lexical.descriptive",),
+    "lexical": ("lexical.",),
+    "embedding": ("embedding.",),
+    "likelihood": ("likelihood.",),
+    "preference": ("preference", "calibrated"),
+    "errors": ("errors.",),
+    "judges": ("judge.", "comparator"),
+    "external": ("external.",),
+}
+OTHER_FAMILY = "other packages"
 _DIRECTIONS: Mapping[str, str] = {
     "src_hypo": "source->output",
     "ref_hypo": "reference->output",
@@ -130,6 +143,14 @@ _EXAMPLES: Mapping[str, str] = {
 def names() -> list[str]:
     """All names that a spec can start with: metrist's own, then those that other packages add."""
     return [*_BUILTIN, *(name for name in _find_entry_points() if name not in _BUILTIN)]
+
+
+def family(name: str) -> str:
+    """The family of a metric of the catalog; that of metrics from installed packages is 'other packages'."""
+    if name not in _BUILTIN:
+        return OTHER_FAMILY
+    module = _BUILTIN[name].module.removeprefix("metrist.metrics.")
+    return next(family for family, modules in _FAMILIES.items() if module.startswith(modules))
 
 
 def metric(text: str) -> Metric:

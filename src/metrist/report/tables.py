@@ -34,6 +34,7 @@ from metrist.report.cells import (
     to_plain,
 )
 from metrist.report.latex import render_latex
+from metrist.spec import split_list
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -182,7 +183,7 @@ class Layout:
         are those of the first."""
         columns = dict.fromkeys(column.name for table in tables for column in table.columns)
         cells = (cell for table in tables for row in table.rows for cell in row if isinstance(cell, str))
-        dropped = {name for text in self.drop for name in _split_names(text, columns)}
+        dropped = {name for text in self.drop for name in split_list(text)}
         _check_names("--drop", dropped, columns)
         _check_names("--rename", self.rename, {**columns, **dict.fromkeys(cells)})
         first, *others = (self._apply(table, dropped) for table in tables)
@@ -219,11 +220,6 @@ class Layout:
 
 def _rename(column: Column, name: str) -> Column:
     return replace(column, name=name, title=None)
-
-
-def _split_names(text: str, known: Iterable[str]) -> list[str]:
-    """A name, or several between commas: a metric's text may have commas of its own."""
-    return [text] if text in known else [name for part in text.split(",") if (name := part.strip())]
 
 
 def _check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None:

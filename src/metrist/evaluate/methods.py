@@ -1,0 +1,281 @@
+"""`methods`: how a run was evaluated, in a paragraph for a paper. All it says comes from the run or its settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from metrist.errors import RunError, SpecError, did_you_mean, escape_controls, format_count
+from metrist.evaluate.compare import TESTS, TestChoice, open_runs
+from metrist.evaluate.selection import find_signature, list_names, select_systems
+from metrist.metrics.base import Metric, PartMetric
+from metrist.metrics.cards import display_name, main_citation_keys, short_citation
+from metrist.report.latex import escape_latex
+from metrist.report.tables import escape_markdown
+from metrist.run.results import DRAWS, StoredMetric, sign_metrics
+from metrist.spec import Spec, parse
+
+if TYPE_CHECKING:
+    from metrist.run.results import Results
+
+MethodsFormat = Literal["text", "markdown", "latex"]
+#: What a hash in a signature is of.
+_HASHES = {
+    "prompt": "prompt hash",
+    "rubric": "rubric hash",
+    "weights": "hash of the weights",
+    "code": "hash of the code",
+    "calibration": "hash of the calibration",
+    "idf": "hash of the idf texts",
+    "baseline": "hash of the baseline",
+}
+_TESTS = {
+    "bootstrap": ("the paired bootstrap", "koehn-2004-statistical"),
+    "randomisation": ("approximate randomisation", "riezler-maxwell-2005-pitfalls"),
+}
+
+
+def describe_methods(
+    runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
+    systems: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    test: TestChoice = "both",
+    draws: int = 10_000,
+    seed: int = 0,
+    baseline: str | None = None,
+    alpha: float = 0.05,
+    interval_draws: int = DRAWS,
+    form: MethodsFormat = "text",
+) -> str:
+    """How the systems were evaluated, for the methods section of a paper. The arguments are those of `compare`, whose
+    tests are described and not run again; `interval_draws` are those of the intervals that `score` shows."""
+    if form not in get_args(MethodsFormat):
+        raise RunError(
+            f"no format {form!r}; known are {', '.join(get_args(MethodsFormat))}"
+            f"{did_you_mean(form, get_args(MethodsFormat))}"
+        )
+    names = list_names(metrics)
+    by_name, present, columns = open_runs(runs, names)
+    opened = list(by_name.values())
+    # Aspects are parts of a metric that is described already.
+    owners = (column.metric if isinstance(column, PartMetric) else column for column in columns)
+    chosen = list({metric.label: metric for metric in owners}.values())
+    shown = dict.fromkeys([*select_systems(present, systems), *([] if baseline is None else [baseline])])
+    select_systems(present, list(shown))
+    if test not in TESTS or draws < 1 or interval_draws < 0 or not 0 < alpha < 1:
+        raise RunError(
+            f"expected a test of {', '.join(TESTS)}, draws of at least 1 and alpha between 0 and 1, got {test!r}, "
+            f"{draws} and {alpha}"
+        )
+    write = _Writer(form)
+    sentences = [
+        *_describe_data(write, opened, list(shown), chosen),
+        *_describe_metrics(write, opened, chosen),
+        *_describe_scores(write, opened, list(shown), chosen, interval_draws, seed),
+    ]
+    if len(shown) > 1:
+        pairs = len(shown) - 1 if baseline is not None else len(list(combinations(shown, 2)))
+        sentences += _describe_tests(write, TESTS[test], pairs, draws, seed, baseline, alpha)
+    return " ".join(sentences)
+
+
+class _Writer:
+    """Code, names and citations in the form of the paper."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+
+    def text(self, text: str) -> str:
+        if self._form == "latex":
+            return escape_latex(text)
+        shown = escape_controls(text)
+        return escape_markdown(shown) if self._form == "markdown" else shown
+
+    def code(self, text: str) -> str:
+        if self._form == "latex":
+            # A signature has no spaces, and LaTeX would not break it.
+            breakable = escape_latex(text).replace(r"\textbar{}", r"\textbar\allowbreak{}")
+            return rf"\texttt{{{breakable}}}"
+        shown = escape_controls(text)
+        return f"`{shown}`" if self._form == "markdown" and "`" not in shown else self.text(text)
+
+    def cite(self, *keys: str) -> str:
+        """A citation with the space or bracket before it; empty for no key."""
+        if not keys:
+            return ""
+        if self._form == "latex":
+            return rf"~\cite{{{','.join(keys)}}}"
+        if self._form == "markdown":
+            return f" [{'; '.join(f'@{key}' for key in keys)}]"
+        return f" ({'; '.join(map(short_citation, keys))})"
+
+    def describe(self, name: str, keys: Sequence[str], details: Sequence[str]) -> str:
+        """A name with its citation and details behind it; plain text has them in one bracket."""
+        if self._form == "text":
+            return f"{self.text(name)} ({'; '.join([*map(short_citation, keys), *details])})"
+        return f"{self.text(name)}{self.cite(*keys)} ({'; '.join(details)})"
+
+
+def _describe_data(
+    write: _Writer, runs: Sequence[Results], systems: Sequence[str], metrics: Sequence[Metric]
+) -> Iterator[str]:
+    items: set[str] = set()
+    outputs = 0
+    for run in runs:
+        own = [item for item, system in zip(run.items, run.systems, strict=True) if system in systems]
+        items.update(own)
+        outputs += len(own)
+    signatures = (find_signature(run, metric) for run in runs for metric in metrics)
+    versions = sorted({read_signature(signature)[1].get("metrist", "?") for signature in signatures})
+    software = write.text(f"metrist {' and '.join(versions)}")
+    yield (
+        f"We evaluated {format_count(outputs, 'output')} of {format_count(len(systems), 'system')} on "
+        f"{format_count(len(items), 'item')} with {software}{write.cite('metrist')}."
+    )
+    counts = sorted({count for run in runs for count in run.reference_counts})
+    if counts and any("references" in metric.needs for metric in metrics):
+        number = (
+            f"{counts[0]:,} to {format_count(counts[-1], 'reference')}"
+            if len(counts) > 1
+            else format_count(counts[0], "reference")
+        )
+        yield f"Outputs are compared with {number} per item."
+
+
+def _describe_metrics(write: _Writer, runs: Sequence[Results], metrics: Sequence[Metric]) -> Iterator[str]:
+    signed = {s.name: s.peer for s in _sign(runs, metrics)}
+    phrases = []
+    for metric in metrics:
+        spec, facts = read_signature(find_signature(runs[0], metric))
+        text = metric.text
+        if spec and any(_find_llms(spec)):
+            text = spec.name if isinstance(metric, StoredMetric) else str(_without_llms(metric.spec))
+        details = [write.code(text)]
+        if signed[metric.label]:
+            details.append(f"sacreBLEU signature {write.code(signed[metric.label])}")
+        details += [
+            f"{_HASHES[name]} {write.code(value)}" if name in _HASHES else write.text(f"{name} {value}")
+            for name, value in facts.items()
+            if name != "metrist"
+        ]
+        phrases.append(write.describe(metric.short_name or display_name(metric), main_citation_keys(metric), details))
+    yield f"The {'metric is' if len(metrics) == 1 else 'metrics are'} {_join(phrases)}."
+    for metric in metrics:
+        spec, _ = read_signature(find_signature(runs[0], metric))
+        llms = list(_find_llms(spec)) if spec else []
+        if llms:
+            described = [write.text(_describe_llm(owner, llm)) for owner, llm in llms]
+            name = write.text(metric.short_name or display_name(metric))
+            yield f"{name} {'asks' if len(llms) == 1 else 'asks, in this order,'} {_join(described)}."
+
+
+def _describe_scores(
+    write: _Writer,
+    runs: Sequence[Results],
+    systems: Sequence[str],
+    metrics: Sequence[Metric],
+    draws: int,
+    seed: int,
+) -> Iterator[str]:
+    means = [metric for metric in metrics if _is_mean(metric)]
+    pooled = [write.text(m.short_name or display_name(m)) for m in metrics if not _is_mean(m)]
+    if pooled:
+        whole = f"{_join(pooled)} {'is' if len(pooled) == 1 else 'are'} computed over all outputs of a system at once"
+        yield f"{whole}; the other scores of a system are means over its outputs." if means else f"{whole}."
+    else:
+        yield "Scores of a system are means over its outputs."
+    if draws:
+        bootstrap = f"percentile bootstrap intervals{write.cite('efron-1979-bootstrap')}"
+        resamples = format_count(draws, "resample")
+        yield f"Intervals are 95{write.text('%')} {bootstrap} over items ({resamples}, seed {seed})."
+    for metric in metrics:
+        failed = total = 0
+        for run in runs:
+            missing = run[metric].scores.failures
+            own = [position for position, system in enumerate(run.systems) if system in systems]
+            failed += sum(position in missing for position in own)
+            total += len(own)
+        if failed:
+            yield (
+                f"{write.text(metric.short_name or display_name(metric))} has no score for {failed:,} of "
+                f"{format_count(total, 'output')}, which {'is' if failed == 1 else 'are'} left out."
+            )
+
+
+def _describe_tests(
+    write: _Writer, tests: Sequence[str], pairs: int, draws: int, seed: int, baseline: str | None, alpha: float
+) -> Iterator[str]:
+    named = " and ".join(f"{_TESTS[test][0]}{write.cite(_TESTS[test][1])}" for test in tests)
+    what = "all pairs of systems" if baseline is None else f"each system against {write.text(baseline)}"
+    yield (
+        f"For each metric we test {what} ({format_count(pairs, 'pair')}) on the items for which both have a score, "
+        f"with {named}, two-sided, with {draws:,} draws{' each' if len(tests) > 1 else ''} and seed {seed}."
+    )
+    each = ", for each test by itself" if len(tests) > 1 else ""
+    both = "both corrected p-values are" if len(tests) > 1 else "the corrected p-value is"
+    yield (
+        f"p-values are corrected for the {format_count(pairs, 'pair')} of a metric by Holm's method"
+        f"{write.cite('holm-1979-simple')}{each}; we call a difference significant if {both} at most {alpha:g}."
+    )
+
+
+def read_signature(signature: str) -> tuple[Spec | None, dict[str, str]]:
+    """The metric with all its settings, None if it cannot be parsed, and the facts of a signature by name."""
+    # Settings may hold the separator; facts follow the version of metrist.
+    text, found, rest = signature.rpartition(" | metrist ")
+    if not found:
+        return None, {}
+    facts = {}
+    for fact in f"metrist {rest}".split(" | "):
+        name, _, value = fact.partition(" ")
+        facts[name] = value
+    try:
+        return parse(text), facts
+    except SpecError:
+        return None, facts
+
+
+def _find_llms(spec: Spec) -> Iterator[tuple[Mapping[str, Any], Spec]]:
+    """The LLMs of a metric, those of metrics within it included, each with the settings of the metric that asks it."""
+    for name, value in spec.settings.items():
+        for inner in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(inner, Spec) and name == "llm":
+                yield spec.settings, inner
+            elif isinstance(inner, Spec):
+                yield from _find_llms(inner)
+
+
+def _without_llms(spec: Spec) -> Spec:
+    """The metric's text without its LLMs, which are described by themselves: addresses of servers are private."""
+    plain = {
+        name: value
+        for name, value in spec.settings.items()
+        if not any(isinstance(inner, Spec) for inner in (value if isinstance(value, list | tuple) else (value,)))
+    }
+    return Spec(spec.name, plain)
+
+
+def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:
+    """An LLM by its model and the sampling; the server's address and keys stay out."""
+    details = [llm.name] if "model" in llm.settings else []
+    if "temperature" in settings:
+        details.append(f"temperature {settings['temperature']:g}")
+    if "max_tokens" in settings:
+        details.append(f"at most {format_count(settings['max_tokens'], 'token')} per answer")
+    return f"{llm.settings.get('model', llm.name)} ({', '.join(details)})"
+
+
+def _is_mean(metric: Metric) -> bool:
+    return isinstance(metric, StoredMetric) or type(metric).pool is Metric.pool
+
+
+def _sign(runs: Sequence[Results], metrics: Sequence[Metric]) -> Any:
+    counts = sorted({count for run in runs for count in run.reference_counts})
+    return sign_metrics(metrics, {metric.label: "" for metric in metrics}, counts)
+
+
+def _join(parts: Sequence[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
