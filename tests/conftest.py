@@ -47,6 +47,14 @@ def _default_signals() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _installed_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints about missing packages name the checkout that metrist runs from; in tests they name the index, wherever
+    the tests run."""
+    monkeypatch.setattr("metrist.errors.find_origin", lambda: None)
+    monkeypatch.setattr("metrist.errors.find_pip", lambda: "pip")
+
+
+@pytest.fixture(autouse=True)
 def _answers_apart(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has its own cache of LLMs' answers, which is created when it is used."""
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path_factory.getbasetemp() / f"llm-{uuid.uuid4().hex}"))

@@ -46,13 +46,67 @@ class MissingExtra(MetristError):
     """A feature needs an optional dependency that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an optional dependency: pip install 'metrist[{extra}]'")
+        super().__init__(f"{feature} needs an optional dependency: {install_command(extra)}")
         self.feature = feature
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         # Exceptions are pickled; the default would call __init__ with the message alone.
         return MissingExtra, (self.feature, self.extra)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra here: from the checkout, or next to the wheel, that metrist itself was
+    installed from, else from the package index."""
+    import shlex
+    import shutil
+
+    pip, origin = f"{find_pip()} install", find_origin()
+    if origin is None:
+        return f"{pip} 'metrist[{extra}]'"
+    if origin.is_file():
+        return f"{pip} --find-links {shlex.quote(str(origin.parent))} 'metrist[{extra}]'"
+    words = [shlex.quote(str(origin / "models"))] if extra == "standard" else []
+    words.append(f"'{origin}[{extra}]'")
+    # An open range of torch pulls gigabytes of CUDA libraries.
+    if extra in ("neural", "train") and not shutil.which("nvidia-smi"):
+        words += ["--constraint", shlex.quote(str(origin / "constraints-cpu.txt"))]
+    return " ".join([pip, *words])
+
+
+def find_pip() -> str:
+    """Return `pip` if the one on the path is this environment's, else the longer command that surely is."""
+    import shlex
+    import shutil
+    import sys
+
+    on_path = shutil.which("pip")
+    if on_path is not None and Path(on_path).parent.resolve().is_relative_to(Path(sys.prefix).resolve()):
+        return "pip"
+    return f"{shlex.quote(sys.executable)} -m pip"
+
+
+def find_origin() -> Path | None:
+    """Return the checkout, or the wheel file, that metrist was installed from, if it is still there."""
+    import json
+    from importlib import metadata
+    from urllib.parse import unquote, urlsplit
+
+    checkout = Path(__file__).resolve().parents[2]
+    if _is_checkout(checkout):
+        return checkout
+    # pip notes the origin of what does not come from a package index (PEP 610).
+    try:
+        text = metadata.distribution("metrist").read_text("direct_url.json")
+        url = urlsplit(json.loads(text or "{}")["url"])
+    except (metadata.PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
+        return None
+    origin = Path(unquote(url.path))
+    return origin if url.scheme == "file" and (origin.is_file() or _is_checkout(origin)) else None
+
+
+def _is_checkout(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("pyproject.toml", "hatch_build.py", "models/pyproject.toml"))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

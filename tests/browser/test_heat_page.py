@@ -37,7 +37,7 @@ def address(tmp_path: Path) -> str:
     pieces = ("The", " cat", " sat", " on", " Bush", ATTACK)
     reading = Reading(label="output, given source", pieces=pieces, logprobs=(-0.1, -1.5, -3.0, -5.5, -9.0, -12.0))
     output = HeatOutput(item=ATTACK, system="s", metric="likelihood", value=-3.2, readings=(reading,))
-    (tmp_path / "page.html").write_text(Heat(outputs=[output]).page(), encoding="utf-8")
+    (tmp_path / "page.html").write_text(Heat(outputs=[output], pieces=True).page(), encoding="utf-8")
     return (tmp_path / "page.html").as_uri()
 
 
@@ -61,7 +61,7 @@ def test_text_is_shown_and_never_run(browser: Any, address: str) -> None:
     requested_urls: list[str] = []
     page.on("request", lambda request: requested_urls.append(request.url))
     page.goto(address)
-    assert page.title() == "Tokens by how unlikely they are"
+    assert page.title() == "Pieces by how unlikely they are"
     assert page.locator("img, script").count() == 0
     assert requested_urls == [address]
     assert f"The cat sat on Bush{ATTACK}" in page.locator(".tokens").inner_text()

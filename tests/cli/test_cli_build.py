@@ -96,11 +96,19 @@ def test_pairs_can_be_split_again(metrist: Callable[..., Any], rated: Path, tmp_
     assert "1 of 121 pairs is on no side" in metrist("build", "leaks", second).err
 
 
-def test_an_aspect_without_instruction_prints_a_note(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_an_aspect_without_instruction_prints_a_warning_with_flags_that_mend_it(
+    metrist: Callable[..., Any], rated: Path, tmp_path: Path
+) -> None:
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", "--context", "")
     assert answer.code == 0
-    assert "no instruction for 'mistakes'" in answer.err
+    assert "warning: the pairs of 'mistakes' have no instruction" in answer.err
     assert all(not pair.contexts for pair in read_good_bad(tmp_path / "p.jsonl"))
+    for flags in (("--criterion", "mistakes=overall"), ("--instruction", "mistakes=Judge how …")):
+        assert " ".join((flags[0], f"'{flags[1]}'")) in answer.err
+        mended = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", *flags)
+        assert mended.code == 0
+        assert "warning" not in mended.err
+        assert all(pair.instruction for pair in read_good_bad(tmp_path / "p.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +211,8 @@ def test_an_unknown_criterion_is_reported_with_a_suggestion(
         *("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--criterion", "flueny")
     )
     assert answer.code == 0
-    assert "no instruction for 'flueny' (did you mean 'fluency'?): name a known criterion" in answer.err
+    assert "the pairs of 'flueny' have no instruction" in answer.err
+    assert "(did you mean 'fluency'?). Name a known criterion" in answer.err
     # An instruction may have a = of its own.
     answer = metrist(
         *("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--instruction", "Is 1 + 1 = 2?")

@@ -35,7 +35,7 @@ def run(metrist, outputs: Path, tmp_path: Path, module: Callable[[str], ModuleTy
     options = ("--tokens", "--device", "cpu", "--batch-tokens", "77", "--cache", tmp_path / "kept")
     answer = metrist("score", outputs, "-m", "own_metrics.Telling", *options, "-o", tmp_path / "run")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.splitlines()[-1] == "texts were cut"
+    assert "texts were cut" in answer.out.splitlines()
     return tmp_path / "run"
 
 

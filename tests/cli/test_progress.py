@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,7 +211,8 @@ def test_a_terminal_shows_a_bar_from_the_first_moment(monkeypatch: pytest.Monkey
     class Bar(rich.progress.Progress):
         def update(self, task_id, **changes) -> None:
             super().update(task_id, **changes)
-            drawn.append(self.columns[1](self.tasks[0]).plain)
+            column: Any = self.columns[1]
+            drawn.append(column(self.tasks[0]).plain)
             moved.append((changes["completed"], changes["total"]))
 
     monkeypatch.setattr(rich.progress, "Progress", Bar)

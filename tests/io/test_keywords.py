@@ -22,7 +22,7 @@ ROWS = [{"item": "1", "system": "a", "output": "o"}]
 )
 def test_an_unknown_keyword_is_an_error_that_lists_the_known_ones(call: Any, unknown: str) -> None:
     with pytest.raises(
-        TypeError, match=rf"\(\) has no parameter '{unknown}'; it takes .*max_cost.*, and these for reading"
+        TypeError, match=rf"\(\) has no parameter '{unknown}'.*; it takes .*max_cost.*, and these for reading"
     ):
         call(**{unknown: True})
 

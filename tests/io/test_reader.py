@@ -249,7 +249,7 @@ def test_files_with_the_same_numbers_for_different_inputs_print_a_note(tmp_path:
         (tmp_path / f"{name}.jsonl").write_text(f'{{"item": "1", "output": "dog", "source": "{source}"}}\n')
     reader = read_records([tmp_path / "de.jsonl", tmp_path / "ru.jsonl"])
     assert len(list(reader)) == 2
-    assert reader.remarks[0].startswith("1 records have a different source than an earlier record of the same item")
+    assert reader.remarks[0].startswith("1 record has a different source than an earlier record of the same item")
     (tmp_path / "ru.jsonl").write_text('{"item": "1", "output": "hound", "source": "Hund"}\n')
     assert (len(list(reader)), reader.remarks) == (2, [])
 

@@ -15,11 +15,13 @@ ATTACK = "<script>alert(1)</script>\"'&[red]\x1b[31m\u202e\ud800"
 SHOWN = "<script>alert(1)</script>\"'&[red]\\x1b[31m\\u202e\\ud800"
 
 
-def make_heat(*pieces: str, logprobs: tuple[float, ...] | None = None, readings: int = 1) -> Heat:
+def make_heat(
+    *pieces: str, logprobs: tuple[float, ...] | None = None, readings: int = 1, show_pieces: bool = False
+) -> Heat:
     numbers = logprobs or tuple(-float(n) for n in range(len(pieces)))
     reading = Reading(label="output, given source", pieces=pieces, logprobs=numbers)
     output = HeatOutput(item="i1", system="s", metric="m(a='<b>')", value=-1.5, readings=(reading,) * readings)
-    return Heat(outputs=[output], notes=["3 of 9 outputs, the worst first"])
+    return Heat(outputs=[output], notes=["3 of 9 outputs, the worst first"], pieces=show_pieces)
 
 
 class Texts(HTMLParser):
@@ -54,14 +56,14 @@ def test_a_token_without_a_number_is_shown_uncoloured() -> None:
         "below 0.0001",
         "0.25",
     )
-    page = Texts(make_heat("a", "b", logprobs=(math.nan, -math.inf)).page())
+    page = Texts(make_heat("a", " b", logprobs=(math.nan, -math.inf)).page())
     titles = [attributes["title"] for tag, attributes in page.tags if "title" in attributes and tag == "span"]
     assert titles == ["log-probability n/a, probability n/a", "log-probability -inf, probability below 0.0001"]
 
 
 def test_the_least_likely_tokens_are_listed_worst_first() -> None:
     reading = Reading(label="", pieces=tuple("abcdefg"), logprobs=(-1.0, -9.0, math.nan, -3.0, -2.0, -8.0, -0.5))
-    assert reading.worst() == [("b", -9.0), ("f", -8.0), ("d", -3.0), ("e", -2.0), ("a", -1.0)]
+    assert reading.worst(pieces=True) == [("b", -9.0), ("f", -8.0), ("d", -3.0), ("e", -2.0), ("a", -1.0)]
 
 
 def test_plain_text_marks_tokens_that_were_not_expected() -> None:
@@ -74,14 +76,15 @@ def test_plain_text_marks_tokens_that_were_not_expected() -> None:
         "  least likely: 'flew' -7.25, 'cat' -2.00, 'The' -0.10",
         "",
         "3 of 9 outputs, the worst first",
-        "In brackets: tokens with a probability below .01, and their log-probability.",
+        "In brackets: words with a probability below .01, and their log-probability: the sum over the pieces that the "
+        "model reads (--pieces shows them).",
     ]
 
 
 def test_a_terminal_shows_colours_and_escapes_tokens() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", width=200, legacy_windows=False)
-    console.print(make_heat("calm", ATTACK, logprobs=(-0.1, -9.0)))
+    console.print(make_heat("calm", ATTACK, logprobs=(-0.1, -9.0), show_pieces=True))
     drawn = screen.getvalue()
     assert SHOWN in drawn
     assert ATTACK not in drawn
@@ -139,9 +142,58 @@ def test_many_readings_of_one_output_are_counted_not_drawn() -> None:
 )
 def test_words_are_apart_whether_or_not_the_tokenizer_keeps_spaces(pieces: tuple[str, ...], shown: str) -> None:
     reading = Reading(label="", pieces=pieces, logprobs=(-1.0,) * len(pieces))
-    assert "".join(token for token, *_ in reading.tokens()) == shown
+    assert "".join(text for text, *_ in reading.units(pieces=True)) == shown
 
 
-def test_a_token_that_is_a_space_can_be_seen_where_it_is_marked() -> None:
-    text = make_heat("The", " ", "cat", logprobs=(-0.1, -9.0, -0.2)).text()
+def test_a_piece_that_is_a_space_can_be_seen_where_it_is_marked() -> None:
+    text = make_heat("The", " ", "cat", logprobs=(-0.1, -9.0, -0.2), show_pieces=True).text()
     assert "  The [␣ -9.0]cat\n  least likely: '␣' -9.00, 'cat' -0.20, 'The' -0.10\n" in text
+    assert text.endswith("In brackets: pieces with a probability below .01, and their log-probability.")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        # The numbers are powers of two, so that each sum says which pieces are in it.
+        (("The", " cat", "nap", "ped", "</s>"), [("The", -1), (" catnapped", -2 - 4 - 8)]),
+        (("<s>", "The", " ", "cat", "</s>"), [("The", -2), (" cat", -4 - 8)]),
+        (
+            (" The", " cat", ".", " It", " sat", "!", "?"),
+            [("The", -1), (" cat", -2), (".", -4), (" It", -8), (" sat", -16), ("!?", -32 - 64)],
+        ),
+        (
+            ("I", " don", "'", "t", ",", ' "', "you"),
+            [("I", -1), (" don't", -2 - 4 - 8), (",", -16), (' "', -32), ("you", -64)],
+        ),
+        (("the", "cat", "##nap", "##s", "[SEP]"), [("the", -1), (" catnaps", -2 - 4 - 8)]),
+        (("well", "-", "known", " -", " yes"), [("well-known", -1 - 2 - 4), (" -", -8), (" yes", -16)]),
+        (("博物馆", "是", "自由", "。"), [("博物馆", -1), ("是", -2), ("自由", -4), ("。", -8)]),
+        ((" 안녕", "하세요", " 여러분"), [("안녕하세요", -1 - 2), (" 여러분", -4)]),
+        (("a", "\n", "b"), [("a", -1), (" b", -2 - 4)]),
+        (("<s>", "</s>"), []),
+        ((), []),
+        ((" ",), [("", -1)]),
+        (("x", " <s>", " y"), [("x", -1), (" <s>", -2), (" y", -4)]),
+    ],
+)
+def test_pieces_are_put_together_as_words(pieces: tuple[str, ...], words: list[tuple[str, float]]) -> None:
+    reading = Reading(label="", pieces=pieces, logprobs=tuple(-float(2**n) for n in range(len(pieces))))
+    assert [(text, logprob) for text, logprob, _ in reading.units()] == words
+
+
+def test_the_probability_of_a_word_is_the_product_of_its_pieces() -> None:
+    reading = Reading(label="", pieces=(" un", "like", "ly"), logprobs=(math.log(0.5), math.log(0.4), math.nan))
+    ((word, logprob, step),) = reading.units()
+    assert (word, step) == ("unlikely", find_step(math.log(0.2)))
+    assert math.exp(logprob) == pytest.approx(0.2)
+
+
+def test_an_unlikely_end_is_listed_and_not_drawn() -> None:
+    heat = make_heat("The", " cat", "</s>", logprobs=(-0.1, -2.0, -7.0))
+    assert "  The cat\n  least likely: '(end of text)' -7.00, 'cat' -2.00, 'The' -0.10\n" in heat.text()
+    assert "</s>" not in heat.text()
+    assert "&lt;/s&gt;" not in heat.page()
+    assert "product of those of its pieces" in heat.page()
+    pieces = make_heat("The", " cat", "</s>", logprobs=(-0.1, -2.0, -7.0), show_pieces=True)
+    assert "&lt;/s&gt;" in pieces.page()
+    assert "<title>Pieces by how unlikely they are</title>" in pieces.page()

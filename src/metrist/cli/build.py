@@ -365,16 +365,14 @@ def _check_aims(aims: Sequence[Aim]) -> Iterator[str]:
     """Yield warnings about aspects without an instruction, and about directions that look reversed."""
     from metrist import criteria
 
-    unknown = []
     for aim in aims:
         if not aim.instruction:
             suggestion = did_you_mean(aim.criterion, criteria.names()).removeprefix("; ")
-            unknown.append(f"{aim.criterion!r} ({suggestion})" if suggestion else repr(aim.criterion))
-    if unknown:
-        yield (
-            f"no instruction for {', '.join(unknown)}: name a known criterion (--criterion) or say what to judge "
-            "(--instruction)"
-        )
+            yield (
+                f"warning: the pairs of {aim.criterion!r} have no instruction, so a model that learns from them is not "
+                f"told what to judge{f' ({suggestion})' if suggestion else ''}. Name a known criterion, as in "
+                f"--criterion '{aim.aspect}=overall', or say what to judge: --instruction '{aim.aspect}=Judge how …'"
+            )
     for aim in aims:
         criterion = criteria.known(aim.criterion)
         if aim.opposite and criterion and criterion.opposite:

@@ -234,16 +234,19 @@ def heat(
     item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,
     system: Annotated[str | None, typer.Option("--system", help="Only outputs of this system.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum outputs per metric, the worst first.")] = 20,
+    pieces: Annotated[
+        bool, typer.Option("--pieces", help="Show the pieces of words that the model reads instead of words.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="PAGE", help="Write one HTML page instead of printing.")
     ] = None,
 ) -> None:
-    """Colour each token by how unlikely the model found it; needs a run of `metrist score --tokens`."""
+    """Colour each word by how unlikely the model found it; needs a run of `metrist score --tokens`."""
     from metrist.cli.output import format_count, print_note
     from metrist.io.writer import atomic_write
     from metrist.run import load
 
-    page = load(run).heat(metric, item=item, system=system, limit=limit)
+    page = load(run).heat(metric, item=item, system=system, limit=limit, pieces=pieces)
     if out is None:
         _print_page(page)
         return

@@ -61,7 +61,7 @@ class TiesName(StrEnum):
 
 Inputs = Annotated[
     list[str],
-    typer.Argument(metavar="IN…", help="Records: JSONL, CSV, TSV or Parquet, also compressed; - for standard input."),
+    typer.Argument(metavar="IN…", help="Records: JSONL, CSV, Excel, Parquet, also compressed; - for standard input."),
 ]
 Metrics = Annotated[
     list[str] | None,
@@ -103,6 +103,25 @@ ItemKey = Annotated[
 Fields = Annotated[
     list[str] | None,
     typer.Option("--field", metavar="OURS=THEIRS", help="Read a field under another name, such as output=prediction."),
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        metavar="SYSTEM=COLUMN",
+        help="A system's column of outputs, in files with a column per system; or a pattern, '*_output'; repeatable.",
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option("--delimiter", metavar="CHAR", help="What separates cells: ';', tab.", show_default="recognised"),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", help="cp1252, latin-1, utf-16 …", show_default="recognised"),
+]
+Sheet = Annotated[
+    str | None, typer.Option("--sheet", metavar="NAME", help="The sheet of an .xlsx file.", show_default="the first")
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip rows that cannot be read, and count them.")]
 System = Annotated[str | None, typer.Option("--system", help="The system's name, for files that do not name it.")]
@@ -161,16 +180,27 @@ class ReadingOptions:
 
     item_key: ItemKey = ""
     fields: Fields = None
+    output_columns: Outputs = None
     system: System = None
     skip_bad: SkipBad = False
+    delimiter: Delimiter = None
+    encoding: Encoding = None
+    sheet: Sheet = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of `read_records`."""
+        from metrist.cli.output import print_note
+
         return {
             "item_key": tuple(part for part in self.item_key.split("+") if part),  # "doc+segment"
-            "fields": parse_pairs(self.fields or [], "--field"),
+            "fields": parse_pairs(self.fields, "--field") if self.fields else {},
+            "outputs": self.output_columns,
             "system": self.system,
             "skip_bad": self.skip_bad,
+            "delimiter": self.delimiter,
+            "encoding": self.encoding,
+            "sheet": self.sheet,
+            "announce": print_note,
         }
 
     def read(self, inputs: Sequence[str]) -> Reader:

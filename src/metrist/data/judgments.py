@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.fields import as_name, as_texts, check_fields
+from metrist.io.fields import as_name, as_texts
 from metrist.io.json_rows import describe_json_error
-from metrist.io.reader import Reader
+from metrist.io.reader import read_records
 from metrist.io.row_model import ParsedRow, RowError, format_value
-from metrist.io.rows import RowSource, open_source
+from metrist.io.rows import RowSource
 from metrist.io.table_rows import Cells, parse_cells
 from metrist.ratings import Preference
 from metrist.records import Record
@@ -69,20 +69,11 @@ class Judgments:
         by_pair.setdefault((preference.item, first, second), []).append((preference.rater, sign))
 
 
-def read_judgments(
-    paths: Sequence[str | os.PathLike[str]],
-    *,
-    item_key: Sequence[str] = (),
-    fields: Mapping[str, str] | None = None,
-    skip_bad: bool = False,
-    system: str | None = None,
-) -> Judgments:
+def read_judgments(paths: Sequence[str | os.PathLike[str]], **reading: Any) -> Judgments:
     """Read the judgments in these files; texts and judgments may be in different files. The options are those of
     `metrist.read_records`."""
-    mapping = dict(fields or {})
-    check_fields(mapping)
-    sources = tuple(map(_expand_choices, paths))
-    reader = Reader(sources=sources, item_key=tuple(item_key), fields=mapping, skip_bad=skip_bad, system=system)
+    reader = read_records(list(paths), **reading)
+    reader.sources = tuple(map(_expand_choices, reader.sources))
     judgments = Judgments()
     for entry in reader.entries():
         judgments.add(entry)
@@ -100,12 +91,11 @@ def read_judgments(
     return judgments
 
 
-def _expand_choices(path: str | os.PathLike[str]) -> RowSource:
-    """Open a file whose rows with `outputs` and `chosen` become one row for each output, rated 1 if chosen, else 0.
+def _expand_choices(source: RowSource) -> RowSource:
+    """Return a source whose rows with `outputs` and `chosen` become one row for each output, rated 1 if chosen, else 0.
 
     `chosen` is a position counted from 1, a system's name, or a list with one of these for each rater.
     """
-    source = open_source(path)
 
     def read() -> Iterator[tuple[int, Any]]:
         for line, row in source.read():

@@ -1,14 +1,15 @@
-"""Open plain, .gz, .xz and .zst files as streams of bytes; all kinds of damage raise `InputError`."""
+"""Open plain, .gz, .xz and .zst files in any encoding as streams of UTF-8; all kinds of damage raise `InputError`."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import lzma
 import os
 import sys
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import IO, Any
 
@@ -58,6 +59,102 @@ class Meter:
     """Counts the bytes of a file, as stored, that were read."""
 
     read: int = 0
+
+
+@dataclass(slots=True)
+class FileFormat:
+    """How a file is written, where the user says so, and in `notes` what was recognised in it."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Check the settings, and replace names of delimiters (`tab`) by the characters."""
+        if self.delimiter is not None:
+            self.delimiter = _DELIMITER_NAMES.get(self.delimiter.lower(), self.delimiter)
+            if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+                raise InputError(
+                    f"the delimiter must be one character, such as ';' or '\\t' (or tab), got {self.delimiter!r}"
+                )
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+                "".encode(self.encoding)
+            except (LookupError, ValueError):
+                raise InputError(
+                    f"no text encoding is called {self.encoding!r}; common ones are utf-8, cp1252 (Windows), latin-1 "
+                    "and utf-16"
+                ) from None
+
+
+_DELIMITER_NAMES = {"\\t": "\t", "tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
+
+
+def decode_stream(stream: io.BufferedReader, name: str, form: FileFormat) -> io.BufferedReader:
+    """Return the stream as UTF-8. UTF-16 and UTF-32 are recognised by their first bytes."""
+    head = stream.peek(1)
+    encoding = form.encoding
+    if encoding is None:
+        encoding = _detect_encoding(head)
+        if encoding:
+            form.notes.append(f"{encoding.upper()[:6]} text")
+        elif head.startswith(BYTE_ORDER_MARK):
+            form.notes.append("UTF-8 text with a byte order mark")
+    is_utf8 = encoding is None or codecs.lookup(encoding).name in ("utf-8", "ascii")
+    has_old_ends = is_utf8 and b"\r" in head and b"\n" not in head and len(head) > head.index(b"\r") + 1
+    if is_utf8 and not has_old_ends:
+        return stream
+    return io.BufferedReader(_Transcoded(stream, encoding or "utf-8", name), _CHUNK)
+
+
+def _detect_encoding(head: bytes) -> str | None:
+    """Return the encoding of a text that is not in bytes of ASCII. Its first characters are: a header, or `{`."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    sample = head[:64]
+    even, odd, half = sample[::2], sample[1::2], len(sample) // 2
+    if odd.startswith(b"\0\0\0") and odd.count(0) > half * 0.4 and 0 not in even:
+        return "utf-16-le"
+    return "utf-16-be" if even.startswith(b"\0\0\0") and even.count(0) > half * 0.4 and 0 not in odd else None
+
+
+class _Transcoded(io.RawIOBase):
+    """Reads text in another encoding as UTF-8; lines may end as on old Macs (CR)."""
+
+    def __init__(self, stream: io.BufferedReader, encoding: str, name: str) -> None:
+        self._stream, self._encoding, self._name = stream, encoding, name
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._newlines = io.IncrementalNewlineDecoder(None, translate=True)
+        self._buffer = b""
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._buffer and not self._ended:
+            data = self._stream.read1(_CHUNK)
+            self._ended = not data
+            try:
+                text = self._decoder.decode(data, self._ended)
+            except UnicodeError as error:
+                raise InputError(
+                    f"{self._name}: not {self._encoding} text: {error}; name its encoding with --encoding"
+                ) from None
+            self._buffer = self._newlines.decode(text, self._ended).encode("utf-8", "surrogatepass")
+        count = min(len(buffer), len(self._buffer))
+        buffer[:count] = self._buffer[:count]
+        self._buffer = self._buffer[count:]
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
 
 
 def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.BufferedReader:
@@ -177,8 +274,9 @@ class _Prefixed(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = self._head[: len(buffer)]
         self._head = self._head[len(data) :]
-        # read1 returns what a pipe has available; read would wait until the buffer is full.
-        data = data or getattr(self._rest, "read1", self._rest.read)(len(buffer))
+        if not self._head:
+            # read1 returns what a pipe has available; read would wait until the buffer is full.
+            data += getattr(self._rest, "read1", self._rest.read)(len(buffer) - len(data))
         buffer[: len(data)] = data
         return len(data)
 
@@ -195,4 +293,17 @@ def undecodable(line: bytes, error: UnicodeDecodeError) -> RowError:
     """The error of a line that is not UTF-8 text, with a guess at what it is."""
     kind = next((f"; it looks like {kind}" for magic, kind in _BINARY_KINDS.items() if line.startswith(magic)), "")
     byte, position = line[error.start], error.start + 1
-    return RowError(f"not UTF-8 text: byte 0x{byte:02x} at position {position} of the line{kind}")
+    return RowError(
+        f"not UTF-8 text: byte 0x{byte:02x} at position {position} of the line{kind}; use --encoding to name the "
+        "file's encoding, such as cp1252 or utf-16"
+    )
+
+
+#: Bytes that text in Windows-1252 rarely has on its own: undefined ones, Â, Ã and ÿ, which damaged UTF-8 looks like.
+_DOUBTFUL = frozenset(b"\x81\x8d\x8f\x90\x9d\xc2\xc3\xff")
+
+
+def looks_like_windows_1252(line: bytes) -> bool:
+    """Whether a line that is not UTF-8 may be text in Windows-1252 (or Latin-1, which is the same but for quotes)."""
+    high = [byte for byte in line if byte >= 0x80]
+    return not _DOUBTFUL.intersection(high) and all(byte >= 0x20 or byte in b"\t\r\n" for byte in line)

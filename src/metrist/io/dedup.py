@@ -169,6 +169,34 @@ class SourceCheck:
             self.mixed += 1
 
 
+@dataclass(slots=True)
+class ItemCheck:
+    """Whether there are several systems and no item has outputs of two of them. `is_needed` is set where the items were
+    not named `item`."""
+
+    is_needed: bool = False
+    _systems: set[str] = field(default_factory=set)
+    _items: DigestIndex = field(default_factory=DigestIndex)
+    _first_systems: array[int] = field(default_factory=lambda: array("q"))
+    _shared: bool = False
+
+    def add(self, record: Record) -> None:
+        if self._shared:
+            return
+        if len(self._systems) < 2:
+            self._systems.add(record.system)
+        system = hash(record.system)
+        number = self._items.number(hash(record.item), hash(f"\0{record.item}"))
+        if number == len(self._first_systems):
+            self._first_systems.append(system)
+        elif self._first_systems[number] != system:
+            self._shared = True
+
+    @property
+    def disjoint(self) -> bool:
+        return len(self._systems) > 1 and not self._shared
+
+
 def _digests(record: Record) -> tuple[int, ...]:
     extra = _canonical_extra(record) if record.extra else ""
     return (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -14,27 +17,89 @@ TEXTS = ("output", "source", "references", "reference", "instruction")
 JUDGMENTS = ("ratings", "raters", "rater", "errors", "scores")
 FIELDS = ("item", "system", *TEXTS, "task", "language", "systems", "outputs", *JUDGMENTS)
 FAMILIES = ("rating:", "score:", "reference_")
+_LONGEST_NAME = 200
 
-_ALIASES = {
-    "output": (
-        "prediction predictions predicted pred hypothesis hypotheses hypo hyp candidate cand response mt translation "
-        "summary generated generated_text generation completion answer model_output output_text decoded sys_out text"
-    ),
-    "source": "src input article document prompt context question",
-    "references": "ref refs gold target targets label labels reference_text ground_truth",
-    "system": "model model_name sys system_name engine",
-    "item": "id idx index segment seg_id doc_id example_id",
+#: Fields that may have another name in a file; judgments are never guessed.
+_RECOGNISED = ("item", "system", "output", "source", "references", "instruction", "task", "language")
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ITEM = _names(
+    "id item_id example_id sample_id instance_id segment_id seg_id segid sent_id sentence_id doc_id docid document_id "
+    "question_id qid query_id prompt_id conversation_id case_id test_id uid uuid guid"
+)
+#: Row counters: they name the item only where nothing else does.
+_COUNTERS = _names("index idx row row_id row_number number line line_number")
+_SYSTEM = _names(
+    "model model_name model_id system_name system_id sys sys_name sysname engine method generator mt_system llm "
+    "llm_name"
+)
+_OUTPUT = _names(
+    "prediction predictions predicted predicted_text pred preds hypothesis hypotheses hypo hyp candidate cand "
+    "response completion generation generated generated_text generated_output generated_summary generated_answer "
+    "model_output model_response model_answer model_summary system_output system_summary llm_output llm_response "
+    "output_text decoded sys_out mt mt_output translation candidate_summary candidate_translation predicted_answer "
+    "predicted_summary reply summary answer"
+)
+_REFERENCES = _names(
+    "reference ref refs ref_text reference_text reference_texts reference_summary reference_summaries "
+    "reference_translation reference_answer reference_answers reference_output human_reference gold golds gold_text "
+    "gold_answer gold_answers gold_summary gold_reference golden golden_answer ground_truth ground_truths groundtruth "
+    "gt target targets target_text tgt expected expected_output expected_answer correct_answer correct_answers ideal "
+    "ideal_answer highlights answers"
+)
+#: What an output was made from, and what was asked about it. A question is the source where there is nothing else.
+_MATERIAL = _names(
+    "src src_text source_text source_sentence source_document input input_text article document passage original "
+    "original_text"
+)
+_QUESTION = _names("prompt question query user_prompt user_input")
+_CONTEXT = _names("context dialogue dialog transcript history conversation_history")
+_INSTRUCTION = _names("instructions inst task_instruction")
+_NUMBERED_ALIAS = re.compile(r"(reference|ref|gold|target|tgt)_?(\d{1,9}|[a-h])")
+_OWN_NUMBERED = re.compile(r"reference_\d{1,9}")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SEPARATORS = re.compile(r"[\s\-./]+")
+#: What `guess_column` suggests beyond the recognised names: too ambiguous to be taken without asking.
+_SUGGESTED = {
+    "output": (*sorted(_OUTPUT), "text", "result", "target", "content"),
+    "source": (*sorted(_MATERIAL | _QUESTION | _CONTEXT), "text", "content"),
+    "references": (*sorted(_REFERENCES), "label", "labels", "answer", "summary"),
+    "instruction": (*sorted(_INSTRUCTION), "prompt", "question", "query"),
+    "system": tuple(sorted(_SYSTEM)),
+    "item": (*sorted(_ITEM), *sorted(_COUNTERS)),
 }
 
 
 def guess_column(field: str, columns: Iterable[str]) -> str | None:
     """Return the column that most likely holds `field`, or None."""
-    by_name = {column.lower(): column for column in columns if isinstance(column, str)}
-    for alias in _ALIASES.get(field, "").split():
+    by_name = {normalise_name(column): column for column in columns if isinstance(column, str)}
+    for alias in _SUGGESTED.get(field, ()):
         if alias in by_name:
             return by_name[alias]
     near = get_close_matches(field, by_name, n=1, cutoff=0.75)
     return by_name[near[0]] if near else None
+
+
+def list_wide_patterns(columns: Iterable[str]) -> list[str]:
+    """Return patterns for --output that match at least two columns: `*_output`, `summary_*`."""
+    found: Counter[str] = Counter()
+    for column in columns:
+        before, _, last = column.rpartition("_")
+        first, _, after = column.partition("_")
+        if before and normalise_name(last) in (_OUTPUT | {"output"}):
+            found[f"*_{last}"] += 1
+        elif after and normalise_name(first) in (_OUTPUT | {"output"}):
+            found[f"{first}_*"] += 1
+    return [pattern for pattern, count in found.items() if count > 1]
+
+
+def normalise_name(column: str) -> str:
+    """Return a column's name in the form of the tables above: `model_output` for `Model Output` and `modelOutput`."""
+    return _SEPARATORS.sub("_", _CAMEL.sub("_", column.strip())).lower()
 
 
 def check_fields(fields: Mapping[str, str]) -> None:
@@ -44,12 +109,215 @@ def check_fields(fields: Mapping[str, str]) -> None:
             raise InputError(f"metrist has no field named {format_value(field)}{did_you_mean(field, FIELDS)}")
 
 
-def rename_columns(row: dict[str, Any], fields: Mapping[str, str]) -> None:
-    """Rename columns to the fields they hold, in place; drop columns that are mapped to \"\"."""
-    values = {field: row[column] for field, column in fields.items() if column in row}
-    for field, column in fields.items():
-        row.pop(column or field, None)
-    row.update(values)
+class ColumnMap:
+    """Which columns of one file hold which fields: those that the user named, and those that have a common name.
+
+    `known` are the columns that were looked at; a row with others must be passed to `learn` before it is parsed.
+    `samples` has the first value of each column. `fields` maps fields to columns for `rename`; `recognised` has those
+    mappings that nobody asked for. `unread` is a column of systems that --system overrules.
+    """
+
+    def __init__(self, fields: Mapping[str, str], item_key: Iterable[str] = (), has_system: bool = False) -> None:
+        self.known: set[str] = set() if fields else set(FIELDS)
+        self.samples: dict[str, Any] = {}
+        self.fields: dict[str, str] = dict(fields)
+        self.recognised: dict[str, str] = {}
+        self._explicit = dict(fields)
+        self._item_key = frozenset(item_key)
+        self._settled = set(fields), bool(self._item_key)
+        self._used = {column for column in fields.values() if column} | self._item_key
+        self._used |= {field for field, column in fields.items() if not column}
+        self._has_system = has_system
+        self.unread = ""
+        self._paths: dict[str, tuple[str, ...]] = {}
+
+    def learn(self, row: Mapping[str, Any]) -> None:
+        """Look at the columns of a row that has new ones; raise RowError where two compete for a field."""
+        for column, value in row.items():
+            if self.samples.get(column) is None:
+                self.samples[column] = value
+        found = self._recognise(is_table=type(row) is not dict)
+        mixed = {field: column for field, column in self.recognised.items() if found.get(field) != column}
+        if not mixed:
+            # A row that has only the common name where earlier rows have ours.
+            alone = _match_fields({column: row[column] for column in row if column not in self._used}, *self._settled)
+            mixed = {field: field for field in alone if field not in found and field in self.samples}
+            found_here = alone
+        else:
+            found_here = found
+        for field, column in mixed.items():
+            other = found_here.get(field) or field
+            raise RowError(
+                f"{format_value(other)} where earlier rows have {format_value(column)}: both may be the {field}; give "
+                f"them one name, or name one: --field {quote_flag(field, column)} or --field {quote_flag(field, other)}"
+            )
+        self.recognised = found
+        self.known.update(row)
+
+    def describe(self) -> list[str]:
+        """Return `item = id` and so on for everything that was recognised."""
+        mapped = [f"{field} = {column}" for field, column in self.recognised.items()]
+        unread = [f"{self.unread} is not read (--system)"] if self.unread else []
+        return [*mapped, *unread]
+
+    def rename(self, row: dict[str, Any]) -> None:
+        """Rename columns to the fields they hold, in place; drop columns that are mapped to \"\"."""
+        values = {field: row[column] for field, column in self.fields.items() if column in row}
+        for field, column in self.fields.items():
+            if field not in self._paths:
+                row.pop(column or field, None)
+        for field, path in self._paths.items():
+            value = _follow(row, path)
+            if value is not None:
+                values[field] = value
+        row.update(values)
+
+    def _recognise(self, *, is_table: bool) -> dict[str, str]:
+        """Return field → column (or columns, separated by commas) for the columns seen so far, and set `fields`."""
+        fields = dict(self._explicit)
+        references = self._explicit.get("references", "")
+        if references and references not in self.samples and "," in references:
+            # --field references=ref1,ref2
+            del fields["references"]
+            parts = [part.strip() for part in references.split(",") if part.strip()]
+            fields |= {f"reference_{number}": part for number, part in enumerate(parts, 1)}
+            self._used |= set(parts)
+        elif references not in ("", "references") and not is_table:
+            # In JSON, a column of another name may hold a list or a single text; so may `reference`.
+            fields["reference"] = fields.pop("references")
+        found = _match_fields(
+            {column: value for column, value in self.samples.items() if column not in self._used}, *self._settled
+        )
+        self.unread = found.pop("system", "") if self._has_system else ""
+        for field, column in found.items():
+            if field != "references":
+                fields[field] = column
+            elif "," in column:
+                fields |= {f"reference_{number}": part for number, part in enumerate(column.split(","), 1)}
+            else:
+                fields["references" if is_table else "reference"] = column
+        self.fields = fields
+        self._paths = {
+            field: tuple(column.split("."))
+            for field, column in fields.items()
+            if "." in column and column not in self.samples and column.split(".")[0] in self.samples
+        }
+        return found
+
+
+def quote_flag(field: str, column: str) -> str:
+    """Return `output=prediction`, or `'output=the text'` for a shell."""
+    text = f"{field}={column}"
+    return text if re.fullmatch(r"[\w.,:/+=-]+", text) else shlex.quote(text)
+
+
+def _follow(value: Any, path: Iterable[str]) -> Any:
+    """Return the value inside nested objects and lists: `answers.text`, `messages.0.content`."""
+    for key in path:
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return None
+    return value
+
+
+def _match_fields(samples: Mapping[str, Any], explicit: set[str], has_item: bool) -> dict[str, str]:
+    """Return which columns hold which fields, for fields that neither the file nor the user names."""
+    by_name: dict[str, str] = {}
+    for column in samples:
+        by_name.setdefault(normalise_name(column), column)
+    own = {field for field in _RECOGNISED if field in samples} | (explicit & set(_RECOGNISED))
+    own |= {"item"} if has_item else set()
+    if "outputs" in samples or "systems" in samples or "outputs" in explicit or "systems" in explicit:
+        own |= {"output", "system"}
+    if "reference" in samples or any(map(_OWN_NUMBERED.fullmatch, [*samples, *explicit])) or "reference" in explicit:
+        own.add("references")
+    # A file with all three keys in our names was made for metrist: a column `context` in it is only that.
+    is_ours = {"item", "system", "output"} <= own
+    found: dict[str, str] = {}
+
+    def candidates(field: str, names: frozenset[str]) -> list[str]:
+        return [
+            column
+            for name, column in by_name.items()
+            if (name in names or name == field) and column not in found.values() and _fits(field, samples[column])
+        ]
+
+    def take(field: str, columns: list[str]) -> None:
+        if len(columns) > 1:
+            raise RowError(_describe_competition(field, columns))
+        if columns:
+            found[field] = columns[0]
+
+    if "item" not in own:
+        take("item", candidates("item", _ITEM) or candidates("item", _COUNTERS)[:1])
+    if "system" not in own:
+        take("system", candidates("system", _SYSTEM))
+    if "output" not in own:
+        take("output", candidates("output", _OUTPUT) or candidates("output", _names("text")))
+    if "references" not in own:
+        take("references", _reference_candidates(candidates("references", _REFERENCES), by_name, samples))
+    for field in ("task", "language"):
+        if field not in own:
+            take(field, candidates(field, frozenset())[:1])
+    if "instruction" not in own:
+        take("instruction", candidates("instruction", _INSTRUCTION))
+    if "source" in own:
+        return found
+    material, questions = candidates("source", _MATERIAL), candidates("source", _QUESTION)
+    if is_ours:
+        take("source", material or questions)
+        return found
+    if not material and questions and len(contexts := candidates("source", _CONTEXT)) == 1:
+        material = contexts
+    if material and questions and not {"instruction"} & (own | set(found)):
+        take("source", material)
+        take("instruction", questions)
+        return found
+    take("source", material or questions or candidates("source", _CONTEXT) or candidates("source", _names("text")))
+    return found
+
+
+def _reference_candidates(single: list[str], by_name: Mapping[str, str], samples: Mapping[str, Any]) -> list[str]:
+    """Return the columns that may hold references; numbered ones (`ref1`, `ref2`) are one candidate."""
+    numbered: dict[str, list[tuple[int, str, str]]] = {}
+    for name, column in by_name.items():
+        match = _NUMBERED_ALIAS.fullmatch(name)
+        if match and _fits("references", samples[column]) and "," not in column:
+            numbered.setdefault(match[1], []).append((len(match[2]), match[2], column))
+    paths = [f"{column}.text" if isinstance(samples[column], dict) else column for column in single]
+    return [*paths, *(",".join(column for *_, column in sorted(group)) for group in numbered.values())]
+
+
+def _fits(field: str, value: Any) -> bool:
+    """Whether a column with this value may hold the field. A column of numbers is no text to judge, and an object no
+    name."""
+    if value is None:
+        return True
+    if field == "references":
+        if isinstance(value, dict):
+            value = value.get("text")
+        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(text, str) for text in value))
+    if field in ("item", "system"):
+        if isinstance(value, str):
+            return len(value) <= _LONGEST_NAME and "\n" not in value
+        return not isinstance(value, bool) and (isinstance(value, int) or (type(value) is float and value.is_integer()))
+    return isinstance(value, str) or (field == "output" and isinstance(value, int))
+
+
+def _describe_competition(field: str, columns: list[str]) -> str:
+    listed = " and ".join(map(format_value, columns)) if len(columns) == 2 else ", ".join(map(format_value, columns))
+    flags = " or ".join(f"--field {quote_flag(field, column)}" for column in columns)
+    more = ""
+    if field == "item":
+        more = f", or --item-key {'+'.join(columns)} if only together they name an item"
+    elif field == "output":
+        more = "; if one of them is the reference, add --field references=COLUMN"
+    elif field == "references":
+        more = f", or --field {quote_flag(field, ','.join(columns))} for all of them"
+    return f"{listed} may {'both' if len(columns) == 2 else 'all'} be the {field}: use {flags}{more}"
 
 
 _YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
@@ -62,7 +330,11 @@ def as_text(field: str, value: Any) -> str:
         return value
     if isinstance(value, (str, int)):
         return _int_text(field, value) if type(value) is int else str(value)
-    raise RowError(f"{field!r} must be a text, got {format_value(value)}")
+    inner = (
+        next((key for key, text in value.items() if isinstance(text, str)), None) if isinstance(value, dict) else None
+    )
+    hint = f"; use --field {quote_flag(field, f'{field}.{inner}')} for a text inside it" if inner else ""
+    raise RowError(f"{field!r} must be a text, got {format_value(value)}{hint}")
 
 
 def as_optional_text(field: str, value: Any) -> str | None:

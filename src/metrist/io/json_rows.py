@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO, Any, cast
 
 from metrist.errors import InputError
-from metrist.io.compression import BYTE_ORDER_MARK, undecodable
+from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, undecodable
 from metrist.io.row_model import RowError, format_value
 
 Row = dict[str, Any]
@@ -57,10 +57,34 @@ def describe_json_error(error: Exception) -> str:
     return f"not readable JSON: {error}"
 
 
-def json_list_rows(stream: IO[bytes], name: str) -> Iterator[tuple[int, Row | RowError]]:
+def json_list_rows(
+    stream: IO[bytes], name: str, form: FileFormat | None = None
+) -> Iterator[tuple[int, Row | RowError]]:
     """Yield the objects of a JSON list with the lines they begin on, one at a time: the list need not fit in memory.
-    Invalid JSON ends the reading, because there is no next line to continue with."""
+    Invalid JSON ends the reading, because there is no next line to continue with.
+
+    A file may also hold objects in a row, over any number of lines, and an object may hold the list of rows; these are
+    numbered from 1.
+    """
+    form = form or FileFormat()
     window = _Window(stream, name)
+    if window.next_character() == "{":
+        while window.next_character():
+            line, value = window.line, window.value()
+            try:
+                key = find_rows(value, form.sheet) if type(value) is dict else None
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from None
+            if key is None:
+                yield line, value if type(value) is dict else _not_an_object(value)
+                continue
+            if f"rows = {key}" not in form.notes:
+                form.notes.append(f"rows = {key}")
+            for number, row in enumerate(value[key], 1):
+                # The Hugging Face dataset viewer puts each row into an object with its number.
+                inner = row.get("row") if type(row) is dict and "row_idx" in row else row
+                yield number, inner if type(inner) is dict else _not_an_object(inner)
+        return
     window.expect("[")
     if window.next_character() == "]":
         return
@@ -71,6 +95,47 @@ def json_list_rows(stream: IO[bytes], name: str) -> Iterator[tuple[int, Row | Ro
         yield line, value if type(value) is dict else _not_an_object(value)
         separator = window.expect(",]")
     window.end()
+
+
+_ROW_LISTS = frozenset(
+    ("data", "rows", "records", "examples", "instances", "samples", "items", "results", "predictions", "entries")
+)
+#: Lists of objects that are part of one row.
+_WITHIN_ROW = frozenset(
+    (
+        *("messages", "conversation", "conversations", "conversation_a", "conversation_b", "completions", "chosen"),
+        *("rejected", "prompt", "errors", "history", "dialogue", "turns"),
+    )
+)
+
+
+def find_rows(value: Row, name: str | None) -> str | None:
+    """Return the key under which an object holds the list of rows; None if the object is a row itself. `name` is the
+    key if the user knows it."""
+    lists = [
+        key
+        for key, rows in value.items()
+        if key not in _WITHIN_ROW and type(rows) is list and rows and all(type(row) is dict for row in rows[:10])
+    ]
+    if name is not None and name in value:
+        return name if type(value[name]) is list else None
+    if not lists or "output" in value or ("outputs" in value and "outputs" not in lists):
+        if value and len(value) > 1 and not lists and _holds_columns(value):
+            raise InputError(
+                "the file holds columns, not rows; write it as rows, in pandas with df.to_json(path, orient='records')"
+            )
+        return None
+    common = [key for key in lists if key.lower() in _ROW_LISTS]
+    if len(lists) > 1 and len(common) != 1:
+        flags = " or ".join(f"--sheet {key}" for key in lists)
+        raise InputError(f"the file holds several lists of rows: use {flags}")
+    return (common or lists)[0]
+
+
+def _holds_columns(value: Row) -> bool:
+    """Whether all values are objects with the same keys "0", "1" …, as pandas writes a frame by default."""
+    keys = [list(column) if type(column) is dict else [] for column in value.values()]
+    return bool(keys[0]) and keys[0][0] == "0" and all(other == keys[0] for other in keys)
 
 
 class _Window:

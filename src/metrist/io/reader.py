@@ -6,15 +6,21 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from typing import Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.dedup import Conflict, DigestIndex, RecordKeys, SourceCheck, are_distinct_records
-from metrist.io.fields import check_fields
+from metrist.io.compression import FileFormat
+from metrist.io.dedup import Conflict, DigestIndex, ItemCheck, RecordKeys, SourceCheck, are_distinct_records
+from metrist.io.fields import ColumnMap, check_fields
 from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
 from metrist.io.rows import RowSource, resolve_sources
+from metrist.io.table_rows import Cells
 from metrist.records import Record
+
+if TYPE_CHECKING:
+    from metrist.io.layouts import Layout
 
 _KEPT_MESSAGES = 20
 _T = TypeVar("_T")
@@ -25,14 +31,23 @@ def read_records(
     *,
     item_key: Sequence[str] = (),
     fields: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | Sequence[str] | str | None = None,
     skip_bad: bool = False,
     system: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    sheet: str | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> Reader:
     """Read records from a path, `-` (standard input), several paths, dicts or Records, or a pandas or polars frame.
 
-    `item_key` lists the fields that together identify an item. `fields` maps fields to columns with other names
-    (`{"output": "prediction"}`; a column mapped to "" is dropped). `skip_bad` skips bad rows and counts them. `system`
-    is the system of rows that name none (default: the file's name without suffixes).
+    Paths may be patterns (`runs/*.jsonl`). Columns with common names (`id`, `model`, `prediction`, `gold`) are
+    recognised; `reader.readings` says which was taken for what, and `announce` is called with that as soon as it is
+    known. `fields` maps fields to columns with other names (`{"output": "verdict"}`; a column mapped to "" is dropped).
+    `item_key` lists the fields that together identify an item. `outputs` names the outputs of several systems in one
+    row: `{"v1": "v1_output"}`, or a pattern of columns such as `"*_output"`. `skip_bad` skips bad rows and counts them.
+    `system` is the system of rows that name none (default: the file's name without suffixes). `delimiter`, `encoding`
+    and `sheet` (of an .xlsx file) are recognised where they are not given.
     """
     if isinstance(source, Reader):
         return source
@@ -40,12 +55,20 @@ def read_records(
         check_fields(fields)
     if isinstance(item_key, str):
         raise InputError(f"item_key must be a list of fields, got the text {format_value(item_key)}")
+    form = FileFormat(delimiter, encoding, sheet)
+    if delimiter or encoding:
+        form.check()
     return Reader(
-        sources=resolve_sources(source),
+        sources=resolve_sources(source, form),
         item_key=tuple(item_key),
         fields=dict(fields or {}),
+        outputs=outputs or {},
         skip_bad=skip_bad,
         system=system,
+        delimiter=delimiter,
+        encoding=encoding,
+        sheet=sheet,
+        announce=announce,
     )
 
 
@@ -75,12 +98,22 @@ class Reader:
     sources: tuple[RowSource, ...]
     item_key: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] | Sequence[str] | str = field(default_factory=dict)
     skip_bad: bool = False
     system: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+    announce: Callable[[str], None] | None = None
     skipped: Skipped = field(default_factory=Skipped, init=False)
     #: The number of the source that the latest record came from.
     source_number: int = field(default=0, init=False)
+    #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
+    _readings: dict[str, str] = field(default_factory=dict, init=False)
+    _announced: set[str] = field(default_factory=set, init=False)
+    _layout_remarks: list[str] = field(default_factory=list, init=False)
     _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
+    _item_check: ItemCheck = field(default_factory=ItemCheck, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,8 +128,8 @@ class Reader:
     @property
     def options(self) -> dict[str, Any]:
         """The options of `read_records` that differ from their defaults, as JSON can hold them."""
-        default = Reader(sources=())
-        options = {f.name: getattr(self, f.name) for f in dataclass_fields(self) if f.init and f.name != "sources"}
+        default, skipped = Reader(sources=()), ("sources", "announce")
+        options = {f.name: getattr(self, f.name) for f in dataclass_fields(self) if f.init and f.name not in skipped}
         return {
             name: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
             for name, value in options.items()
@@ -104,15 +137,34 @@ class Reader:
         }
 
     @property
-    def remarks(self) -> list[str]:
-        """Notes for the user on the rows of the latest iteration."""
-        mixed = self._source_check.mixed
-        if not mixed:
-            return []
+    def readings(self) -> list[str]:
+        """What was recognised, such as `reading data.csv: item = id, output = prediction`; a line for each way in which
+        files were read."""
+        names: dict[str, list[str]] = {}
+        for name, reading in self._readings.items():
+            names.setdefault(reading, []).append(name)
         return [
-            f"{mixed:,} records have a different source than an earlier record of the same item: if the files use the "
-            "same numbers for different inputs, use --item-key (such as language+item) to tell them apart"
+            f"reading {files[0]}{f' and {len(files) - 1:,} more' if len(files) > 1 else ''}: {reading}"
+            for reading, files in names.items()
         ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Notes for the user on the rows of the latest iteration; without `announce` the readings are among them."""
+        remarks = [*([] if self.announce else self.readings), *self._layout_remarks]
+        mixed = self._source_check.mixed
+        if mixed:
+            remarks.append(
+                f"{mixed:,} {'record has' if mixed == 1 else 'records have'} a different source than an earlier record "
+                "of the same item: if the files use the same numbers for different inputs, use --item-key (such as "
+                "language+item) to tell them apart"
+            )
+        if self._item_check.disjoint:
+            remarks.append(
+                "no item has outputs of two systems, so systems cannot be compared item by item: name the column that "
+                "their rows share (--field item=COLUMN), or --item-key source if the same source is the same item"
+            )
+        return remarks
 
     @property
     def share_read(self) -> float | None:
@@ -136,18 +188,34 @@ class Reader:
 
     def _parse_rows(self, *, judgments: bool) -> Iterator[Any]:
         """The new records of each row, or with `judgments` the parsed row."""
-        self.skipped, self._source_check = Skipped(), SourceCheck()
+        self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
+        self._layout_remarks = []
         keys, seen = RecordKeys(), DigestIndex()
         any_record = False
         for file, source in enumerate(self.sources):
             self.source_number = file
             name = source.name or "the input"
-            parser = RowParser(system=self.system or source.system, item_key=self.item_key, fields=self.fields)
+            columns = ColumnMap(self.fields, self.item_key, self.system is not None)
+            parser = RowParser(system=self.system or source.system, item_key=self.item_key, columns=columns)
+            layout: Layout | None = None
             position = good = 0
-            for line, row in source.read():
-                position += 1
+            rows = iter(source.read())
+            first = next(rows, None)
+            if first is not None:
+                rows = chain([first], rows)
+                if type(first[1]) is not Record and not (
+                    isinstance(first[1], dict) and first[1].keys() <= columns.known and not self.outputs
+                ):
+                    from metrist.io.layouts import convert_rows
+
+                    rows, layout = convert_rows(rows, self.outputs, columns, judgments=judgments)
+            for line, row in rows:
+                position = position + 1 if layout is None else layout.position
                 try:
-                    if isinstance(row, RowError):
+                    if type(row) is dict or type(row) is Cells:
+                        if not (row.keys() <= columns.known and columns.samples):
+                            self._learn_columns(row, source, layout, columns)
+                    elif isinstance(row, RowError):
                         raise row
                     parsed: Any
                     if judgments:
@@ -157,7 +225,7 @@ class Reader:
                     else:
                         parsed = new = keys.admit(parser.parse(row, position).records, file, line)
                 except (RowError, Conflict) as error:
-                    reason = self._describe_conflict(error) if isinstance(error, Conflict) else error
+                    reason = self._describe_conflict(error, columns) if isinstance(error, Conflict) else error
                     message = f"{source.location(line)}: {reason}"
                     if not self.skip_bad:
                         raise InputError(message) from None
@@ -168,7 +236,14 @@ class Reader:
                 if len(self.sources) > 1:
                     for record in new:
                         self._source_check.add(record)
+                if self._item_check.is_needed:
+                    for record in new:
+                        self._item_check.add(record)
                 yield parsed
+            if source.format.notes and columns.samples:
+                self._learn_columns({}, source, layout, columns)  # what was recognised after the first rows
+            if layout is not None:
+                self._layout_remarks += layout.remarks
             if not position:
                 raise InputError(f"{name}: no rows")
             if not good:
@@ -176,19 +251,50 @@ class Reader:
         if not any_record and not judgments:
             raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
 
-    def _describe_conflict(self, conflict: Conflict) -> str:
+    def _learn_columns(
+        self, row: Mapping[str, Any], source: RowSource, layout: Layout | None, columns: ColumnMap
+    ) -> None:
+        """Look at a row that is the first one or has new columns, and announce what is recognised."""
+        if not columns.samples and not self.item_key and "item" not in row:
+            self._item_check.is_needed = True
+        if row.keys() <= columns.known:
+            columns.samples.update(row)
+        else:
+            columns.learn(row)
+        reading = ", ".join(
+            [
+                *source.format.notes,
+                *(layout.notes if layout else ()),
+                *(columns.describe() if columns.recognised or columns.unread else ()),
+            ]
+        )
+        name = source.name or "the rows"
+        if reading:
+            self._readings[name] = reading
+            if self.announce and reading not in self._announced:
+                self._announced.add(reading)
+                others = " and files like it" if len(self.sources) > 1 else ""
+                self.announce(f"reading {name}{others}: {reading}")
+
+    def _describe_conflict(self, conflict: Conflict, columns: ColumnMap) -> str:
         record = conflict.record
         first = self.sources[conflict.file].location(conflict.line)
-        columns = ", ".join(["task", "language", *map(format_value, record.extra)])
+        others = ", ".join(["task", "language", *map(format_value, record.extra)])
         other = (
             f"a different text in {format_value(conflict.field)}"
             if conflict.field
-            else f"different values in one of {columns}"
+            else f"different values in one of {others}"
         )
+        more = ""
+        if "system" in columns.recognised and len(self.sources) > 1:
+            more = ", or --field system= if the files are the systems"
+        elif "item" in columns.recognised:
+            more = ", or --field item= to number the rows instead"
         return (
             f"item {format_value(record.item)} of system {format_value(record.system)} already occurs at {first} with "
             f"{other}; use --item-key to build the item from several fields, --field system=COLUMN to name the "
             "systems' column, or --field COLUMN= to drop a column"
+            f"{more}"
         )
 
 

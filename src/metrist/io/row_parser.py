@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from metrist.io.fields import (
     JUDGMENTS,
+    ColumnMap,
     as_mapping,
     as_name,
     as_number,
@@ -17,7 +18,8 @@ from metrist.io.fields import (
     as_text,
     as_texts,
     guess_column,
-    rename_columns,
+    list_wide_patterns,
+    quote_flag,
 )
 from metrist.io.row_model import Location, ParsedRow, RowError, StoredChoice, StoredError, StoredScore, format_value
 from metrist.io.table_rows import Cells, parse_cells
@@ -45,7 +47,7 @@ class RowParser:
 
     system: str
     item_key: tuple[str, ...]
-    fields: Mapping[str, str]
+    columns: ColumnMap
     _items_are_named: bool | None = None
 
     def entry(self, row: dict[str, Any] | Record, position: int, location: Location) -> ParsedRow:
@@ -78,8 +80,8 @@ class RowParser:
         """Split the row into records and unparsed judgments. Consumes the row."""
         if isinstance(row, Record):
             return RowParts(((row.item, row.system),), (_check_record(row),), {})
-        if self.fields:
-            rename_columns(row, self.fields)
+        if self.columns.fields:
+            self.columns.rename(row)
         if type(row) is Cells:
             row = parse_cells(row)
         item = self._item(row, position)
@@ -95,7 +97,11 @@ class RowParser:
         output = row.pop("output", None)
         if output is None:
             if not has_judgment(judged) or guess_column("output", row):
-                raise RowError(_NULL_OUTPUT if is_null else _no_output(row, judged, self.fields))
+                raise RowError(
+                    _NULL_OUTPUT
+                    if is_null
+                    else _no_output(self.columns.samples or {**row, **judged}, self.columns.fields)
+                )
             return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
             output = as_text("output", output)
@@ -188,19 +194,31 @@ def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
 _NULL_OUTPUT = "'output' is null: expected a text, \"\" for an empty one (--skip-bad skips such rows)"
 
 
-def _no_output(row: dict[str, Any], judged: dict[str, Any], fields: Mapping[str, str]) -> str:
+def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     missing = f"no {fields['output']!r}, the column mapped to 'output'" if fields.get("output") else "no 'output'"
-    column = guess_column("output", row)
-    if column:
-        return (
-            f'{missing}, but {column!r}: use --field output={column} to read that (in Python: fields={{"output": '
-            f"{format_value(column)}}})"
-        )
-    names = [*row, *judged]
+    names = [name for name in row if name not in ("item", "system")]
     listed = ", ".join(format_value(name) for name in names[:_SHOWN_FIELDS]) + (
         ", …" if len(names) > _SHOWN_FIELDS else ""
     )
-    return f"{missing}; the fields are {listed or 'none'} (`metrist convert` reads other layouts)"
+    column = guess_column("output", row)
+    inner = row[column] if column else None
+    if isinstance(inner, dict):
+        column = next((f"{column}.{key}" for key, text in inner.items() if isinstance(text, str)), column)
+    patterns = list_wide_patterns(row)
+    if patterns:
+        return (
+            f"{missing}; the columns are {listed}: use --output '{patterns[0]}' if each such column has a system's "
+            "outputs"
+        )
+    if column:
+        return (
+            f"{missing}, but {column!r}: use --field {quote_flag('output', column)} to read that (in Python: "
+            f'fields={{"output": {format_value(column)}}}); the columns are {listed}'
+        )
+    return (
+        f"{missing}; the fields are {listed or 'none'}: use --field output=COLUMN to name the one that has the text "
+        "(`metrist convert` reads other layouts)"
+    )
 
 
 def _check_record(record: Record) -> Record:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,15 +17,25 @@ from metrist.errors import InputError, did_you_mean
 from metrist.io.compression import (
     BYTE_ORDER_MARK,
     STANDARD_INPUT,
+    FileFormat,
     Meter,
+    decode_stream,
     detect_compression,
     display_name,
     open_bytes,
     uncompressed_name,
 )
-from metrist.io.json_rows import Row, json_line_rows, json_list_rows
+from metrist.io.json_rows import Row, find_rows, json_line_rows, json_list_rows
 from metrist.io.row_model import Location, RowError, format_value
-from metrist.io.table_rows import Cells, frame_rows, read_delimited, read_parquet, to_plain_value
+from metrist.io.table_rows import (
+    Cells,
+    detect_delimiter,
+    frame_rows,
+    read_delimited,
+    read_excel,
+    read_parquet,
+    to_plain_value,
+)
 from metrist.records import Record
 
 FORMATS = {
@@ -33,39 +45,82 @@ FORMATS = {
     ".csv": ",",
     ".tsv": "\t",
     ".parquet": "parquet",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
 }
+#: Formats that are named in their first bytes, and what to do about each.
+_OTHER_FORMATS = {
+    b"PAR1": "Parquet is read from files named .parquet only",
+    b"PK\x03\x04": "this is a zip archive; Excel sheets are read from files named .xlsx",
+    b"\xd0\xcf\x11\xe0": "this is an old Excel file, or one with a password; save it as .xlsx or CSV",
+}
+_PATTERN = re.compile(r"[*?[]")
+#: Bytes that a delimiter is detected in.
+_SAMPLE = 1 << 16
+_DELIMITER_NOTES = {"\t": "delimited by tabs", "|": "delimited by |", ",": "delimited by ,", ";": "delimited by ;"}
 
 
-def read_file_rows(path: str, meter: Meter | None = None) -> Iterator[tuple[int, Row | Cells | RowError]]:
-    """Yield the rows of a file, or their errors, with the line each begins on (in Parquet: the row's number)."""
+def read_file_rows(
+    path: str, meter: Meter | None = None, form: FileFormat | None = None
+) -> Iterator[tuple[int, Row | Cells | RowError]]:
+    """Yield the rows of a file, or their errors, with the line each begins on (in Parquet and .xlsx: the row's number).
+    What is recognised is added to the notes of `form`."""
     name = display_name(path)
+    form = form or FileFormat()
+    form.notes.clear()
     kind = FORMATS.get(PurePath(uncompressed_name(path)).suffix.lower(), "")
-    if kind == "parquet":
+    if kind in ("parquet", "excel"):
         if detect_compression(path):
-            raise InputError(f"{name}: Parquet compresses its own columns; unpack the file first")
-        yield from read_parquet(path)
+            what = "Parquet compresses its own columns" if kind == "parquet" else "an .xlsx file is an archive already"
+            raise InputError(f"{name}: {what}; unpack the file first")
+        yield from read_parquet(path) if kind == "parquet" else read_excel(path, form)
         return
-    with open_bytes(path, meter) as stream:
+    with open_bytes(path, meter) as raw:
+        # JSON in UTF-8 shows in its first two bytes.
+        head = raw.peek(2)[:2]
+        is_plain = head[:1] in (b"{", b"[") and head[1:] != b"\0" and not form.encoding
+        stream = raw if is_plain else decode_stream(raw, name, form)
         # A `.json` file holds one list as often as one object per line.
         if kind in ("", "list or lines"):
-            kind = _kind_by_first_bytes(stream, name)
+            kind = _kind_by_first_bytes(stream, name, form.sheet)
         if kind == "lines":
             yield from json_line_rows(stream)
-        elif kind == "list":
-            yield from json_list_rows(stream, name)
+        elif kind in ("list", "objects"):
+            yield from json_list_rows(stream, name, form)
         else:
-            yield from read_delimited(stream, name, kind)
+            yield from read_delimited(stream, name, _choose_delimiter(stream, kind, form), form)
 
 
-def _kind_by_first_bytes(stream: io.BufferedReader, name: str) -> str:
+def _choose_delimiter(stream: io.BufferedReader, usual: str, form: FileFormat) -> str:
+    if form.delimiter:
+        return form.delimiter
+    delimiter = detect_delimiter(stream.peek(1)[:_SAMPLE], usual)
+    if delimiter != usual:
+        form.notes.append(_DELIMITER_NOTES.get(delimiter, f"delimited by {delimiter!r}"))
+    return delimiter
+
+
+def _kind_by_first_bytes(stream: io.BufferedReader, name: str, sheet: str | None) -> str:
     head = stream.peek(1).removeprefix(BYTE_ORDER_MARK).lstrip()
-    if head.startswith(b"PAR1"):
-        raise InputError(f"{name}: Parquet is read from files named .parquet only")
+    for magic, advice in _OTHER_FORMATS.items():
+        if head.startswith(magic):
+            raise InputError(f"{name}: {advice}")
     if head.startswith(b"["):
         return "list"
     if head.startswith(b"{") or not head:
-        return "lines"
+        return "lines" if not head or _begins_with_row(head, name, sheet) else "objects"
     return "\t" if b"\t" in head.split(b"\n", 1)[0] else ","
+
+
+def _begins_with_row(head: bytes, name: str, sheet: str | None) -> bool:
+    """Whether the first line is a row, and not the beginning of an object over several lines or of a list of rows."""
+    line, newline, _ = head.partition(b"\n")
+    try:
+        return find_rows(json.loads(line), sheet) is None
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    except (ValueError, RecursionError):
+        return bool(newline) and line.rstrip().endswith(b"}")
 
 
 Numbered = Iterable[tuple[int, "Row | Cells | Record | RowError"]]
@@ -82,6 +137,7 @@ class RowSource:
     read: Callable[[], Numbered]
     size: int | None = None
     meter: Meter = field(default_factory=Meter)
+    format: FileFormat = field(default_factory=FileFormat)
     #: The rows themselves if they are a list or tuple in memory.
     rows: Sequence[Any] | None = None
     #: The path of a regular file; None for everything else, such as standard input.
@@ -103,11 +159,11 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[Location, Row]]:
             yield file.location(line), row
 
 
-def resolve_sources(source: Any) -> tuple[RowSource, ...]:
-    """Resolve the argument of `read_records`: a path, several paths, a frame, or rows."""
+def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSource, ...]:
+    """Resolve the argument of `read_records`: a path, several paths, a pattern of paths, a frame, or rows."""
     if isinstance(source, (str, os.PathLike)):
-        return (open_source(source),)
-    walk = frame_rows(source)
+        source = [source]
+    walk = None if isinstance(source, list) else frame_rows(source)
     if walk is not None:
         return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(walk(), 1)),)
     if isinstance(source, (Mapping, Record, bytes)) or not isinstance(source, Iterable):
@@ -116,7 +172,8 @@ def resolve_sources(source: Any) -> tuple[RowSource, ...]:
             f"records are read from a path, a list of paths, rows or a frame, not from {type(source).__name__}{hint}"
         )
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
-        return tuple(open_source(path) for path in source)
+        paths = (expand_pattern(path) if _PATTERN.search(os.fspath(path)) else [path] for path in source)
+        return tuple(open_source(path, form) for group in paths for path in group)
     read = _read_once(source, "the rows") if isinstance(source, Iterator) else lambda: source
     rows = source if isinstance(source, (list, tuple)) else None
     return (
@@ -128,6 +185,19 @@ def resolve_sources(source: Any) -> tuple[RowSource, ...]:
             is_repeatable=not isinstance(source, Iterator),
         ),
     )
+
+
+def expand_pattern(path: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
+    """Return the files that match a pattern such as `runs/*.jsonl`, sorted; any other path as it is."""
+    text = os.fspath(path)
+    if not _PATTERN.search(text) or os.path.exists(text):
+        return [path]
+    import glob
+
+    files = sorted(file for file in glob.glob(text, recursive=True) if not os.path.isdir(file))
+    if not files:
+        raise InputError(f"{display_name(text)}: no file matches this pattern")
+    return list(files)
 
 
 def _copy_row(row: Any) -> Row | Record | RowError:
@@ -155,13 +225,14 @@ def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:
     return read
 
 
-def open_source(path: str | os.PathLike[str]) -> RowSource:
+def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) -> RowSource:
     """Return the rows of a file. Its existence is checked now, its content when it is read."""
+    form = replace(form, notes=[]) if form else FileFormat()
     text = os.fspath(path)
     name = display_name(text)
     if text == STANDARD_INPUT:
-        read = _read_once(read_file_rows(text), "the rows of standard input")
-        return RowSource(name=name, system=UNNAMED, read=read, is_repeatable=False)
+        once = _read_once(read_file_rows(text, form=form), "the rows of standard input")
+        return RowSource(name=name, system=UNNAMED, read=once, format=form, is_repeatable=False)
     # The system is the file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`.
     file = PurePath(uncompressed_name(text))
     system = display_name(file.stem if file.suffix.lower() in FORMATS else file) or UNNAMED
@@ -175,12 +246,11 @@ def open_source(path: str | os.PathLike[str]) -> RowSource:
     if stat.S_ISDIR(mode):
         raise InputError(f"{name}: is a folder; pass the files in it (`metrist convert` reads folders)")
     if not stat.S_ISREG(mode):  # A pipe can be read only once.
-        read = _read_once(read_file_rows(text), f"the rows of {name}")
-        return RowSource(name=name, system=system, read=read, is_repeatable=False)
+        once = _read_once(read_file_rows(text, form=form), f"the rows of {name}")
+        return RowSource(name=name, system=system, read=once, format=form, is_repeatable=False)
     meter, size = Meter(), os.path.getsize(text)
-    return RowSource(
-        name=name, system=system, read=partial(read_file_rows, text, meter), size=size, meter=meter, path=text
-    )
+    read = partial(read_file_rows, text, meter, form)
+    return RowSource(name=name, system=system, read=read, size=size, meter=meter, format=form, path=text)
 
 
 def _suggest_file(path: str) -> str:

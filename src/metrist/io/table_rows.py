@@ -1,4 +1,4 @@
-"""Read tables: CSV, TSV, Parquet, and pandas, polars and Arrow frames. In a cell, lists and objects are JSON text."""
+"""Read tables: CSV, Excel, Parquet, and pandas, polars and Arrow frames. In a cell, lists and objects are JSON text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import IO, Any
 
-from metrist.errors import InputError, MissingExtra
-from metrist.io.compression import BYTE_ORDER_MARK, decode_line, display_name
+from metrist.errors import InputError, MissingExtra, did_you_mean
+from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, display_name, looks_like_windows_1252, undecodable
 from metrist.io.json_rows import describe_json_error
 from metrist.io.row_model import RowError, format_value
 
 _OBJECTS = {"ratings", "scores"}
 _LISTS = {"systems", "outputs", "raters", "errors"}
 _KINDS = {",": "CSV", "\t": "TSV"}
+_DELIMITERS = (",", ";", "\t", "|")
+#: Lines that a delimiter is detected in, and the share of them that must have as many cells as the header.
+_SAMPLE_LINES = 50
+_ENOUGH = 0.8
 _LARGEST_FIELD = 2**31 - 1
+#: Bounds of what an .xlsx file may unpack to, in bytes, and relative to its size where it is not small.
+_LARGEST_SHEET, _SMALL_SHEET, _LARGEST_RATIO = 2**31, 2**26, 200
 #: Rows of Parquet files and Arrow tables that are converted at once.
 _BATCH = 1024
 #: Types that mark missing values in frames.
@@ -67,20 +73,45 @@ def _parse_json(name: str, text: str) -> Any:
         raise RowError(f"{name!r} must be JSON: {describe_json_error(error)}") from None
 
 
-def read_delimited(stream: IO[bytes], name: str, delimiter: str) -> Iterator[tuple[int, Cells | RowError]]:
+def detect_delimiter(head: bytes, usual: str) -> str:
+    """Return the delimiter of a table that begins with these bytes: the usual one, unless the header or the rows
+    contradict it."""
+    text = head.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
+    lines = text.splitlines(keepends=True)[:_SAMPLE_LINES]
+    if lines and lines[0].startswith("sep=") and len(lines[0].strip()) == len("sep=;"):
+        return lines[0][4]
+    # The last line may be cut off.
+    lines = lines[:-1] if len(lines) > 1 and not lines[-1].endswith(("\n", "\r")) else lines
+    shares: dict[str, float] = {}
+    for delimiter in dict.fromkeys((usual, *_DELIMITERS)):
+        try:
+            rows = [cells for cells in csv.reader(lines, delimiter=delimiter) if cells]
+        except csv.Error:
+            continue
+        if rows and len(rows[0]) > 1:
+            shares[delimiter] = sum(len(cells) == len(rows[0]) for cells in rows) / len(rows)
+    if not shares or shares.get(usual, 0) >= _ENOUGH:
+        return usual
+    return max(shares, key=shares.__getitem__)
+
+
+def read_delimited(
+    stream: IO[bytes], name: str, delimiter: str, form: FileFormat | None = None
+) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a CSV or TSV file with the lines they begin on. Columns without a name are dropped."""
     # The csv module has one limit for the whole process, and a text may well be over 1 MB.
     csv.field_size_limit(_LARGEST_FIELD)
-    lines = _Lines(stream)
+    lines = _Lines(stream, form or FileFormat())
     # strict: a stray quote must be an error; a lenient parser would swallow the rows that follow.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header = _read_header(reader, lines, name)
     while header:
-        begin = reader.line_num + 1
+        begin = reader.line_num + lines.skipped + 1
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield begin, lines.pop_error() or RowError(f"not readable as {_KINDS[delimiter]}: {error}")
+            kind = _KINDS.get(delimiter, f"a table with {delimiter!r}")
+            yield begin, lines.pop_error() or RowError(f"not readable as {kind}: {error}")
             continue
         if cells is None:
             return
@@ -91,20 +122,42 @@ def read_delimited(stream: IO[bytes], name: str, delimiter: str) -> Iterator[tup
 
 class _Lines:
     """Decoded lines. The csv module cannot continue after an exception raised here, so an error is stored, and the
-    decodable part of the line is passed on."""
+    decodable part of the line is passed on.
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    A file that is ASCII up to a line in Windows-1252 is read as that from there on; UTF-8 in a later line is an error.
+    """
+
+    def __init__(self, stream: IO[bytes], form: FileFormat) -> None:
         first = stream.readline().removeprefix(BYTE_ORDER_MARK)
-        self._lines = chain([first] if first else [], stream)
+        # Excel's own first line, which names the delimiter.
+        self.skipped = int(first.startswith(b"sep=") and len(first.strip()) == len(b"sep=;"))
+        self._lines = chain([first] if first and not self.skipped else [], stream)
         self._error: RowError | None = None
+        self._form = form
+        self._is_utf8 = form.encoding is not None
+        self._is_windows = False
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
             try:
-                yield decode_line(line)
-            except RowError as error:
-                self._error = self._error or error
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                if not self._is_utf8 and looks_like_windows_1252(line):
+                    if not self._is_windows:
+                        self._is_windows = True
+                        self._form.notes.append("Windows-1252 text")
+                    yield line.decode("cp1252")
+                    continue
+                self._error = self._error or undecodable(line, error)
                 yield line.decode("utf-8", "replace")
+                continue
+            if len(text) != len(line):
+                self._is_utf8 = True
+                if self._is_windows:
+                    self._error = self._error or RowError(
+                        "UTF-8 text after text in Windows-1252: the file mixes encodings; use --encoding to name one"
+                    )
+            yield text
 
     def pop_error(self) -> RowError | None:
         error, self._error = self._error, None
@@ -119,17 +172,115 @@ def _read_header(reader: Iterator[list[str]], lines: _Lines, name: str) -> list[
     header_error = lines.pop_error()
     if header_error is not None:
         raise InputError(f"{name}:1: {header_error}")
+    return _check_header(header, f"{name}:1")
+
+
+def _check_header(header: list[str], place: str) -> list[str]:
     names = [column for column in header if column]
     repeated = next((column for column in names if names.count(column) > 1), None)
     if repeated is not None:
-        raise InputError(f"{name}:1: the header names the column {format_value(repeated)} twice")
+        raise InputError(
+            f"{place}: the header names the column {format_value(repeated)} twice; give the two columns different names"
+        )
     return header
 
 
 def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
     if len(cells) != len(header):
-        return RowError(f"must have {len(header)} cells like the header, got {len(cells)}")
+        if len(cells) > len(header) and not any(cells[len(header) :]):
+            del cells[len(header) :]  # commas at the end of the line
+        else:
+            return RowError(
+                f"must have {len(header)} cells like the header, got {len(cells)}; put texts that contain the "
+                "delimiter in quotes, or skip such rows with --skip-bad"
+            )
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
+
+
+def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowError]]:
+    """Yield the rows of a sheet of an .xlsx file with their numbers. Formulas count as the values stored for them."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise MissingExtra("reading .xlsx files", "tables") from None
+    name = display_name(path)
+    _check_archive(path, name)
+    try:
+        # With `data_only`, a cell with a formula has the value that Excel computed last.
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+    except Exception as error:  # openpyxl raises whatever the damage leads to
+        raise InputError(f"{name}: not an .xlsx file, or a damaged one: {error}") from error
+    try:
+        sheet = _choose_sheet(book, name, form)
+        sheet.reset_dimensions()  # What the file says about its size may be wrong.
+        header: list[str] | None = None
+        for number, cells in enumerate(sheet.iter_rows(), 1):
+            values = [_excel_value(cell) for cell in cells]
+            if all(value is None for value in values):
+                continue
+            if header is None:
+                header = _check_header([str(_unwrap(value)).strip() for value in values], f"{name}:{number}")
+                continue
+            yield number, _excel_row(header, values)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{name}: a damaged .xlsx file: {error}") from error
+    finally:
+        book.close()
+
+
+def _check_archive(path: str, name: str) -> None:
+    """Refuse a file that unpacks to a size that no real sheet has."""
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = [(part.file_size, part.compress_size) for part in archive.infolist()]
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise InputError(
+            f"{name}: not an .xlsx file, or one with a password ({error}); save it as .xlsx or CSV"
+        ) from error
+    size, packed = sum(size for size, _ in sizes), sum(packed for _, packed in sizes)
+    if size > _LARGEST_SHEET or (size > _SMALL_SHEET and size > _LARGEST_RATIO * packed):
+        raise InputError(f"{name}: unpacks to {size >> 20:,} MiB, which is no plausible sheet; save it as CSV")
+
+
+def _choose_sheet(book: Any, name: str, form: FileFormat) -> Any:
+    names = [sheet.title for sheet in book.worksheets]
+    if not names:
+        raise InputError(f"{name}: has no sheet with cells")
+    if form.sheet is not None:
+        if form.sheet not in names:
+            raise InputError(f"{name}: no sheet {form.sheet!r}{did_you_mean(form.sheet, names)}; it has {names}")
+        return book[form.sheet]
+    others = f" of {len(names)} (--sheet)" if len(names) > 1 else ""
+    form.notes.append(f"sheet {names[0]!r}{others}")
+    return book[names[0]]
+
+
+def _excel_value(cell: Any) -> Any:
+    value = cell.value
+    if cell.data_type == "e":
+        return RowError(f"cell {cell.coordinate} holds the error {value}")
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _unwrap(value: Any) -> Any:
+    return "" if value is None or isinstance(value, RowError) else value
+
+
+def _excel_row(header: list[str], values: list[Any]) -> Cells | RowError:
+    error = next((value for value in values if isinstance(value, RowError)), None)
+    if error is not None:
+        return error
+    if any(value is not None for value in values[len(header) :]):
+        return RowError(f"must have {len(header)} cells like the header, got {len(values)}")
+    padded = [*values, *[None] * (len(header) - len(values))]
+    # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
+    return Cells(
+        (column, "" if value is None else value) for column, value in zip(header, padded, strict=False) if column
+    )
 
 
 def read_parquet(path: str) -> Iterator[tuple[int, Cells]]:

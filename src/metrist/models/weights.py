@@ -17,7 +17,7 @@ from importlib import import_module, resources, util
 from pathlib import Path
 from typing import Any
 
-from metrist.errors import MissingExtra, ModelError, did_you_mean
+from metrist.errors import MissingExtra, ModelError, did_you_mean, install_command
 from metrist.models.devices import MAP, Options, Placement, downloads_allowed, import_torch
 
 #: Prefix of the models in the metrist-models distribution.
@@ -406,7 +406,7 @@ def _explain_read_error(kind: str, weights: Weights, error: Exception) -> str:
     if "trust_remote_code" in str(error):
         return f"{weights.name} contains Python code that must run; if you trust it, set trust_remote_code=True"
     if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
-        return f"{weights.name}'s tokenizer needs sentencepiece: pip install 'metrist[neural]'"
+        return f"{weights.name}'s tokenizer needs sentencepiece: {install_command('neural')}"
     if kind in _KINDS and "Unrecognized configuration class" in str(error):
         return f"{weights.name} is a {weights.config.get('model_type')} model; expected {_KINDS[kind]}"
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

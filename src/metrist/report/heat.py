@@ -1,9 +1,15 @@
-"""Tokens coloured by how unlikely a model found them: on a terminal, as plain text, and as an HTML page."""
+"""Words coloured by how unlikely a model found them: on a terminal, as plain text, and as an HTML page.
+
+Models read pieces of words. People read words, so pieces are put together: the probability of a word is the product of
+those of its pieces. The pieces themselves are shown on request.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -14,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
-#: How many of a reading's least likely tokens are listed.
-WORST_TOKENS = 5
+#: How many of a reading's least likely words are listed.
+WORST_WORDS = 5
 #: Readings shown per output; a set of seventy prompts gives seventy.
 MAX_READINGS = 6
 #: Stands for a token that is only a space.
@@ -41,9 +47,17 @@ STEPS = (
     Step(".001 to .01", math.log(0.001), "black on #ff9a62"),
     Step("below .001", -math.inf, "bold white on #b3261e"),
 )
-#: Plain text marks tokens from this step on, as its legend says.
+#: Plain text marks words from this step on, as its legend says.
 _MARKED_STEP = 3
-_PLAIN_LEGEND = "In brackets: tokens with a probability below .01, and their log-probability."
+_WORD_LEGEND = (
+    "In brackets: words with a probability below .01, and their log-probability: the sum over the pieces that the "
+    "model reads (--pieces shows them)."
+)
+_PIECE_LEGEND = "In brackets: pieces with a probability below .01, and their log-probability."
+#: Tokens that mark the beginning or the end of a text, as tokenizers write them. They are no words.
+_MARKER = re.compile(r"</?s>|<(?:pad|bos|eos)>|<\|[^|<>]*\|>|\[(?:CLS|SEP|PAD|BOS|EOS)\]")
+#: Stands for the end of a text among the least likely words.
+END = "(end of text)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +68,27 @@ class Reading:
     pieces: tuple[str, ...]
     logprobs: tuple[float, ...]
 
-    def tokens(self) -> Iterator[tuple[str, float, int]]:
-        """Each token as it is shown, its log-probability, and its step."""
-        for piece, logprob in zip(_add_spaces(self.pieces), self.logprobs, strict=True):
-            yield escape_controls(piece), logprob, find_step(logprob)
+    def units(self, *, pieces: bool = False) -> Iterator[tuple[str, float, int]]:
+        """Each word, or each piece, as it is shown, its log-probability, and its step."""
+        parts = list(zip(_add_spaces(self.pieces), self.logprobs, strict=True))
+        if pieces:
+            shown = ((escape_controls(piece), logprob) for piece, logprob in parts)
+        else:
+            first, last = _trim_markers(self.pieces)
+            words = _join_words(parts[first:last])
+            # Any white space before a word is shown as one space, and the first word begins the line.
+            shown = (
+                (f"{' ' if n and word[:1].isspace() else ''}{escape_controls(word.strip())}", logprob)
+                for n, (word, logprob) in enumerate(words)
+            )
+        return ((text, logprob, find_step(logprob)) for text, logprob in shown)
 
-    def worst(self) -> list[tuple[str, float]]:
-        """The least likely tokens, the least likely first."""
-        known = [(token.strip() or SPACE, logprob) for token, logprob, _ in self.tokens() if not math.isnan(logprob)]
-        return sorted(known, key=lambda token: token[1])[:WORST_TOKENS]
+    def worst(self, *, pieces: bool = False) -> list[tuple[str, float]]:
+        """The least likely words or pieces, the least likely first; for words also the end of the text."""
+        known = [(text.strip() or SPACE, logprob) for text, logprob, _ in self.units(pieces=pieces)]
+        if not pieces and (last := _trim_markers(self.pieces)[1]) < len(self.pieces):
+            known.append((END, _add_logprobs(self.logprobs[last:])))
+        return sorted((unit for unit in known if not math.isnan(unit[1])), key=lambda unit: unit[1])[:WORST_WORDS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +118,16 @@ class HeatOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Heat:
-    """Outputs with token probabilities, and notes on what is shown."""
+    """Outputs with the probabilities of their words, or of their pieces as the model reads them; and notes."""
 
     outputs: Sequence[HeatOutput]
     notes: Sequence[str] = ()
+    pieces: bool = False
 
     def text(self) -> str:
-        """Plain text: a token below .01 stands in brackets, with its log-probability."""
-        return "\n\n".join([*map(_render_plain, self.outputs), "\n".join([*self.notes, _PLAIN_LEGEND])])
+        """Plain text: a word below .01 stands in brackets, with its log-probability."""
+        outputs = (_render_plain(output, pieces=self.pieces) for output in self.outputs)
+        return "\n\n".join([*outputs, "\n".join([*self.notes, _PIECE_LEGEND if self.pieces else _WORD_LEGEND])])
 
     def page(self) -> str:
         """One self-contained HTML page."""
@@ -119,9 +147,65 @@ def _add_spaces(pieces: Sequence[str]) -> Sequence[str]:
     """Restore spaces between words for tokenizers that keep none and mark the continuation of a word with ##."""
     if any(piece[:1].isspace() for piece in pieces):
         return pieces
-    return [
-        piece.removeprefix("##") if piece.startswith("##") or not n else f" {piece}" for n, piece in enumerate(pieces)
-    ]
+    spaced = []
+    for before, piece in zip(("", *pieces), pieces, strict=False):
+        joined = not before or piece.startswith("##") or _is_unspaced(before[-1:]) or _is_unspaced(piece[:1])
+        spaced.append(f"{'' if joined else ' '}{piece.removeprefix('##')}")
+    return spaced
+
+
+def _trim_markers(pieces: Sequence[str]) -> tuple[int, int]:
+    """Where the text begins and ends between markers such as <s> and </s>."""
+    first, last = 0, len(pieces)
+    while first < last and _MARKER.fullmatch(pieces[first].strip()):
+        first += 1
+    while last > first and _MARKER.fullmatch(pieces[last - 1].strip()):
+        last -= 1
+    return first, last
+
+
+def _join_words(parts: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    """Put pieces together: what white space separates, without the punctuation around it; in scripts that are written
+    without spaces every piece stays by itself."""
+    word: list[tuple[str, float]] = []
+    for piece, logprob in parts:
+        before = word[-1][0] if word else ""
+        if before.strip() and (piece[:1].isspace() or _is_unspaced(before[-1:]) or _is_unspaced(piece[:1])):
+            yield from _split_punctuation(word)
+            word = []
+        word.append((piece, logprob))
+    if word:
+        yield from _split_punctuation(word)
+
+
+def _split_punctuation(word: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    """A word, and apart from it the pieces around it that have neither letters nor digits; those inside, as in "don't",
+    belong to it."""
+    letters = [n for n, (piece, _) in enumerate(word) if any(map(str.isalnum, piece))]
+    first, last = (letters[0], letters[-1] + 1) if letters else (0, len(word))
+    if not "".join(piece for piece, _ in word[:first]).strip():
+        first = 0  # Only a space.
+    if not "".join(piece for piece, _ in word[last:]).strip():
+        last = len(word)
+    for group in (word[:first], word[first:last], word[last:]):
+        if group:
+            yield "".join(piece for piece, _ in group), _add_logprobs(logprob for _, logprob in group)
+
+
+def _add_logprobs(logprobs: Iterable[float]) -> float:
+    """The sum of those that are known; NaN if none is."""
+    known = [logprob for logprob in logprobs if not math.isnan(logprob)]
+    return sum(known) if known else math.nan
+
+
+def _is_unspaced(character: str) -> bool:
+    """Whether a character belongs to a script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer,
+    Burmese. Korean has spaces."""
+    if not character or character < "\u0e00":
+        return False
+    if "\u0e00" <= character <= "\u0eff" or "\u1000" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff":
+        return True
+    return unicodedata.east_asian_width(character) == "W" and not unicodedata.name(character, "").startswith("HANGUL")
 
 
 def find_step(logprob: float) -> int:
@@ -136,26 +220,27 @@ def format_probability(logprob: float) -> str:
     return f"{math.exp(logprob):.2g}" if logprob >= _LEAST_SHOWN else "below 0.0001"
 
 
-def _split_space(token: str) -> tuple[str, str]:
-    """A token's leading space and its word."""
-    word = token.lstrip()
-    return token[: len(token) - len(word)], word
+def _split_space(text: str) -> tuple[str, str]:
+    """The leading space and the word."""
+    word = text.lstrip()
+    return text[: len(text) - len(word)], word
 
 
-def _list_worst(reading: Reading) -> str:
-    tokens = (f"'{token}' {format_number(logprob, 2)}" for token, logprob in reading.worst())
-    return "least likely: " + ", ".join(tokens)
+def _list_worst(reading: Reading, *, pieces: bool) -> str:
+    units = (f"'{text}' {format_number(logprob, 2)}" for text, logprob in reading.worst(pieces=pieces))
+    return "least likely: " + ", ".join(units)
 
 
-def _render_plain(output: HeatOutput) -> str:
+def _render_plain(output: HeatOutput, *, pieces: bool) -> str:
     lines = [output.title, output.score]
     for reading in output.readings[:MAX_READINGS]:
-        tokens = []
-        for token, logprob, step in reading.tokens():
-            space, word = _split_space(token)
+        units = []
+        for text, logprob, step in reading.units(pieces=pieces):
+            space, word = _split_space(text)
             marked = f"{space}[{word or SPACE} {format_number(logprob, 1)}]"
-            tokens.append(marked if step >= _MARKED_STEP else token)
-        lines += [f"{escape_controls(reading.label)}:", f"  {''.join(tokens)}", f"  {_list_worst(reading)}"]
+            units.append(marked if step >= _MARKED_STEP else text)
+        worst = _list_worst(reading, pieces=pieces)
+        lines += [f"{escape_controls(reading.label)}:", f"  {''.join(units)}", f"  {worst}"]
     return "\n".join([*lines, *([output.left_out] if output.left_out else [])])
 
 
@@ -171,22 +256,22 @@ def _render_rich(heat: Heat) -> RenderResult:
         yield Text(f"\n{output.title}", style="bold")
         yield Text(output.score)
         for reading in output.readings[:MAX_READINGS]:
-            yield _draw_reading(reading)
+            yield _draw_reading(reading, pieces=heat.pieces)
         if output.left_out:
             yield Text(output.left_out, style="italic")
     yield Text("\n" + "\n".join(heat.notes))
 
 
-def _draw_reading(reading: Reading) -> Text:
+def _draw_reading(reading: Reading, *, pieces: bool) -> Text:
     from rich.text import Text
 
-    # A Text object, not a string: rich would interpret a token such as [red] as markup.
+    # A Text object, not a string: rich would interpret a word such as [red] as markup.
     drawing = Text(f"{escape_controls(reading.label)}:\n", style="")
-    for token, _, step in reading.tokens():
-        space, word = _split_space(token)
+    for text, _, step in reading.units(pieces=pieces):
+        space, word = _split_space(text)
         drawing.append(space)
         drawing.append(word, style=STEPS[step].style)
-    drawing.append(f"\n{_list_worst(reading)}", style="dim")
+    drawing.append(f"\n{_list_worst(reading, pieces=pieces)}", style="dim")
     return drawing
 
 
@@ -217,13 +302,15 @@ _STYLE = """
 _PAGE_STYLE = "body { margin: 0; } main.metrist-heat { min-height: 100vh; box-sizing: border-box; padding: 2rem 1rem; }"
 _PAGE_STYLE += " main.metrist-heat > * { max-width: 60rem; margin-left: auto; margin-right: auto; }"
 _MEANING = (
-    "Each token is coloured by the probability that the model gave it, after the tokens before it and given the other "
-    "text: the stronger the colour, the less likely the token. Rest the pointer on a token for its numbers."
+    "Each {unit} is coloured by the probability that the model gave it, after the {unit}s before it and given the "
+    "other text: the stronger the colour, the less likely the {unit}.{sums} Rest the pointer on a {unit} for its "
+    "numbers."
 )
+_SUMS = " Models read pieces of words: the probability of a word is the product of those of its pieces."
 
 
 def _render_page(heat: Heat) -> str:
-    title = "Tokens by how unlikely they are"
+    title = f"{'Pieces' if heat.pieces else 'Words'} by how unlikely they are"
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -234,35 +321,37 @@ def _render_page(heat: Heat) -> str:
 
 
 def _render_body(heat: Heat) -> str:
+    meaning = _MEANING.format(unit="piece" if heat.pieces else "word", sums="" if heat.pieces else _SUMS)
     steps = "".join(f'<li><span class="t s{n}">{escape(step.label)}</span></li>' for n, step in enumerate(STEPS))
     legend = f'<ul aria-label="What the colours mean">{steps}</ul>\n'
     notes = "".join(f'<p class="soft">{escape(escape_controls(note))}</p>\n' for note in heat.notes)
-    return f"<p>{_MEANING}</p>\n{legend}{notes}" + "".join(map(_render_article, heat.outputs))
+    outputs = "".join(_render_article(output, pieces=heat.pieces) for output in heat.outputs)
+    return f"<p>{meaning}</p>\n{legend}{notes}{outputs}"
 
 
-def _render_article(output: HeatOutput) -> str:
-    readings = "".join(map(_render_reading, output.readings[:MAX_READINGS]))
+def _render_article(output: HeatOutput, *, pieces: bool) -> str:
+    readings = "".join(_render_reading(reading, pieces=pieces) for reading in output.readings[:MAX_READINGS])
     more = f'<p class="soft">{escape(output.left_out)}</p>\n' if output.left_out else ""
     head = f"<h2>{escape(output.title)}</h2>\n<p>{escape(output.score)}</p>\n"
     return f"<article>\n{head}{readings}{more}</article>\n"
 
 
-def _render_reading(reading: Reading) -> str:
-    tokens = "".join(_render_token(*token) for token in reading.tokens())
+def _render_reading(reading: Reading, *, pieces: bool) -> str:
+    units = "".join(_render_unit(*unit) for unit in reading.units(pieces=pieces))
     worst = ", ".join(
-        f"<code>{escape(token)}</code> {format_number(logprob, 2)} (p {format_probability(logprob)})"
-        for token, logprob in reading.worst()
+        f"<code>{escape(text)}</code> {format_number(logprob, 2)} (p {format_probability(logprob)})"
+        for text, logprob in reading.worst(pieces=pieces)
     )
     # dir="auto" lets the browser set each text in its own direction.
     return (
         f'<p class="soft">{escape(escape_controls(reading.label))}</p>\n'
-        f'<p class="tokens" dir="auto">{tokens}</p>\n'
+        f'<p class="tokens" dir="auto">{units}</p>\n'
         f'<p class="soft">Least likely: {worst}</p>\n'
     )
 
 
-def _render_token(token: str, logprob: float, step: int) -> str:
+def _render_unit(text: str, logprob: float, step: int) -> str:
     numbers = f"log-probability {format_number(logprob, 2)}, probability {format_probability(logprob)}"
     # The leading space stays outside the span, so that a line can break there.
-    word = token.lstrip() or token
-    return f'{token[: len(token) - len(word)]}<span class="t s{step}" title="{numbers}">{escape(word)}</span>'
+    word = text.lstrip() or text
+    return f'{text[: len(text) - len(word)]}<span class="t s{step}" title="{numbers}">{escape(word)}</span>'

@@ -24,6 +24,7 @@ import numpy as np
 from metrist._version import __version__
 from metrist.errors import NeedsError, RunError, SpecError
 from metrist.io import Reader, read_records
+from metrist.io.fields import guess_column, quote_flag
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric, calls_llm, is_resident
@@ -429,6 +430,14 @@ def _count_characters(units: Sequence[Unit]) -> int:
     return total + sum(map(len, filter(None, [record.instruction for record in records])))
 
 
+def _suggest_column(metric: Metric, unit: Unit) -> str:
+    """Suggest the column that may hold what a metric needs and a record lacks."""
+    record = unit.first if isinstance(unit, Pair) else unit
+    need = next((need for need in metric.needs if record.lacks(need)), None)
+    column = guess_column(need, record.extra) if need and record.extra else None
+    return f"; use --field {quote_flag(need, column)} if {column!r} holds that" if need and column else ""
+
+
 def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Unit]:
     """The same records or pairs. A metric that can score none of the first ones is refused; mostly a look at one
     record decides, and no more are held than were looked at."""
@@ -448,5 +457,5 @@ def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Un
     if unserved and seen:
         what = "pairs" if isinstance(seen[0], Pair) else "records"
         others = f"; none of the first {len(seen):,} {what} can be scored by it" if len(seen) > 1 else ""
-        raise NeedsError(f"{describe_missing(unserved[0], seen[0])}{others}")
+        raise NeedsError(f"{describe_missing(unserved[0], seen[0])}{others}{_suggest_column(unserved[0], seen[0])}")
     return chain(seen, remaining)

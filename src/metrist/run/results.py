@@ -249,12 +249,13 @@ class Results:
         item: str | None = None,
         system: str | None = None,
         limit: int = 20,
+        pieces: bool = False,
     ) -> Heat:
-        """Tokens coloured by how unlikely a model found them, for runs with `tokens=True`: the worst outputs of each
-        metric, or of one, up to a limit."""
+        """Words coloured by how unlikely a model found them, for runs with `tokens=True`: the worst outputs of each
+        metric, or of one, up to a limit. `pieces` shows the pieces of words that the model reads."""
         chosen = self.metrics if metric is None else (self.metric(metric),)
         columns = [(metric, self._select(metric)) for metric in chosen]
-        return build_heat(self.items, self.systems, columns, item=item, system=system, limit=limit)
+        return build_heat(self.items, self.systems, columns, item=item, system=system, limit=limit, pieces=pieces)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per record and metric, in that order, as in a flat file."""
@@ -495,6 +496,7 @@ def build_heat(
     item: str | None,
     system: str | None,
     limit: int,
+    pieces: bool = False,
 ) -> Heat:
     """The outputs with scores of single tokens, the worst of each metric first."""
     with_tokens = [(metric, scores) for metric, scores in columns if scores.tokens]
@@ -516,7 +518,7 @@ def build_heat(
         outputs += [_heat_output(items[n], systems[n], metric, scores, n) for n in chosen[:limit]]
         if len(chosen) > limit:
             notes.append(f"{metric.label}: {limit:,} of {len(chosen):,} outputs, the worst first")
-    return Heat(outputs=outputs, notes=notes)
+    return Heat(outputs=outputs, notes=notes, pieces=pieces)
 
 
 def _heat_output(item: str, system: str, metric: Metric, scores: Scores, position: int) -> HeatOutput:

@@ -6,7 +6,7 @@ Ratings and preferences take the same path: an aspect gives slices, figures on e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from metrist.evaluate.meta.results import (
     as_names,
 )
 from metrist.evaluate.meta.slices import resample_whole_groups, resolve_column, select_outputs, select_top_systems
+from metrist.io.reader import check_keywords
 from metrist.spec import parse
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
@@ -75,10 +76,7 @@ def meta_evaluate(
     lower_is_better: str | Sequence[str] = (),
     marked: str | Sequence[str] = (),
     progress: Callable[..., None] | None = None,
-    item_key: Sequence[str] = (),
-    fields: Mapping[str, str] | None = None,
-    skip_bad: bool = False,
-    system: str | None = None,
+    **reading: Any,
 ) -> MetaEvaluation:
     """Measure how well metrics agree with human judgments.
 
@@ -86,16 +84,16 @@ def meta_evaluate(
     which are joined by item and system. `aspects` are the ratings to agree with (by default the only one); with
     `preferences` they are choices between two outputs. `measures` default to acc_eq, for preferences to accuracy and
     f1. With `metrics=()` there are no figures, only analyses of the raters. `progress` is called with the slices done
-    and all of them, by aspect and measure. docs/guides/meta.md explains the other settings.
+    and all of them, by aspect and measure. `reading` are options of `read_records`. docs/guides/meta.md explains the
+    other settings.
     """
+    if reading:
+        check_keywords(meta_evaluate, reading)
     dataset = join(
         data,
-        item_key=item_key,
-        fields=fields,
-        skip_bad=skip_bad,
-        system=system,
         parts=as_names(part),
         lower_is_better=as_names(lower_is_better),
+        **reading,
     )
     plan = MetaPlan(
         aspects=as_names(aspects),

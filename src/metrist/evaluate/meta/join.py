@@ -31,12 +31,9 @@ _LOWER_WORDS = frozenset(
 def join(
     data: Any,
     *,
-    item_key: Sequence[str] = (),
-    fields: Mapping[str, str] | None = None,
-    skip_bad: bool = False,
-    system: str | None = None,
     parts: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
+    **reading: Any,
 ) -> JudgedDataset:
     """Return everything that the sources hold about each output.
 
@@ -50,10 +47,10 @@ def join(
         return _apply_directions(data, lower_is_better)
     records, runs = _split_sources(data)
     builder, notes = ColumnsBuilder(), []
-    for reader in _readers(records, item_key=item_key, fields=fields, skip_bad=skip_bad, system=system):
+    for reader in _readers(records, **reading):
         for entry in reader.entries():
             builder.add(entry)
-        notes += _describe_skipped(reader)
+        notes += [*reader.remarks, *_describe_skipped(reader)]
     scores, errors = _read_runs(builder, runs, parts)
     dataset = JudgedDataset(
         items=builder.items(),

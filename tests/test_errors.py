@@ -1,0 +1,78 @@
+"""The command that installs a missing extra names a route that works where metrist runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from metrist import errors
+from metrist.errors import MissingExtra, install_command
+
+# conftest.py replaces these so that other tests see the same message everywhere.
+find_origin = errors.find_origin
+
+
+def make_checkout(folder: Path) -> Path:
+    for name in ("pyproject.toml", "hatch_build.py", "models/pyproject.toml", "constraints-cpu.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_in_a_checkout_the_command_names_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_checkout(tmp_path / "my clone")
+    monkeypatch.setattr(errors, "find_origin", lambda: root)
+    assert str(MissingExtra("x", "llm")) == f"x needs an optional dependency: pip install '{root}[llm]'"
+    assert install_command("standard") == f"pip install '{root}/models' '{root}[standard]'"
+    assert install_command("neural") == f"pip install '{root}[neural]' --constraint '{root}/constraints-cpu.txt'"
+
+
+def test_next_to_a_wheel_the_command_finds_the_models_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "metrist-0.1-py3-none-any.whl"
+    wheel.touch()
+    monkeypatch.setattr(errors, "find_origin", lambda: wheel)
+    assert install_command("standard") == f"pip install --find-links {tmp_path} 'metrist[standard]'"
+
+
+def test_from_an_index_the_command_is_the_usual_one() -> None:
+    assert install_command("standard") == "pip install 'metrist[standard]'"
+
+
+def test_the_origin_is_the_checkout_of_the_source_or_what_pip_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_checkout(tmp_path / "my clone")
+    source = root / "src" / "metrist" / "errors.py"
+    with monkeypatch.context() as patch:
+        patch.setattr(errors, "__file__", str(source))
+        assert find_origin() == root
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages" / "metrist" / "errors.py"))
+    notes = {"checkout": root.as_uri(), "gone": (tmp_path / "gone").as_uri(), "web": "https://example.org/metrist"}
+    origins = {}
+    for name, url in notes.items():
+        text = json.dumps({"url": url, "dir_info": {}})
+        monkeypatch.setattr(metadata, "distribution", lambda _name: metadata.PathDistribution(tmp_path))
+        monkeypatch.setattr(metadata.PathDistribution, "read_text", lambda _self, _name, text=text: text)
+        origins[name] = find_origin()
+    assert origins == {"checkout": root, "gone": None, "web": None}
+    monkeypatch.setattr(metadata.PathDistribution, "read_text", lambda _self, _name: None)
+    assert find_origin() is None
+
+
+def test_another_environments_pip_is_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(shutil, "which", lambda _name: str(tmp_path / "bin" / "pip"))
+    assert errors.find_pip() == f"{sys.executable} -m pip"
+    monkeypatch.setattr(shutil, "which", lambda _name: f"{sys.prefix}/bin/pip")
+    assert errors.find_pip() == "pip"
