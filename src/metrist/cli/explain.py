@@ -11,17 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from metrist.cli.options import (
+    Delimiter,
     DryRun,
+    Encoding,
     Fields,
     Format,
     ItemKey,
     LLMOptions,
     MaxCost,
+    Outputs,
     ReadingOptions,
     RunPath,
+    Sheet,
     SkipBad,
     expand_options,
-    parse_pairs,
 )
 from metrist.errors import RunError
 
@@ -136,7 +139,11 @@ def explain(
     ] = None,
     item_key: ItemKey = "",
     fields: Fields = None,
+    output_columns: Outputs = None,
     skip_bad: SkipBad = False,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
     llms: LLMOptions,
     dry_run: DryRun = False,
 ) -> None:
@@ -156,11 +163,17 @@ def explain(
     options: dict[str, Any] = {
         "llm": llm,
         "item": item,
-        "system": system,
         "limit": limit,
-        "item_key": tuple(part for part in item_key.split("+") if part),
-        "fields": parse_pairs(fields or [], "--field"),
-        "skip_bad": skip_bad,
+        **ReadingOptions(
+            item_key=item_key,
+            fields=fields,
+            output_columns=output_columns,
+            skip_bad=skip_bad,
+            delimiter=delimiter,
+            encoding=encoding,
+            sheet=sheet,
+        ).keywords(),
+        "system": system,
     }
     if dry_run:
         with llms.activate():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, escape_controls
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
@@ -189,8 +190,6 @@ class ReadingOptions:
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of `read_records`."""
-        from metrist.cli.output import print_note
-
         return {
             "item_key": tuple(part for part in self.item_key.split("+") if part),  # "doc+segment"
             "fields": parse_pairs(self.fields, "--field") if self.fields else {},
@@ -292,6 +291,13 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
+
+
+def print_note(text: str) -> None:
+    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
+    terminal would obey is escaped; lines stay lines."""
+    safe = "\n".join(map(escape_controls, text.split("\n")))
+    sys.stderr.write(f"metrist: {safe}\n")
 
 
 def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:

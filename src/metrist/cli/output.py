@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from metrist.cli.options import Format
-from metrist.errors import RunError, escape_controls
+from metrist.cli.options import print_note as print_note
+from metrist.errors import RunError
 from metrist.errors import format_count as format_count
 
 if TYPE_CHECKING:
@@ -122,10 +123,3 @@ class Dollars:
 def print_text(text: str) -> None:
     """Print text on standard output."""
     sys.stdout.write(f"{text}\n")
-
-
-def print_note(text: str) -> None:
-    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
-    terminal would obey is escaped; lines stay lines."""
-    safe = "\n".join(map(escape_controls, text.split("\n")))
-    sys.stderr.write(f"metrist: {safe}\n")

@@ -81,6 +81,10 @@ _SHARE = SettingType("a number from 0 to 1", lambda value: _is_number(value) and
 _ALPHA = SettingType("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1)
 _THRESHOLDS = SettingType("a table of numbers by metric, such as {rougeL = 0.3}", _is_table_of(_is_number))
 _AMOUNT = SettingType("an amount in US dollars such as 2.50", lambda value: _is_number(value) and value >= 0)
+_OUTPUTS = SettingType(
+    'a pattern such as "*_output", a list of strings, or a table such as {v1 = "v1_output"}',
+    lambda value: _is_text(value) or _is_list_of_texts(value) or _is_table_of(_is_text)(value),
+)
 _NAMES = SettingType('a table of strings, such as {output = "prediction"}', _is_table_of(_is_text))
 
 #: Settings by table; "" is the top of the file.
@@ -100,7 +104,16 @@ LAYOUT: Mapping[str, Mapping[str, SettingType]] = {
         "rpm": _integer(1),
         "tpm": _integer(1),
     },
-    "read": {"item_key": _TEXT_OR_TEXTS, "fields": _NAMES, "skip_bad": _FLAG, "system": _TEXT},
+    "read": {
+        "item_key": _TEXT_OR_TEXTS,
+        "fields": _NAMES,
+        "outputs": _OUTPUTS,
+        "skip_bad": _FLAG,
+        "system": _TEXT,
+        "delimiter": _TEXT,
+        "encoding": _TEXT,
+        "sheet": _TEXT,
+    },
     "check": {
         "min": _THRESHOLDS,
         "max": _THRESHOLDS,

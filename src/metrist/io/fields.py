@@ -154,6 +154,12 @@ class ColumnMap:
         self.recognised = found
         self.known.update(row)
 
+    def release(self, field: str) -> None:
+        """Forget what the user said about a field, because the rows have it from elsewhere."""
+        del self.fields[field], self._explicit[field]
+        self._used.discard(field)
+        self._settled[0].discard(field)
+
     def describe(self) -> list[str]:
         """Return `item = id` and so on for everything that was recognised."""
         mapped = [f"{field} = {column}" for field, column in self.recognised.items()]

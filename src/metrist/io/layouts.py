@@ -112,8 +112,7 @@ class _WideRows:
         self._dropped = {name for name, column in columns.fields.items() if not column}
         # A dropped column `system` must not take the systems' own names with it.
         if columns.fields.get("system") == "":
-            columns.fields.pop("system")
-            columns.known.discard("system")
+            columns.release("system")
         chosen = self._choose(first)
         if not chosen:
             pattern = next(iter(self._patterns))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -28,6 +29,7 @@ from metrist.records import Record
 
 _NUMBERED_REFERENCE = re.compile(r"reference_(\d{1,9})")
 _SHOWN_FIELDS = 8
+_DEEPEST = 100
 _TEXTS = ("source", "instruction", "references", "reference")
 Keys = tuple[tuple[str, str], ...]
 
@@ -175,8 +177,24 @@ def _context_fields(row: dict[str, Any]) -> dict[str, Any]:
         if single:
             context["references"] = context.get("references", ()) + single
         if row:
+            _check_depth(row)
             context["extra"] = row
     return context
+
+
+def _check_depth(row: dict[str, Any]) -> None:
+    """Raise an error for a value that is nested too deeply to be hashed and sent to other processes."""
+    for name, value in row.items():
+        level = [value] if type(value) in (dict, list) else []
+        depth = 0
+        while level:
+            depth += 1
+            if depth > _DEEPEST:
+                raise RowError(
+                    f"{format_value(name)} is nested more than {_DEEPEST} levels deep; drop it with --field {name}="
+                )
+            parts = chain.from_iterable(part.values() if type(part) is dict else part for part in level)
+            level = [part for part in parts if type(part) in (dict, list)]
 
 
 def _single_references(row: dict[str, Any]) -> tuple[str, ...]:

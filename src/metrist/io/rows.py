@@ -81,8 +81,8 @@ def read_file_rows(
         is_plain = head[:1] in (b"{", b"[") and head[1:] != b"\0" and not form.encoding
         stream = raw if is_plain else decode_stream(raw, name, form)
         # A `.json` file holds one list as often as one object per line.
-        if kind in ("", "list or lines"):
-            kind = _kind_by_first_bytes(stream, name, form.sheet)
+        if kind not in ("lines", "list"):
+            kind = _kind_by_first_bytes(stream, name, kind, form.sheet)
         if kind == "lines":
             yield from json_line_rows(stream)
         elif kind in ("list", "objects"):
@@ -100,11 +100,14 @@ def _choose_delimiter(stream: io.BufferedReader, usual: str, form: FileFormat) -
     return delimiter
 
 
-def _kind_by_first_bytes(stream: io.BufferedReader, name: str, sheet: str | None) -> str:
+def _kind_by_first_bytes(stream: io.BufferedReader, name: str, kind: str, sheet: str | None) -> str:
+    """Return the kind of a file whose name does not tell; refuse archives and such, whatever their names say."""
     head = stream.peek(1).removeprefix(BYTE_ORDER_MARK).lstrip()
     for magic, advice in _OTHER_FORMATS.items():
         if head.startswith(magic):
             raise InputError(f"{name}: {advice}")
+    if kind in (",", "\t"):
+        return kind
     if head.startswith(b"["):
         return "list"
     if head.startswith(b"{") or not head:
@@ -209,7 +212,10 @@ def _copy_row(row: Any) -> Row | Record | RowError:
     wrong = next((name for name in row if not isinstance(name, str)), None)
     if wrong is not None:
         return RowError(f"must have text keys, got {format_value(wrong)}")
-    return {name: value if type(value) is str else to_plain_value(value) for name, value in row.items()}
+    try:
+        return {name: value if type(value) is str else to_plain_value(value) for name, value in row.items()}
+    except RecursionError:
+        return RowError("a value is nested too deeply")
 
 
 def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:

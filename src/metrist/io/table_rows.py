@@ -12,10 +12,13 @@ from metrist.errors import InputError, MissingExtra, did_you_mean
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, display_name, looks_like_windows_1252, undecodable
 from metrist.io.json_rows import describe_json_error
 from metrist.io.row_model import RowError, format_value
+from metrist.io.writer import unescape_formula
 
 _OBJECTS = {"ratings", "scores"}
 _LISTS = {"systems", "outputs", "raters", "errors"}
 _KINDS = {",": "CSV", "\t": "TSV"}
+#: The first columns of tables of scores that metrist writes, with formulas escaped.
+_SCORE_COLUMNS = ["item", "system", "metric", "value"]
 _DELIMITERS = (",", ";", "\t", "|")
 #: Lines that a delimiter is detected in, and the share of them that must have as many cells as the header.
 _SAMPLE_LINES = 50
@@ -194,6 +197,8 @@ def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
                 f"must have {len(header)} cells like the header, got {len(cells)}; put texts that contain the "
                 "delimiter in quotes, or skip such rows with --skip-bad"
             )
+    if header[: len(_SCORE_COLUMNS)] == _SCORE_COLUMNS:
+        cells = list(map(unescape_formula, cells))
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
 
 

@@ -9,6 +9,7 @@ import json
 import lzma
 import math
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, cast
 
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError
 from metrist.io.compression import detect_compression, display_name, uncompressed_name
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -170,10 +171,27 @@ def write_rows(rows: Iterable[dict[str, Any]], out: str | os.PathLike[str]) -> i
     return count
 
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r＝＋－＠]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def escape_formula(text: str) -> str:
+    """Put an apostrophe before a text that a spreadsheet would run as a formula (`=cmd`, `@x`); numbers stay as they
+    are. `unescape_formula` gives the text back."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def unescape_formula(text: str) -> str:
+    """Return the text that `escape_formula` was given."""
+    return text[1:] if text.startswith("'") and escape_formula(text[1:]) == text else text
+
+
 def json_line(row: dict[str, Any]) -> str:
     """Format the row as standard JSON: the NaN that Python would write becomes null."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise InputError(f"the row of item {row.get('item')!r} is nested too deeply to be written") from None
     except ValueError:
         return json.dumps(_replace_nan(row), ensure_ascii=False)
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from metrist.errors import MissingExtra, RunError
 from metrist.io.compression import detect_compression, uncompressed_name
-from metrist.io.writer import atomic_write_bytes
+from metrist.io.writer import atomic_write_bytes, escape_formula
 from metrist.io.writer import check_writable as check_place
 from metrist.run.shard_file import count_texts, error_rows, number_texts
 from metrist.scores import Score, Scores
@@ -176,7 +176,7 @@ def _csv_line(cells: Iterable[Any]) -> str:
 
 
 def _csv_cell(cell: Any) -> str:
-    text = "" if cell is None else str(cell)
+    text = "" if cell is None else escape_formula(cell) if isinstance(cell, str) else str(cell)
     return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
 
 

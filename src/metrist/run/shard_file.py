@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
 from metrist.records import Pair, Record
@@ -93,9 +93,12 @@ class InputHash:
 
     def add(self, shard: Sequence[Unit]) -> str:
         """Add the next records or pairs; returns the hash of these alone."""
-        text = json.dumps(
-            [_content(unit) for unit in shard], ensure_ascii=False, separators=(",", ":"), default=_plain
-        ).encode("utf-8", "surrogatepass")
+        try:
+            text = json.dumps(
+                [_content(unit) for unit in shard], ensure_ascii=False, separators=(",", ":"), default=_plain
+            ).encode("utf-8", "surrogatepass")
+        except RecursionError:
+            raise _describe_nesting(shard) from None
         # Without the list's brackets, the texts of consecutive shards join to the text of all units.
         self.total.update(text[1:-1])
         self.total.update(b",")
@@ -115,6 +118,22 @@ def _content(unit: Unit) -> Any:
         *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
         sorted(r.extra.items(), key=str) if r.extra else None,
     )
+
+
+def _describe_nesting(shard: Sequence[Unit]) -> InputError:
+    """The error of records that cannot be hashed: the first of them, and which of its columns is nested too deeply."""
+    records = [r for unit in shard for r in ((unit.first, unit.second) if isinstance(unit, Pair) else (unit,))]
+    for record in records:
+        for name, value in record.extra.items():
+            try:
+                json.dumps(value, default=_plain)
+                str(value)
+            except RecursionError:
+                return InputError(
+                    f"item {record.item!r} of system {record.system!r}: {name!r} is nested too deeply to be hashed; "
+                    f"drop it with --field {name}="
+                )
+    return InputError("a record is nested too deeply to be hashed")
 
 
 def _plain(value: object) -> Any:
