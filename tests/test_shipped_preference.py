@@ -93,7 +93,7 @@ def test_the_card_names_the_base_the_recipe_and_every_training_set_with_its_lice
 
 
 def test_the_cards_table_equals_that_of_the_docs(card: str) -> None:
-    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "research" / "tables.md").read_text(encoding="utf-8")
     assert read_claims(page[page.index("`metrist reproduce --table shipped-preference`") :]) == read_claims(card)
 
 

@@ -56,6 +56,15 @@ def test_meta_joins_a_run_with_the_ratings(metrist: Command, rated: Path, tmp_pa
     assert "task: macro mean" in answer.out
 
 
+def test_meta_of_a_run_needs_no_file(metrist: Command, rated: Path, tmp_path: Path) -> None:
+    assert metrist("score", rated, "-m", "rouge1", "-o", tmp_path / "run").code == 0
+    answer = metrist("meta", tmp_path / "run", "--draws", 50, "--where", "task=long", "--show", "ratings")
+    assert answer.code == 0
+    assert "Ratings are those of the files that the run read: " in answer.out
+    assert "Only outputs where task=long: 18 of 36." in answer.out
+    assert "mean quality" in answer.out
+
+
 def test_meta_writes_all_figures_as_json(metrist: Command, rated: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     answer = metrist("meta", rated, "--json", out, "--draws", 50, "--show", "matrix", "--format", "markdown")

@@ -193,6 +193,14 @@ def meta(
     lower_is_better: Annotated[
         Names, typer.Option("--lower-is-better", metavar="NAME", help="A metric or aspect where lower is better.")
     ] = None,
+    where: Annotated[
+        Names,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Only outputs where language=en, task!=qa, year>2020, output_length<80, …; repeatable.",
+        ),
+    ] = None,
     systems: Annotated[Names, typer.Option("--systems", metavar="A B …", help="Only these systems.")] = None,
     exclude_systems: Annotated[
         Names, typer.Option("--exclude-system", metavar="S", help="Exclude a system; repeatable.")
@@ -230,8 +238,8 @@ def meta(
         typer.Option(
             "--show",
             metavar="WHAT",
-            help="Add: matrix, tests, power, top-k, metrics, bias, systems, levels, inflation, ties, curve, agreement, "
-            "label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
+            help="Add: matrix, tests, power, top-k, metrics, bias, systems, ratings, levels, inflation, ties, curve, "
+            "agreement, label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
         ),
     ] = None,
     agreement: Annotated[bool, typer.Option("--agreement", help="Same as --show agreement.")] = False,
@@ -271,6 +279,7 @@ def meta(
             correction=correction.value,
             test=test.value,
             one_sided=one_sided,
+            where=where or (),
             metrics=() if not metrics and needs_no_metric(judged, analyses) else metrics,
             systems=systems,
             exclude_systems=exclude_systems or (),

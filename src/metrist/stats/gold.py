@@ -195,6 +195,17 @@ def gold(ratings: Ratings, how: str = "mean") -> Gold:
     return GOLDS[how](ratings)
 
 
+def majorities(ratings: Ratings) -> Floats:
+    """Return per output 1 if more than half of its raters give one value, 0 if not, NaN with fewer than two ratings."""
+    order = np.lexsort((ratings.value, ratings.output))
+    output, value = ratings.output[order], ratings.value[order]
+    first = np.flatnonzero(np.r_[True, (output[1:] != output[:-1]) | (value[1:] != value[:-1])][: len(output)])
+    most = np.zeros(ratings.outputs)
+    np.maximum.at(most, output[first], np.diff(np.append(first, len(output))))
+    counts = ratings.counts()
+    return np.where(counts >= 2, most > counts / 2, np.nan)
+
+
 def _votes(ratings: Ratings) -> tuple[Floats, NDArray[np.bool_]]:
     """Return each output's most frequent value, and whether it is the only one."""
     order = np.lexsort((ratings.value, ratings.output))

@@ -52,6 +52,30 @@ def test_a_run_folder_brings_scores_direction_and_time(tmp_path: Path) -> None:
     assert judged.scores["ter"].signed().tolist() == (-judged.scores["ter"].values).tolist()
 
 
+def test_a_run_alone_finds_the_ratings_of_the_files_it_read(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores", "raters"))
+    for name, metric in (("first", "rougeL"), ("second", "chrf")):
+        metrist.score(path, [metric], out=tmp_path / name)
+    named, alone = join([tmp_path / "first", path]), join(tmp_path / "first")
+    assert alone.ratings["quality"].value.tolist() == named.ratings["quality"].value.tolist()
+    assert alone.column("task").names == ("qa", "summary")
+    assert any("rows.jsonl" in note for note in alone.notes)
+    assert not any("rows.jsonl" in note for note in named.notes)
+    # Two runs of one file: its ratings, which name no rater, count once.
+    both = join([tmp_path / "first", tmp_path / "second"])
+    assert set(both.scores) == {"rougeL", "chrf"}
+    assert len(both.ratings["quality"].value) == len(named.ratings["quality"].value)
+    assert metrist.meta_evaluate(tmp_path / "first", "quality", draws=0).figure("rougeL").n == 12
+
+
+def test_a_run_whose_file_is_gone_asks_for_it(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
+    metrist.score(path, ["rougeL"], out=tmp_path / "run")
+    path.unlink()
+    with pytest.raises(RunError, match=r"rows\.jsonl, which is missing"):
+        join(tmp_path / "run")
+
+
 def test_a_part_of_a_run_replaces_the_value(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
     results = metrist.score(path, ["rouge1", "exact"])

@@ -15,7 +15,7 @@ from metrist.evaluate.meta import advice, meta_evaluate
 from metrist.evaluate.meta.analyses import ANALYSES, PREFERENCE_ANALYSES, analyse
 from metrist.evaluate.meta.analyses.metrics import pareto_front
 from metrist.ratings import Error
-from metrist.report.tables import Number, Table
+from metrist.report.tables import Count, Number, Table
 from metrist.run import Results
 from metrist.run.results import build_stored_metric
 from metrist.scores import Score, Scores
@@ -44,6 +44,7 @@ def test_every_analysis_is_listed_and_known(evaluation: Any) -> None:
         "metrics",
         "bias",
         "systems",
+        "ratings",
         "levels",
         "inflation",
         "ties",
@@ -194,6 +195,71 @@ def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
     assert reductions.rows[0][2].value == 0.5
 
 
+def reversed_rows() -> list[Any]:
+    """`back` falls as ratings rise on summaries, and rises a little with them on answers."""
+    rng = np.random.default_rng(2)
+    return [
+        {**row, "scores": {"near": row["scores"]["near"], "back": float(rng.normal()) + sign * row["scores"]["near"]}}
+        for row in ROWS
+        for sign in [-3 if row["task"] == "summary" else 0.5]
+    ]
+
+
+@pytest.mark.parametrize("measure", ["acc_eq", "kendall_b", "pearson", "pair_accuracy"])
+@pytest.mark.parametrize("group", ["item", "none"])
+def test_a_metric_that_runs_against_people_is_pointed_out(measure: str, group: str) -> None:
+    result = meta_evaluate(reversed_rows(), "quality", measure, group=group, slices="task", draws=200)
+    marked = {(row["metric"], row["slice"]) for row in result.rows() if row["against"]}
+    assert marked == {("back", "all"), ("back", "task=summary")}
+    (warning,) = [note for note in result.notes if "runs against people" in note]
+    assert warning.startswith("Warning: back ")
+    assert "quality on task=summary: " in warning
+    assert "--lower-is-better back" in warning
+    assert "]↓" in result.table().text()
+    message = advice(result)
+    assert "Do not use back: it runs against people." in message[0]
+    assert "against people" not in message[1]
+    turned = meta_evaluate(reversed_rows(), "quality", measure, group=group, lower_is_better="back", draws=200)
+    assert not any(row["against"] for row in turned.rows())
+    assert "against people" not in "".join(turned.notes)
+
+
+def test_preferences_against_a_metric_are_pointed_out() -> None:
+    rows = [
+        {"item": str(n), "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"better": [2 if n % 5 else 1]},
+         "scores": {"judge": 1}}
+        for n in range(40)
+    ]  # fmt: skip
+    result = meta_evaluate(rows, preferences=True, draws=100)
+    assert [bool(row["against"]) for row in result.rows()] == [True, False]
+    assert any("judge runs against people" in note for note in result.notes)
+
+
+def test_mean_ratings_are_listed_by_slice_with_majorities() -> None:
+    result = meta_evaluate(ROWS, "quality", slices="task", metrics=["near", "judge"], draws=200)
+    (table,) = analyse(result, "ratings")
+    scale = [value for row in ROWS for value in row["ratings"]["quality"]]
+    for number, task in enumerate([None, "qa", "summary"]):
+        rows = [row for row in ROWS if task in (None, row["task"])]
+        human, near, judge = table.rows[3 * number : 3 * number + 3]
+        mean = np.mean([np.mean(row["ratings"]["quality"]) for row in rows])
+        assert human[1:3] == ["humans", Count(len(rows))]
+        assert human[3].value == pytest.approx(mean)
+        assert human[3].low < mean < human[3].high
+        assert human[4].value == pytest.approx((mean - min(scale)) / (max(scale) - min(scale)))
+        # Three raters have a majority unless all three differ.
+        assert human[5].value == pytest.approx(np.mean([len(set(row["ratings"]["quality"])) < 3 for row in rows]))
+        assert near[3].value == pytest.approx(np.mean([row["scores"]["near"] for row in rows]))
+        assert np.isnan(near[4].value)
+        assert not np.isnan(judge[4].value)
+    alone = meta_evaluate(ROWS, "quality", metrics=(), slices="task", draws=0)
+    assert [row[1] for row in analyse(alone, "ratings")[0].rows] == ["humans"] * 3
+    turned = meta_evaluate(ROWS, "quality", lower_is_better="quality", draws=200)
+    (other,) = analyse(turned, "ratings")
+    assert other.rows[0][3].value == pytest.approx(table.rows[0][3].value)
+    assert (other.rows[0][3].low, other.rows[0][3].high) == pytest.approx((table.rows[0][3].low, table.rows[0][3].high))
+
+
 def test_advice_names_the_best_the_level_and_the_floor() -> None:
     message = advice(meta_evaluate(ROWS, "quality", slices="task", draws=200, metrics=["near", "noise"]))
     assert message[0].startswith("On all outputs near is best with 0.")
@@ -333,7 +399,7 @@ def test_raters_are_compared_without_any_metric() -> None:
     assert any("more than one row" in note for note in analyse(twice, "agreement")[0].notes)
     with pytest.raises(RunError, match="no aspect 'qualty' in the data"):
         meta_evaluate(bare, "qualty", metrics=())
-    with pytest.raises(RunError, match=r"bias .*metrics.*agreement and strengths"):
+    with pytest.raises(RunError, match=r"bias .*metrics.*agreement, ratings, strengths"):
         analyse(alone, "bias")
     (best,) = analyse(meta_evaluate(bare, metrics=(), top_k=2, draws=0), "agreement")
     assert best.rows[0][3].value == len(ROWS) // 2

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from judged_rows import make_rows
+from judged_rows import Row, make_rows
 
 from metrist.errors import RunError
+from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.dataset import compute_gold
 from metrist.evaluate.meta.join import join
-from metrist.evaluate.meta.slices import make_slices, select_outputs, select_top_systems
+from metrist.evaluate.meta.slices import filter_outputs, make_slices, select_outputs, select_top_systems
 
 JUDGED = join(make_rows(items=12))
 EVERYTHING = np.arange(len(JUDGED))
@@ -68,3 +71,56 @@ def test_the_best_systems_are_those_of_the_highest_human_mean() -> None:
     assert set(np.array(JUDGED.systems.names)[JUDGED.systems.codes[best]]) == {"c", "d"}
     with pytest.raises(RunError, match=r"--top-k 5: 4 systems have ratings"):
         select_top_systems(JUDGED, gold, EVERYTHING, 5)
+
+
+KEEPS: list[tuple[Any, Any]] = [
+    ("language=sv", lambda row: row["language"] == "sv"),
+    ("task!=qa", lambda row: row["task"] != "qa"),
+    (["system!=a", "output_length<30"], lambda row: row["system"] != "a" and len(row["output"]) < 30),
+    ("output_length>=20", lambda row: len(row["output"]) >= 20),
+    ("year>2020", lambda row: row["year"] is not None and row["year"] > 2020),
+    ("year=2021.0", lambda row: row["year"] == 2021),
+    ("year!=2021", lambda row: row["year"] != 2021),
+    ({"language": "en", "task": "qa"}, lambda row: row["language"] == "en" and row["task"] == "qa"),
+]
+
+
+@pytest.mark.parametrize(("where", "keeps"), KEEPS)
+@pytest.mark.parametrize("gold", ["mean", "z"])
+def test_a_filter_gives_the_figures_of_a_file_without_the_other_rows(where: Any, keeps: Any, gold: str) -> None:
+    rows = [{**row, "year": [2020, 2021, 2022, None][int(row["item"][1:]) % 4]} for row in make_rows(items=20)]
+    settings: dict[str, Any] = {"gold": gold, "slices": ["kind"], "draws": 50}
+    filtered = meta_evaluate(rows, "quality", where=where, **settings)
+    expected = meta_evaluate([row for row in rows if keeps(row)], "quality", **settings)
+    assert filtered.rows() == expected.rows()
+    assert filtered.to_dict()["tests"] == expected.to_dict()["tests"]
+    assert any(note.startswith("Only outputs where ") for note in filtered.notes)
+
+
+def test_a_filter_of_preferences_needs_both_outputs() -> None:
+    rows: list[Row] = [
+        {"item": str(n), "systems": ["a", "b"], "outputs": ["x", "y"], "language": "sv" if n % 2 else "en",
+         "ratings": {"better": [1 + n % 3 // 2]}, "scores": {"judge": 1}}
+        for n in range(12)
+    ]  # fmt: skip
+    filtered = meta_evaluate(rows, where="language=en", preferences=True, draws=20)
+    expected = meta_evaluate([row for row in rows if row["language"] == "en"], preferences=True, draws=20)
+    assert filtered.rows() == expected.rows()
+    with pytest.raises(RunError, match="no preferences"):
+        meta_evaluate(rows, where="system=a", preferences=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (["langage=en"], "no column 'langage'.*did you mean 'language'"),
+        (["language=se"], "none of the outputs meets it; language is 'sv', 'en'"),
+        (["language=en", "language=sv"], "none of the outputs that meet language=en"),
+        (["language"], "expected a column, one of = != < > <= >="),
+        (["output_length<long"], "expected a number after <"),
+        (["language<3"], "holds no numbers"),
+    ],
+)
+def test_a_filter_that_cannot_be_used_is_explained(where: list[str], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        filter_outputs(JUDGED, where)

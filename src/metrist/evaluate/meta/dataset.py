@@ -35,9 +35,17 @@ class Labels:
         """Return the labels of some of the outputs."""
         return Labels(codes=self.codes[mask], names=self.names)
 
+    def take(self, mask: Mask) -> Labels:
+        """Return the labels of some of the outputs, with only the names that these have."""
+        used, codes = np.unique(self.codes[mask], return_inverse=True)
+        present = used[used >= 0]
+        return Labels(
+            codes=codes.reshape(-1) - (len(used) - len(present)), names=tuple(self.names[code] for code in present)
+        )
+
     def numbers(self) -> Floats:
         """Parse the names as numbers; NaN for a name that is not a number."""
-        return np.append([_to_number(name) for name in self.names], np.nan)[self.codes]
+        return np.append([to_number(name) for name in self.names], np.nan)[self.codes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +119,8 @@ class JudgedDataset:
     metric_errors: Mapping[str, ErrorSpans] = field(default_factory=dict)
     label_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    #: Aspects where lower is better: their ratings are stored negated.
+    reversed_aspects: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items.codes)
@@ -157,7 +167,8 @@ def _cross(parts: Sequence[Labels]) -> Labels:
     return Labels(codes=codes, names=names)
 
 
-def _to_number(name: str) -> float:
+def to_number(name: str) -> float:
+    """Return the number that a name spells; NaN if none."""
     try:
         return float(name)
     except ValueError:

@@ -6,7 +6,7 @@ Ratings and preferences take the same path: an aspect gives slices, figures on e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from metrist.evaluate.meta.estimates import AspectData, check_crossfit, check_gr
 from metrist.evaluate.meta.figures import SOFT, RatingAspect, soft_ties
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.metric_tests import check_test
-from metrist.evaluate.meta.notes import direction_notes, opposed_metrics, plan_notes, reversal_notes
+from metrist.evaluate.meta.notes import direction_notes, opposed_metrics, opposition_notes, plan_notes, reversal_notes
 from metrist.evaluate.meta.preferences import (
     PREFERENCE_GOLDS,
     PreferenceAspect,
@@ -38,14 +38,20 @@ from metrist.evaluate.meta.results import (
     Tests,
     as_names,
 )
-from metrist.evaluate.meta.slices import resample_whole_groups, resolve_column, select_outputs, select_top_systems
+from metrist.evaluate.meta.slices import (
+    filter_outputs,
+    resample_whole_groups,
+    resolve_column,
+    select_outputs,
+    select_top_systems,
+)
 from metrist.io.reader import check_keywords
 from metrist.spec import parse
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
 
 #: The analyses that need no scores.
-RATERS_ONLY = ("agreement", "strengths")
+RATERS_ONLY = ("agreement", "ratings", "strengths")
 
 
 def meta_evaluate(
@@ -69,6 +75,7 @@ def meta_evaluate(
     test: str = "auto",
     one_sided: bool = False,
     part: str | Sequence[str] = (),
+    where: str | Sequence[str] | Mapping[str, Any] = (),
     metrics: str | Sequence[str] | None = None,
     systems: Sequence[str] | None = None,
     exclude_systems: str | Sequence[str] = (),
@@ -83,9 +90,9 @@ def meta_evaluate(
     `data` is a file of records with `ratings` and `scores`, a run folder, results, rows, or a list of such sources,
     which are joined by item and system. `aspects` are the ratings to agree with (by default the only one); with
     `preferences` they are choices between two outputs. `measures` default to acc_eq, for preferences to accuracy and
-    f1. With `metrics=()` there are no figures, only analyses of the raters. `progress` is called with the slices done
-    and all of them, by aspect and measure. `reading` are options of `read_records`. docs/guides/meta.md explains the
-    other settings.
+    f1. `where` keeps the outputs that meet conditions such as "language=en". With `metrics=()` there are no figures,
+    only analyses of the raters. `progress` is called with the slices done and all of them, by aspect and measure.
+    `reading` are options of `read_records`. docs/guides/meta.md explains the other settings.
     """
     if reading:
         check_keywords(meta_evaluate, reading)
@@ -95,7 +102,9 @@ def meta_evaluate(
         lower_is_better=as_names(lower_is_better),
         **reading,
     )
+    conditions = [f"{column}={value}" for column, value in where.items()] if isinstance(where, Mapping) else where
     plan = MetaPlan(
+        where=as_names(conditions),
         aspects=as_names(aspects),
         measures=as_names(measures) or (("accuracy", "f1") if preferences else ("acc_eq",)),
         group=group,
@@ -119,7 +128,7 @@ def meta_evaluate(
         top_k=top_k,
         marked=as_names(marked),
     )
-    return evaluate(dataset, plan, progress)
+    return evaluate(filter_outputs(dataset, plan.where), plan, progress)
 
 
 def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., None] | None = None) -> MetaEvaluation:
@@ -155,10 +164,11 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     if not plan.preferences:
         _check_overlap(dataset, figures)
     notes = [
+        *opposition_notes(figures, metrics),
         *plan_notes(plan, figures, tests),
         *reversal_notes(tests, plan.alpha),
         *notes,
-        *direction_notes(metrics, opposed),
+        *direction_notes(metrics, opposed, {figure.metric for figure in figures if figure.against}),
         *dataset.notes,
     ]
     return MetaEvaluation(

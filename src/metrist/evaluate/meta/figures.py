@@ -36,6 +36,8 @@ from metrist.stats.gold import GOLDS
 from metrist.stats.grouping import TieCount, soft_pairwise_accuracy
 from metrist.stats.tie_optimism import calibrated_interval
 
+#: The measure that says in which direction a metric orders outputs.
+_ORDER = "kendall_b"
 #: Soft pairwise accuracy compares systems and is computed from p-values, so it has no rows to resample.
 SOFT = "spa"
 
@@ -84,7 +86,7 @@ class RatingAspect:
         )
         tests = compare_metrics(data, panel, np.array([interval.value for interval in intervals]))
         figures = [_metric_figure(data, panel, number, interval) for number, interval in enumerate(intervals)]
-        figures = rank_figures(plan, figures, tests)
+        figures = [mark_against(_find_opposition(data, part, figure)) for figure in rank_figures(plan, figures, tests)]
         if self._has_ceiling():
             trials = [make_trial(data, scorer, part, measure) for scorer in self._raters()]
             values = resample_trials(data, trials, part.outputs)
@@ -156,6 +158,31 @@ class RatingAspect:
         return scorers
 
 
+def mark_against(figure: Figure) -> Figure:
+    """Mark a figure whose interval lies below what chance reaches. A calibrated accuracy (with ε) hides the order of
+    outputs behind ties, and f1 has no chance to compare with."""
+    if figure.against or not math.isnan(figure.epsilon) or figure.measure == "f1" or not figure.high < figure.chance:
+        return figure
+    chance = f", chance {figure.chance:.3f}" if figure.chance else ""
+    return replace(figure, against=f"{figure.measure} {figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]{chance}")
+
+
+def _find_opposition(data: AspectData, part: Slice, figure: Figure) -> Figure:
+    """Give a calibrated accuracy the evidence of Kendall's τ-b under the same grouping, if that is below 0."""
+    if math.isnan(figure.epsilon) and not data.is_calibrated(figure.measure):
+        return figure
+    metric = next(metric for metric in data.metrics if metric.name == figure.metric)
+    trial = make_trial(data, make_scorer(data, metric), part, _ORDER)
+    # Few metrics are below 0: only those are resampled.
+    if not data.plan.draws or not trial.value() < 0:
+        return figure
+    (order,) = resample_trials(data, [trial], part.outputs)
+    low, high = order.interval(data, part.outputs)
+    if not high < 0:
+        return figure
+    return replace(figure, against=f"{_ORDER} {order.value:.3f} [{low:.3f}, {high:.3f}]")
+
+
 def average_figure(figures: Sequence[Figure], **values: object) -> Figure:
     """Return a metric's mean over slices from its figures on them; a threshold is kept if all slices share it."""
     shared = len({figure.epsilon for figure in figures}) == 1
@@ -165,6 +192,7 @@ def average_figure(figures: Sequence[Figure], **values: object) -> Figure:
         epsilon=figures[0].epsilon if shared else math.nan,
         rank=0,
         mark="",
+        against="",
         groups=len(figures) - undefined,
         undefined=undefined,
         reason="",

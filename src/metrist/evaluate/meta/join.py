@@ -18,6 +18,7 @@ from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, Metri
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
 from metrist.run import Results, load
+from metrist.run.inputs import read_inputs
 from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
 from metrist.stats import Floats
 
@@ -38,7 +39,8 @@ def join(
     """Return everything that the sources hold about each output.
 
     A source is a path (records with `ratings`, `scores`, `errors`; a run folder; a .jsonl file that `metrist score`
-    wrote), a `Results`, or whatever `read_records` takes.
+    wrote), a `Results`, or whatever `read_records` takes. If there are only run folders, the files that they read are
+    read again for their ratings.
 
     `parts` uses these parts of the runs' scores (`recall`) instead of their values. `lower_is_better` names the
     aspects and metrics whose larger values are worse, if the data do not say so.
@@ -47,7 +49,12 @@ def join(
         return _apply_directions(data, lower_is_better)
     records, runs = _split_sources(data)
     builder, notes = ColumnsBuilder(), []
-    for reader in _readers(records, **reading):
+    readers = list(_readers(records, **reading))
+    if not records:
+        readers = _input_readers([name for name, _ in runs], **reading)
+        files = ", ".join(name for reader in readers for name in reader.names)
+        notes += [f"Ratings are those of the files that the run read: {files}."] if files else []
+    for reader in readers:
         for entry in reader.entries():
             builder.add(entry)
         notes += [*reader.remarks, *_describe_skipped(reader)]
@@ -106,6 +113,20 @@ def _readers(sources: Sequence[Any], **options: Any) -> Iterator[Reader]:
     for source in sources:
         if not isinstance(source, str | os.PathLike):
             yield read_records(source, **options)
+
+
+def _input_readers(runs: Sequence[str], **options: Any) -> list[Reader]:
+    """Return readers of the files that these run folders read, each file once."""
+    readers: list[Reader] = []
+    seen: set[str] = set()
+    given = {name: value for name, value in options.items() if value}
+    for run in runs:
+        if is_run_folder(Path(run)):
+            reader = read_inputs(run, **given)
+            sources = tuple(source for source in reader.sources if source.name not in seen)
+            seen |= set(reader.names)
+            readers += [replace(reader, sources=sources)] if sources else []
+    return readers
 
 
 def _describe_skipped(reader: Reader) -> list[str]:
@@ -209,7 +230,9 @@ def _apply_directions(dataset: JudgedDataset, lower_is_better: Sequence[str]) ->
         name: replace(column, higher_is_better=False) if name in lower_is_better else column
         for name, column in dataset.scores.items()
     }
-    return replace(dataset, ratings=ratings, scores=scores)
+    named = set(lower_is_better) & set(ratings)
+    reversed_aspects = tuple(aspect for aspect in ratings if (aspect in named) != (aspect in dataset.reversed_aspects))
+    return replace(dataset, ratings=ratings, scores=scores, reversed_aspects=reversed_aspects)
 
 
 def suggests_lower_is_better(name: str) -> bool:

@@ -7,6 +7,7 @@ The advice names a metric for each slice by these rules:
 * Two metrics are on a par if the test between them, on the outputs that both scored, finds no difference. A metric that
   a test ranks below another is not the best, even if its value (on other outputs) is the largest.
 * Of the metrics on a par with the best, the fastest is named, with what it saves, if runs recorded time and cost.
+* A metric that runs against people (see `Figure.against`) is named as not to be used.
 * A slice of fewer than 30 groups (items, for example) is called small.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
@@ -72,6 +73,28 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
         notes.append("†: significantly better than every metric of another family; ‡: than every other metric.")
     if any(figure.metric == HUMANS for figure in figures):
         notes.append(f"{HUMANS}: each rater compared with the gold of the others; the mean over raters.")
+    return notes
+
+
+def opposition_notes(figures: Sequence[Figure], metrics: Sequence[MetricScores]) -> list[str]:
+    """Warn about metrics that run against people, with the evidence, and how to reverse one whose direction is not
+    known."""
+    assumed = {metric.name for metric in metrics if metric.higher_is_better is None}
+    evidence: dict[str, list[str]] = {}
+    for figure in figures:
+        if figure.against:
+            place = "" if figure.slice == "all" else f" on {figure.slice}"
+            evidence.setdefault(figure.metric, []).append(f"{figure.aspect}{place}: {figure.against}")
+    notes = []
+    for metric, found in evidence.items():
+        reverse = f", or reverse it if lower is better: --lower-is-better {quote(metric)}" * (metric in assumed)
+        notes.append(
+            f"Warning: {metric} runs against people (↓): the better its score, the worse they judge ({_list(found)}). "
+            f"Do not use it on such data{reverse}."
+        )
+    if len(notes) > _MAX_LISTED:
+        rest = list(evidence)[_MAX_LISTED:]
+        notes[_MAX_LISTED:] = [f"Warning: {len(rest)} more metrics run against people (↓): {_list(rest)}."]
     return notes
 
 
@@ -197,13 +220,16 @@ def skew_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
                 "mean."
             )
     if len(undefined) > 1:
-        undefined[1:] = [f"The same applies, in part, to {len(undefined) - 1} more figures."]
+        more = len(undefined) - 1
+        undefined[1:] = [f"The same applies, in part, to {more} more figure{'s' * (more != 1)}."]
     return notes + undefined
 
 
-def direction_notes(metrics: Sequence[MetricScores], opposed: Sequence[str] = ()) -> list[str]:
+def direction_notes(
+    metrics: Sequence[MetricScores], opposed: Sequence[str] = (), warned: Collection[str] = ()
+) -> list[str]:
     """Say for which metrics "higher is better" is assumed, and where that looks wrong; `opposed` metrics correlate
-    negatively with humans."""
+    negatively with humans, and `warned` are those that another note says this of."""
     assumed = {metric.name for metric in metrics if metric.higher_is_better is None}
     notes = []
     if assumed:
@@ -217,7 +243,7 @@ def direction_notes(metrics: Sequence[MetricScores], opposed: Sequence[str] = ()
         notes.append(
             f"The name suggests that lower is better: {listed}. If so: --lower-is-better {quote(suspicious[0])}."
         )
-    against = [name for name in dict.fromkeys(opposed) if name in assumed and name not in suspicious]
+    against = [name for name in dict.fromkeys(opposed) if name in assumed and name not in {*suspicious, *warned}]
     if against:
         listed = ", ".join(against[:_MAX_LISTED])
         notes.append(
@@ -304,6 +330,12 @@ def _advise(evaluation: MetaEvaluation, group: _FigureGroup) -> str:
         order = "above" if best.value >= group.human.value else "below"
         human = format_number(group.human.value, 3)
         sentences += f" One rater against the others reaches {human}: the best metric is {order} that."
+    against = [figure for figure in group.metrics if figure.against]
+    if against:
+        names = ", ".join(figure.metric for figure in against[:_MAX_NAMED])
+        more = f" and {len(against) - _MAX_NAMED} more" if len(against) > _MAX_NAMED else ""
+        runs = "run" if len(against) > 1 else "runs"
+        sentences += f" Do not use {names}{more}: {'they' if len(against) > 1 else 'it'} {runs} against people."
     if 0 < best.groups < _SMALL_SLICE and best.group == "item":
         sentences += f" The slice is small ({best.groups} groups)."
     return sentences

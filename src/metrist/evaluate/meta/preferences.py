@@ -30,7 +30,7 @@ import numpy as np
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.evaluate.meta.dataset import Choices, JudgedDataset, check_names, describe_unknown
 from metrist.evaluate.meta.estimates import mean_of_known
-from metrist.evaluate.meta.figures import average_figure
+from metrist.evaluate.meta.figures import average_figure, mark_against
 from metrist.evaluate.meta.metric_tests import UNTESTED, PairResults, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, MetaPlan, Tests
@@ -372,7 +372,7 @@ class PreferenceAspect:
             for chooser, epsilon, values in zip(self.choosers, epsilons, numbers, strict=True)
         ]
         tests = self._compare(part, measure, stats, np.array([figure.value for figure in figures]))
-        return rank_figures(self.plan, figures, tests), tests
+        return [mark_against(figure) for figure in rank_figures(self.plan, figures, tests)], tests
 
     def average_slices(self, slices: Sequence[Slice], measure: str, figures: Sequence[Figure]) -> list[Figure]:
         """Average each metric over the slices of one column, whose figures are given.

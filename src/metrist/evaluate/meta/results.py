@@ -51,6 +51,7 @@ class MetaPlan:
     correction: Correction = "holm"
     test: str = "auto"
     one_sided: bool = False
+    where: tuple[str, ...] = ()
     metrics: tuple[str, ...] | None = None
     systems: tuple[str, ...] | None = None
     exclude_systems: tuple[str, ...] = ()
@@ -105,7 +106,8 @@ class Figure:
     `rank` is the significance cluster, 1 for the best, 0 if unranked. `n` counts the outputs (for preferences, the
     pairs) that both sides judged, `coverage` is their share of those that humans judged. The value rests on `groups`
     groups (for a mean over slices, slices); `undefined` counts those left out. A number that does not exist is NaN;
-    `reason` says why a value has no limits.
+    `reason` says why a value has no limits. `against` is the evidence that the metric runs against people, a negative
+    agreement whose interval excludes chance.
     """
 
     metric: str
@@ -126,6 +128,7 @@ class Figure:
     groups: int = 0
     undefined: int = 0
     reason: str = ""
+    against: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -264,7 +267,7 @@ class MetaEvaluation:
                 *(getattr(figure, name) for name in varying),
                 Count(figure.rank) if figure.rank else "",
                 figure.metric,
-                f"{Estimate(figure.value, figure.low, figure.high, 4)}{figure.mark}",
+                f"{Estimate(figure.value, figure.low, figure.high, 4)}{figure.mark}{_AGAINST * bool(figure.against)}",
                 Count(figure.n),
                 Share(figure.coverage),
                 *(Number(getattr(figure, name), _OPTIONAL[name][1]) for name in optional),
@@ -288,6 +291,8 @@ class MetaEvaluation:
         return self.table()._repr_html_()
 
 
+#: Follows the value of a metric that runs against people.
+_AGAINST = "↓"
 #: Columns that only some measures fill: heading and number of decimals.
 _OPTIONAL = {"epsilon": ("ε", 4), "chance": ("chance", 3), "all_ties": ("all ties", 3)}
 _GROUP_TITLES = {

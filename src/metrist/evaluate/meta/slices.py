@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import LENGTHS, JudgedDataset, Labels, SelectedSample, check_names
+from metrist.errors import RunError, did_you_mean
+from metrist.evaluate.meta.dataset import (
+    LENGTHS,
+    Choices,
+    ErrorSpans,
+    JudgedDataset,
+    Labels,
+    SelectedSample,
+    check_names,
+    to_number,
+)
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import mean_by_code
 from metrist.stats.samples import GROUPINGS, Grouping
@@ -83,7 +92,131 @@ def _cut(numbers: Floats, limits: Sequence[float]) -> Labels:
     return Labels(codes=np.where(np.isnan(numbers), -1, codes).astype(np.intp), names=names)
 
 
-# ---- Systems that take part
+# ---- Rows and systems that take part
+
+
+_CONDITION = re.compile(r"(?P<column>[^=!<>]+)(?P<operator>!=|<=|>=|=|<|>)(?P<value>.*)", re.DOTALL)
+_MAX_LISTED = 8
+
+
+def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedDataset:
+    """Return the data of the outputs that meet all conditions, such as `language=en`, `task!=qa` or `output_length<80`,
+    as if the others had never been read. Preferences need both outputs."""
+    if not conditions:
+        return dataset
+    mask = np.ones(len(dataset), dtype=np.bool_)
+    for number_before, condition in enumerate(conditions):
+        mask &= _meets(dataset, condition)
+        if not mask.any():
+            earlier = f" that meet {' and '.join(conditions[:number_before])}" if number_before else ""
+            known = _known_values(dataset, condition)
+            raise RunError(f"--where {condition}: none of the outputs{earlier} meets it{known}")
+    note = f"Only outputs where {' and '.join(conditions)}: {mask.sum():,} of {len(mask):,}."
+    number = np.cumsum(mask) - 1
+    ratings = {}
+    for aspect, column in dataset.ratings.items():
+        inside = column.take(mask[column.output])
+        if len(inside.output):
+            ratings[aspect] = replace(inside, output=number[inside.output], outputs=int(mask.sum()))
+    scores = {
+        name: replace(column, values=column.values[mask])
+        for name, column in dataset.scores.items()
+        if np.isfinite(column.values[mask]).any() or not np.isfinite(column.values).any()
+    }
+    columns = {name: column.take(mask) for name, column in dataset.columns.items()}
+    tasks = set(columns["task"].names) if "task" in columns else {""}
+    return replace(
+        dataset,
+        items=dataset.items.take(mask),
+        systems=dataset.systems.take(mask),
+        columns=columns,
+        lengths={name: column[mask] for name, column in dataset.lengths.items()},
+        ratings=ratings,
+        scores=scores,
+        preferences=_filter_choices(dataset.preferences, mask, number),
+        choices=_filter_choices(dataset.choices, mask, number),
+        errors=_filter_errors(dataset.errors, mask, number) if dataset.errors else None,
+        metric_errors={name: _filter_errors(spans, mask, number) for name, spans in dataset.metric_errors.items()},
+        label_sets={task: labels for task, labels in dataset.label_sets.items() if task in tasks},
+        notes=(note, *dataset.notes),
+    )
+
+
+def _meets(dataset: JudgedDataset, condition: str) -> Mask:
+    match = _CONDITION.fullmatch(condition)
+    if match is None:
+        raise RunError(f"--where {condition}: expected a column, one of = != < > <= >=, and a value: language=en")
+    name, operator, value = match["column"].strip(), match["operator"], match["value"].strip()
+    if operator in ("=", "!="):
+        equal = _equals(dataset, name, value)
+        return equal if operator == "=" else ~equal
+    try:
+        limit = float(value)
+    except ValueError:
+        raise RunError(f"--where {condition}: expected a number after {operator}, got {value!r}") from None
+    numbers = dataset.numbers(name)
+    with np.errstate(invalid="ignore"):
+        compared = {
+            "<": numbers < limit,
+            ">": numbers > limit,
+            "<=": numbers <= limit,
+            ">=": numbers >= limit,
+        }
+    met: Mask = compared[operator]
+    return met
+
+
+def _equals(dataset: JudgedDataset, name: str, value: str) -> Mask:
+    """Compare names as text, and numbers by value: 3 equals 3.0."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = np.nan
+    if name in dataset.lengths:
+        same: Mask = dataset.lengths[name] == number
+        return same
+    labels = dataset.column(name)
+    codes = [
+        code
+        for code, known in enumerate(labels.names)
+        if known == value or (number == number and to_number(known) == number)
+    ]
+    equal: Mask = np.isin(labels.codes, codes)
+    return equal
+
+
+def _known_values(dataset: JudgedDataset, condition: str) -> str:
+    match = _CONDITION.fullmatch(condition)
+    if match is None or match["operator"] != "=" or match["column"].strip() in dataset.lengths:
+        return ""
+    names = dataset.column(match["column"].strip()).names
+    more = f" and {len(names) - _MAX_LISTED} more" * (len(names) > _MAX_LISTED)
+    return (
+        f"; {match['column'].strip()} is {', '.join(map(repr, names[:_MAX_LISTED]))}{more}"
+        f"{did_you_mean(match['value'].strip(), names)}"
+    )
+
+
+def _filter_choices(choices: Mapping[str, Choices], mask: Mask, number: Codes) -> dict[str, Choices]:
+    filtered = {}
+    for name, column in choices.items():
+        inside = column.take(mask[column.first] & mask[column.second])
+        if len(inside.first):
+            filtered[name] = replace(inside, first=number[inside.first], second=number[inside.second])
+    return filtered
+
+
+def _filter_errors(spans: ErrorSpans, mask: Mask, number: Codes) -> ErrorSpans:
+    inside = mask[spans.output]
+    return ErrorSpans(
+        output=number[spans.output[inside]],
+        start=spans.start[inside],
+        end=spans.end[inside],
+        rater=spans.rater[inside],
+        severity=spans.severity.at(inside),
+        aspect=spans.aspect.at(inside),
+        on_output=spans.on_output[inside],
+    )
 
 
 def select_outputs(

@@ -30,6 +30,7 @@ from metrist.evaluate.meta.analyses.systems import (
     label_space_tables,
     level_agreement_tables,
     level_tables,
+    rating_tables,
 )
 from metrist.evaluate.meta.evaluate import RATERS_ONLY
 from metrist.evaluate.meta.notes import advice_tables
@@ -46,6 +47,7 @@ ANALYSES: Mapping[str, Callable[[MetaEvaluation], list[Table]]] = MappingProxyTy
         "metrics": correlation_tables,
         "bias": bias_tables,
         "systems": level_tables,
+        "ratings": rating_tables,
         "levels": level_agreement_tables,
         "inflation": inflation_tables,
         "label-space": label_space_tables,
@@ -63,7 +65,7 @@ ANALYSES: Mapping[str, Callable[[MetaEvaluation], list[Table]]] = MappingProxyTy
 #: The analyses that an evaluation on preferences supports.
 PREFERENCE_ANALYSES = ("matrix", "tests", "agreement", "errors", "confusion", "strengths", "cost", "advice")
 #: Analyses whose intervals come from resampled items, whatever `--resample` says.
-_ITEM_INTERVALS = ("levels", "agreement", "errors", "strengths")
+_ITEM_INTERVALS = ("ratings", "levels", "agreement", "errors", "strengths")
 
 
 def analyse(evaluation: MetaEvaluation, name: str) -> list[Table]:
@@ -71,7 +73,7 @@ def analyse(evaluation: MetaEvaluation, name: str) -> list[Table]:
     if name not in ANALYSES:
         raise RunError(f"unknown analysis {name!r}; known are {', '.join(ANALYSES)}{did_you_mean(name, ANALYSES)}")
     if not evaluation.figures and name not in RATERS_ONLY:
-        raise RunError(f"{name} analyses metrics, and there are none; without metrics: {' and '.join(RATERS_ONLY)}")
+        raise RunError(f"{name} analyses metrics, and there are none; without metrics: {', '.join(RATERS_ONLY)}")
     if evaluation.plan.preferences and name not in PREFERENCE_ANALYSES:
         raise RunError(
             f"{name} analyses ratings, and this evaluation uses preferences; try one of "

@@ -11,15 +11,18 @@ import numpy as np
 
 from metrist.errors import MetristError, RunError
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores
+from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.results import MetaEvaluation
 from metrist.evaluate.meta.slices import make_slices, resolve_column, system_means
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
-from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
+from metrist.report.tables import Change, Column, Count, Estimate, Number, Share, Table
 from metrist.run import score
 from metrist.stats import Codes, Floats
+from metrist.stats.gold import majorities, mean_by_code
 from metrist.stats.levels import LabelSpace, confusion, label_space, system_levels, wrong_answers
+from metrist.stats.resampling import pooled_interval
 from metrist.stats.significance import ranks
 
 # ---- Systems
@@ -111,6 +114,68 @@ def _mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
         ],
         rows=rows,
     )
+
+
+def rating_tables(evaluation: MetaEvaluation) -> list[Table]:
+    """Per aspect: the humans' and the metrics' mean on each slice, with intervals over items, and how often more than
+    half of an output's raters agree (the lower panels of Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
+    return [_rating_table(evaluation, aspect) for aspect in evaluation.golds]
+
+
+def _rating_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
+    ratings = dataset.ratings[aspect]
+    low, high = float(ratings.value.min()), float(ratings.value.max())
+    agreed = majorities(ratings)
+    metrics = evaluation.metrics()
+    judges = metrics_on_scale(evaluation, outputs, (low, high)) if low < high else ()
+    # Ratings of an aspect where lower is better are stored negated.
+    sign = -1.0 if aspect in dataset.reversed_aspects else 1.0
+    rescaled = evaluation.plan.gold != "z" and low < high
+    rows: list[list[Any]] = []
+    for part in make_slices(dataset, evaluation.plan.slices, outputs):
+        rated = part.outputs[np.isfinite(gold[part.outputs])]
+        mean, *limits = _mean_over_items(evaluation, gold, rated)
+        lower, upper = sorted(limit * sign for limit in limits)
+        rows.append(
+            [
+                part.name,
+                "humans",
+                Count(len(rated)),
+                Estimate(mean * sign, lower, upper),
+                Number((mean - low) / (high - low) if rescaled else math.nan, 3),
+                Share(float(mean_of_known(agreed[rated]))),
+            ]
+        )
+        for name in metrics:
+            values = dataset.scores[name].values
+            scored = rated[np.isfinite(values[rated])]
+            estimate = _mean_over_items(evaluation, values, scored)
+            level = (estimate[0] - low) / (high - low) if name in judges and rescaled else math.nan
+            rows.append([part.name, name, Count(len(scored)), Estimate(*estimate), Number(level, 3), ""])
+    notes = [
+        f"0 to 1: the mean with {low * sign:g} as {'0' if sign > 0 else '1'} and {high * sign:g} as "
+        f"{'1' if sign > 0 else '0'}, the lowest and highest rating; for metrics on the raters' scale.",
+        "Majority: the share of outputs, of those with two or more ratings, where more than half of the raters agree.",
+    ]
+    head = [Column("slice"), Column("by"), *(Column(n, "right") for n in ("n", "mean", "0 to 1", "majority"))]
+    own_notes = [] if evaluation.figures else list(evaluation.notes)
+    return Table(title=f"mean {aspect}", columns=head, rows=rows, notes=[*own_notes, *notes])
+
+
+def _mean_over_items(evaluation: MetaEvaluation, values: Floats, outputs: Codes) -> tuple[float, float, float]:
+    """Return the mean of these outputs with its interval, if items are resampled with all their outputs."""
+    if not len(outputs):
+        return math.nan, math.nan, math.nan
+    plan = evaluation.plan
+    items, item = np.unique(evaluation.dataset.items.codes[outputs], return_inverse=True)
+    rows = np.zeros((len(items), 2))
+    np.add.at(rows, item.reshape(-1), np.stack([values[outputs], np.ones(len(outputs))], axis=1))
+    mean = float(mean_by_code(values[outputs], np.zeros(len(outputs), np.intp), 1)[0])
+    if not plan.draws or not np.isfinite(rows).all():
+        return mean, math.nan, math.nan
+    low, high = pooled_interval(rows, lambda sums: sums[..., 0] / sums[..., 1], plan.draws, plan.rng(), plan.confidence)
+    return mean, low, high
 
 
 def metrics_on_scale(evaluation: MetaEvaluation, outputs: Codes, scale: tuple[float, float]) -> Sequence[str]:
