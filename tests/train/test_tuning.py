@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from toy_pairs import answer_pairs, preference_request
 
 import tiny_rewards
 from metrist.errors import ModelError, RunError
 from metrist.models.devices import Options
 from metrist.models.loading import load_reward, load_seq2seq
-from metrist.models.numpy_inference.export import export_t5, restore_transformers
+from metrist.models.numpy_inference.export import export_reward, export_t5, restore_transformers
 from metrist.models.reward_layout import RewardInput, RewardLayout
 from metrist.models.weights import find_weights
 from metrist.train.fit import fit, plan_training
@@ -179,7 +180,28 @@ def likelihood_task(out: Path, base: Path, folder: Path, **settings: Any) -> Lik
     return LikelihoodTask(data=data, base=Options(model=str(base)), out=out, dev="0.2", recipe=recipe, **settings)
 
 
-@pytest.mark.parametrize("bits", [None, 8])
+@shipped
+def test_sixteen_bits_keep_small_changes_of_a_shipped_model_and_eight_undo_them(tmp_path: Path) -> None:
+    """Some weights of the shipped model are so large that others share a step with them which is larger than what a
+    short training changes: 8 bits round them back."""
+    folder = Path(str(resources.files("metrist_models"))) / "preference-small"
+    restored = restore_transformers(folder, tmp_path / "restored")
+    arrays = load_file(restored / "model.safetensors")
+    rng = np.random.default_rng(0)
+    changed = {name: array + rng.choice([-1e-3, 1e-3], array.shape) for name, array in arrays.items()}
+    save_file({name: array.astype(np.float32) for name, array in changed.items()}, restored / "model.safetensors")
+    inputs = [RewardInput("Judge it.", (("source", row["source"]), ("o", row["output"]))) for row in demo_rows()]
+    rewards = {}
+    for bits in (None, 16, 8):
+        out = export_reward(restored, tmp_path / str(bits), bits, 64)
+        rewards[bits] = load_reward(Options(model=str(out))).rewards(inputs).values
+    trained = rewards[None] - load_reward(Options(model=str(folder))).rewards(inputs).values
+    lost = {bits: float(np.abs(rewards[bits] - rewards[None]).mean() / np.abs(trained).mean()) for bits in (16, 8)}
+    assert lost[16] < 0.02
+    assert lost[8] > 0.2
+
+
+@pytest.mark.parametrize("bits", [None, 16, 8])
 def test_a_tuned_likelihood_model_ends_in_its_bases_format(bits: int | None, tiny: Tiny, tmp_path: Path) -> None:
     base = export_t5(tiny("t5"), tmp_path / "base", lambda _name: None, max_tokens=60)
     task = likelihood_task(tmp_path / "out", base, tmp_path, bits=bits)
@@ -191,7 +213,7 @@ def test_a_tuned_likelihood_model_ends_in_its_bases_format(bits: int | None, tin
     assert figures["before"] == pytest.approx(float(np.mean(means)), abs=1e-4)
     assert figures["after"] > figures["before"]
     trained = max(evaluation["figure"] for evaluation in figures["evaluations"])
-    assert figures["after"] == pytest.approx(trained, abs=1e-4 if bits is None else 0.1)
+    assert figures["after"] == pytest.approx(trained, abs=0.1 if bits == 8 else 2e-3)
     assert card["metric"] == f"likelihood(model={str(tmp_path / 'out')!r})"
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (config["architecture"], config["max_tokens"]) == ("t5", 60)

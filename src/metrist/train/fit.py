@@ -240,7 +240,7 @@ def _collect_figures(
         "before": outcome.before,
         "after": outcome.best.figure,
         "after_step": outcome.best.step,
-        **(stored or {}),
+        **({"trained": outcome.best.figure, **stored} if stored else {}),
         **({} if by_criterion is None else {"by_criterion": dict(by_criterion)}),
         "evaluations": [asdict(evaluation) for evaluation in outcome.evaluations],
     }

@@ -78,7 +78,7 @@ class LikelihoodTask(TrainingTask):
     pairs: int = PAIRS
     max_length: int | None = None
     skip_bad: bool = False
-    bits: int | None = 8
+    bits: int | None = 16
 
     def load_data(self) -> TextPairData:
         return load_text_pairs(self.data, self.dev, count=self.pairs, seed=self.recipe.seed, skip_bad=self.skip_bad)
@@ -142,6 +142,7 @@ class LikelihoodTask(TrainingTask):
             "metric": f"{'likelihood' if weights.runs_on_numpy else 'bartscore'}(model={str(self.out)!r})",
             "data": facts,
             "stored": stored,
+            "choices": {"bits": self.bits or "float32"} if weights.runs_on_numpy else None,
             "licence": INHERITED_LICENCE if weights.runs_on_numpy else None,
         }
 

@@ -142,7 +142,7 @@ class PreferenceTask(TrainingTask):
     checkpoint_every: int = 1_000
     data: Mapping[str, Any] = field(default_factory=dict)
     licence: str | None = None
-    bits: int | None = 8
+    bits: int | None = 16
 
     def __post_init__(self) -> None:
         if not 0 <= self.balance <= 1:
@@ -265,6 +265,7 @@ class PreferenceTask(TrainingTask):
                 "ties": self.ties,
                 "regression": self.regression,
                 "head_lr": self.head_lr,
+                **({"bits": self.bits or "float32"} if weights.runs_on_numpy else {}),
             },
             **figures,
             "licence": self.licence or (INHERITED_LICENCE if weights.runs_on_numpy else None),

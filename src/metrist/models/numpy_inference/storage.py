@@ -90,7 +90,8 @@ def is_shipped(folder: Path) -> bool:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Floats], bits: Mapping[str, tuple[int, int | None]]) -> None:
-    """Write all arrays to one file. `bits` maps the names of matrices to quantize to (bits, column group size)."""
+    """Write all arrays to one file. `bits` maps the names of matrices to quantize to (bits, column group size); 16 bits
+    are float16."""
     from safetensors.numpy import save_file
 
     stored: dict[str, NDArray[np.generic]] = {}
@@ -99,6 +100,9 @@ def write_arrays(path: Path, arrays: Mapping[str, Floats], bits: Mapping[str, tu
             stored[name] = np.ascontiguousarray(array, np.float32)
             continue
         depth, group = bits[name]
+        if depth == 16:
+            stored[name] = np.ascontiguousarray(array, np.float16)
+            continue
         integers, stored[name + SCALE] = quantize(array, depth, group)
         stored[name] = integers if depth == 8 else pack_bits(integers, depth)
         if depth != 8:
