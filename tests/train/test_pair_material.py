@@ -123,3 +123,28 @@ def test_the_training_file_cannot_be_the_development_file(write_pairs: Write) ->
     path = write_pairs([*with_split("train", 5), *with_split("dev", 3, 1)])
     with pytest.raises(InputError, match=r"pairs\.jsonl is also --data: .*; leave out --dev"):
         load_preference_pairs([path], str(path), seed=0)
+
+
+def test_a_table_of_chosen_and_rejected_answers_is_read_as_pairs(tmp_path: Path) -> None:
+    """The two answers are ordered without regard to the choice, so each must end up on its own side again."""
+    rows = [f"What is {n}?,{n} it is,{'no idea' if n % 2 else 'a number'}" for n in range(6)]
+    path = tmp_path / "pairs.csv"
+    path.write_text("\n".join(["prompt,chosen,rejected", *rows]) + "\n")
+    data = load_preference_pairs([path], None, seed=0)
+    assert sorted(pair.answers for pair in data.train) == sorted(
+        (f"{n} it is", "no idea" if n % 2 else "a number") for n in range(6)
+    )
+    assert {pair.contexts for pair in data.train} == {(f"What is {n}?",) for n in range(6)}
+    assert {(pair.criterion, pair.instruction) for pair in data.train} == {
+        ("overall", "Judge how good the output is on the whole.")
+    }
+    assert data.remarks()[-1] == f"{path}: 6 pairs of 'overall'; context: source"
+    named = load_preference_pairs([path], None, seed=0, criterion="fluency", learned={"fluency": "Is it fluent?"})
+    assert {(pair.criterion, pair.instruction) for pair in named.train} == {("fluency", "Is it fluent?")}
+
+
+def test_a_share_is_held_out_by_default_only_where_the_file_has_no_development_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("chosen,rejected\n" + "".join(f"good {n},bad {n}\n" for n in range(40)))
+    data = load_preference_pairs([path], None, seed=0, default_dev="0.2")
+    assert (len(data.train), len(data.dev)) == (32, 8)

@@ -300,7 +300,10 @@ def preference(
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            "--data", metavar="FILE", help="Good and bad answers, as `metrist build pairs` writes; repeatable."
+            "--data",
+            metavar="FILE",
+            help="Pairs of a better and a worse answer: prompt, chosen, rejected; or ratings; or a file of `metrist "
+            "build pairs`; repeatable.",
         ),
     ] = None,
     base: Annotated[
@@ -357,6 +360,15 @@ def preference(
         str | None, typer.Option("--licence", help="The licence to name in the card, after those of base and data.")
     ] = None,
     bits: Bits = BitsName.sixteen,
+    criterion: Annotated[
+        str | None,
+        typer.Option(
+            "--criterion",
+            metavar="NAME",
+            help="What the pairs of a file that does not say so teach, such as fluency.",
+            show_default="overall",
+        ),
+    ] = None,
     suite: SuiteOptions,
 ) -> None:
     """Train a model to give better answers higher scores; the same command resumes after a stop."""
@@ -382,6 +394,7 @@ def preference(
             "--dev": training.dev,
             "--seed": training.seed,
             "--licence": licence,
+            "--criterion": criterion,
             "--keep-checkpoints": training.keep_checkpoints,
             "--resume": training.resume,
         }
@@ -397,7 +410,12 @@ def preference(
         return
     dev, default_dev = training.development(options)
     dataset = load_preference_pairs(
-        paths, dev, seed=training.seed, learned=base_instructions(options), default_dev=default_dev
+        paths,
+        dev,
+        seed=training.seed,
+        learned=base_instructions(options),
+        default_dev=default_dev,
+        criterion=criterion,
     )
     task = PreferenceTask(
         train=dataset.train,

@@ -321,15 +321,17 @@ def load_preference_pairs(
     seed: int,
     learned: Mapping[str, str] | None = None,
     default_dev: str | None = None,
+    criterion: str | None = None,
 ) -> PreferenceData:
     """Read the pairs, or make them from judgments (see `read_preferences`).
 
     Development pairs are those with the split 'dev', those of another file, or a share of the training pairs that has
     no text in common with the rest; `default_dev` is that share if there are no others. Pairs with the split 'test' are
-    never used. `learned` maps criteria to the instructions that the base knows.
+    never used. `learned` maps criteria to the instructions that the base knows. `criterion` is that of files that name
+    none.
     """
     reading: list[str] = []
-    read = {path: read_preferences(path, reading) for path in data}
+    read = {path: read_preferences(path, reading, criterion) for path in data}
     pairs = [pair for file_pairs in read.values() for pair in file_pairs]
     train, dev_pairs = _select(pairs, None, "train"), _select(pairs, "dev")
     if dev is None and not dev_pairs:
@@ -344,7 +346,7 @@ def load_preference_pairs(
             raise InputError(
                 f"--dev {dev} is also --data: its pairs with the split 'dev' are used anyway; leave out --dev"
             )
-        read[Path(dev)] = others = read_preferences(Path(dev), reading)
+        read[Path(dev)] = others = read_preferences(Path(dev), reading, criterion)
         dev_pairs = _select(others, "dev") or _select(others, None)
         if not dev_pairs:
             raise InputError(f"{dev}: none of its {len(others):,} pairs has the split 'dev'; give development pairs")
@@ -368,15 +370,16 @@ def load_preference_pairs(
 _DEFAULT_CRITERION = "overall"
 
 
-def read_preferences(path: Path, notes: list[str]) -> list[GoodBad]:
+def read_preferences(path: Path, notes: list[str], criterion: str | None = None) -> list[GoodBad]:
     """Read a file of pairs as `metrist build pairs` writes it, or any file of ratings, preferences or choices, from
-    which pairs are made as by that command's defaults. What was made of such a file is appended to `notes`."""
+    which pairs are made as by that command's defaults. `criterion` is that of a file with a single aspect which metrist
+    does not know, such as 'preference'. What was made of the file is appended to `notes`."""
     first = next((row for _, row in open_source(path).read()), None)
     if first is None or (type(first) is dict and ("good" in first or "bad" in first)):
         return read_good_bad(path)
     judgments = read_judgments([path])
     aims = [
-        Aim(aspect=aspect, criterion=_choose_criterion(aspect, judgments.aspects), choice=aspect == CHOSEN)
+        Aim(aspect=aspect, criterion=_choose_criterion(aspect, judgments.aspects, criterion), choice=aspect == CHOSEN)
         for aspect in judgments.aspects
     ]
     records = judgments.records.values()
@@ -384,16 +387,16 @@ def read_preferences(path: Path, notes: list[str]) -> list[GoodBad]:
     # Ties are kept here: the training drops them or learns from them.
     pairs = build_pairs(judgments, aims, Rules(ties="soft"), Shape(context=context)).pairs
     counts = Counter(pair.criterion for pair in pairs)
-    made = ", ".join(f"{count:,} of {name!r}" for name, count in counts.items())
+    made = ", ".join(f"{count:,} pair{'' if count == 1 else 's'} of {name!r}" for name, count in counts.items())
     notes += judgments.remarks
-    notes.append(f"{path}: pairs {made}; the context is {' and '.join(context) or 'empty'}")
+    notes.append(f"{path}: {made}; context: {' and '.join(context) or 'none'}")
     return pairs
 
 
-def _choose_criterion(aspect: str, aspects: Sequence[str]) -> str:
-    """Return the criterion of an aspect: its own name, or 'overall' for the single aspect that metrist does not know,
-    such as 'preference'."""
-    return aspect if criteria.known(aspect) or len(aspects) > 1 else _DEFAULT_CRITERION
+def _choose_criterion(aspect: str, aspects: Sequence[str], named: str | None) -> str:
+    if len(aspects) > 1:
+        return aspect
+    return named or (aspect if criteria.known(aspect) else _DEFAULT_CRITERION)
 
 
 def _select(pairs: Iterable[GoodBad], *splits: str | None) -> list[GoodBad]:
