@@ -37,6 +37,18 @@ def test_good_outputs_pass(project: pytest.Pytester) -> None:
     project.runpytest_inprocess(*OPTIONS).assert_outcomes(passed=1)
 
 
+def test_limits_go_by_names_and_parts(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        def test_outputs(metrist_check):
+            limits = {"words:recall": 0.5, "token_f1:precision": 0.5, "words": 0.5}
+            report = metrist_check("outputs.jsonl", min=limits, metrics={"words": "rougeL(stem=True)"})
+            assert [verdict.metric for verdict in report.verdicts] == list(limits)
+        """
+    )
+    project.runpytest_inprocess(*OPTIONS).assert_outcomes(passed=1)
+
+
 def test_bad_outputs_fail_with_the_table(project: pytest.Pytester) -> None:
     project.makepyfile(
         """

@@ -9,13 +9,15 @@ Every pytest run in an environment with metrist loads this module, so heavy impo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 import pytest
 
 if TYPE_CHECKING:
     from metrist.evaluate.check import Report
+    from metrist.metrics.base import Metric
+    from metrist.metrics.registry import MetricList
     from metrist.run.results import Results
 
 
@@ -43,7 +45,7 @@ class MetristCheck(Protocol):
         outputs: Any,
         *,
         against: Results | str | os.PathLike[str] | None = None,
-        metrics: Iterable[str] = (),
+        metrics: MetricList = (),
         **options: Unpack[CheckOptions],
     ) -> Report: ...
 
@@ -58,7 +60,7 @@ def _check(
     outputs: Any,
     *,
     against: Results | str | os.PathLike[str] | None = None,
-    metrics: Iterable[str] = (),
+    metrics: MetricList = (),
     **options: Unpack[CheckOptions],
 ) -> Report:
     __tracebackhide__ = True
@@ -67,15 +69,15 @@ def _check(
 
     arguments: dict[str, Any] = {**options}
     minimum, maximum = arguments.pop("min", {}), arguments.pop("max", {})
-    named = list(dict.fromkeys([*minimum, *maximum, *metrics]))
-    baseline = None if against is None else open_run(against, named)
-    report = check(_load_results(outputs, named, baseline), minimum, maximum, baseline, **arguments)
+    limits = list(dict.fromkeys([*minimum, *maximum]))
+    baseline = None if against is None else open_run(against, limits)
+    report = check(_load_results(outputs, limits, metrics, baseline), minimum, maximum, baseline, **arguments)
     if not report.passed:
         pytest.fail(str(report), pytrace=False)
     return report
 
 
-def _load_results(outputs: Any, named: Sequence[str], baseline: Results | None) -> Results:
+def _load_results(outputs: Any, limits: Sequence[str], metrics: MetricList, baseline: Results | None) -> Results:
     from metrist.evaluate.selection import open_run
     from metrist.run import score
     from metrist.run.results import Results
@@ -83,5 +85,26 @@ def _load_results(outputs: Any, named: Sequence[str], baseline: Results | None) 
     if isinstance(outputs, Results):
         return outputs
     if isinstance(outputs, str | os.PathLike) and os.path.isdir(outputs):
-        return open_run(outputs, named)
-    return score(outputs, named or list(baseline.metrics if baseline else ()))
+        return open_run(outputs, limits)
+    return score(outputs, _choose_metrics(limits, metrics) or list(baseline.metrics if baseline else ()))
+
+
+def _choose_metrics(limits: Sequence[str], metrics: MetricList) -> list[Metric]:
+    """The metrics to score with: those named, and those of the limits (of `rougeL:recall`, rougeL)."""
+    from metrist.errors import MetristError, RunError
+    from metrist.evaluate.selection import find_metric
+    from metrist.metrics.registry import build, build_all
+
+    chosen = list(build_all(metrics))
+    for name in limits:
+        try:
+            find_metric(chosen, name)
+        except RunError:
+            try:
+                chosen.append(build(name))
+            except MetristError:
+                owner, colon, _ = name.rpartition(":")
+                if not colon:
+                    raise
+                chosen.append(build(owner))
+    return chosen

@@ -103,3 +103,35 @@ def test_a_settings_file_scores_compares_and_checks(metrist, tmp_path: Path) -> 
     assert "metrist check: 2 checks, 1 failed" in answer.out
     assert (tmp_path / "out" / "manifest.json").exists()
     assert len(json.loads(metrist("run", config, "--format", "json").out)) == 3
+
+
+def test_short_names_and_parts_go_through_all_commands(metrist, outputs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "named"
+    scored = metrist("score", outputs, "-m", "chars=chrf(word_order=2),rougeL", "-m", "ter", "-o", folder)
+    assert scored.code == 0
+    assert re.search(r"^system +chars +rougeL +ter +scored", scored.out, re.MULTILINE)
+    assert re.search(r"^chars +chrf\(char_order=6, word_order=2", scored.out, re.MULTILINE)
+    table = json.loads(metrist("compare", folder, "-m", "chars,rougeL:recall", "--draws", 500, "--format", "json").out)
+    assert [row["metric"] for row in table["rows"]] == ["chars", "rougeL:recall"]
+    assert metrist("check", folder, "--min", "chars=0", "--min", "rougeL:recall=0.1", "--max", "ter=100").code == 0
+    assert metrist("check", folder, "--min", "chars:recall=100.5").code == 1
+    refused = metrist("check", folder, "--min", "rougeL:recal=0.1")
+    assert "did you mean 'recall'" in refused.err
+    assert metrist("export", folder, "-o", tmp_path / "flat.csv").code == 0
+    with (tmp_path / "flat.csv").open() as file:
+        assert {row["metric"] for row in csv.DictReader(file)} == {"chars", "rougeL", "ter"}
+    assert "chars" in metrist("worst", folder, "-m", "chars", "-n", 1).out
+
+
+def test_a_settings_file_names_metrics_in_a_table(metrist, outputs: Path) -> None:
+    config = outputs.with_name("metrist.toml")
+    text = """input = 'outputs.jsonl'
+        metrics = {{chars = "chrf", words = "rougeL(stem=True)"}}
+        [check]
+        min = {{chars = 1, "words:recall" = {least}}}"""
+    config.write_text(text.format(least=0.1))
+    assert metrist("run", config).code == 0
+    config.write_text(text.format(least=0.99))
+    assert metrist("run", config).code == 1
+    config.write_text("input = 'outputs.jsonl'\nmetrics = ['a=chrf', 'a=rougeL']")
+    assert "both called 'a'" in metrist("run", config).err

@@ -24,11 +24,12 @@ from metrist.evaluate.selection import (
 )
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, PartMetric
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.tables import format_number
 from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
+from metrist.scores import Score
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -88,6 +89,11 @@ class _Side:
                     judgments.errors.setdefault(key, []).append(stored.error)
         self.judgments = judgments
 
+    def _list_scores(self, row: int) -> dict[str, Score]:
+        """The scores by all metrics, and by their aspects where they have one."""
+        columns = [(metric, self.results[metric][row]) for metric in self.results.columns]
+        return {metric.label: s for metric, s in columns if not (isinstance(metric, PartMetric) and s.failure)}
+
     def show(self, row: int, percentiles: Mapping[str, float], *, labelled: bool) -> ScoredOutput:
         """One output with all that is known about it; `labelled` names its run."""
         key, known = (self.results.items[row], self.results.systems[row]), self.judgments
@@ -95,7 +101,7 @@ class _Side:
         return ScoredOutput(
             item=key[0],
             system=key[1],
-            scores={text: scores[row] for text, scores in self.results.scores.items()},
+            scores=self._list_scores(row),
             record=known.records.get(key),
             percentiles=percentiles,
             ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in rated.items()},
@@ -196,7 +202,7 @@ def worst(
         ],
         failures=[sides[side].show(row, {}, labelled=labelled) for side, row in failed],
         notes=[*ranking.notes, *notes, *results.notes],
-        decimals={m.label: _choose_decimals(m, sides) for m in results.metrics},
+        decimals={m.label: _choose_decimals(m, sides) for m in results.columns},
     )
 
 

@@ -324,3 +324,20 @@ def test_a_task_has_its_default_instruction_under_every_name(task, name):
     table = find_table(name)
     assert find_table(task) is table
     assert (table is None) == (name in ("simplification", "dialogue"))
+
+
+def test_aspects_of_different_scales_are_columns_beside_the_chosen_one(tmp_path):
+    rubric = tmp_path / "tone.toml"
+    rubric.write_text(
+        """[aspects.civility]
+        question = "Civil?"
+        levels = {1 = "no", 2 = "yes"}
+        [aspects.overall]
+        question = "Good?"
+        scale = {from = 0, to = 100, step = 50}
+        levels = {0 = "no", 100 = "yes"}"""
+    )
+    judge = Judge(llm=answering(), rubric=str(rubric), aspect="overall")
+    assert (judge.bounds, dict(judge.aspect_parts)) == ((0.0, 100.0), {"civility": (1.0, 2.0)})
+    assert Judge(llm=answering(), aspect="correctness").aspect_parts == {}
+    assert list(Judge(llm=answering()).aspect_parts) == ["naturalness", "relatedness", "correctness"]

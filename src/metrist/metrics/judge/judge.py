@@ -171,9 +171,14 @@ class Judge(LLMMetric):
 
     @property
     def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
-        """The aspects whose mean is the value; none where one aspect is the value."""
-        aspects = self._value_aspects(self.load_rubric())
-        return {aspect.name: aspect.bounds for aspect in aspects} if len(aspects) > 1 else {}
+        """The aspects whose mean is the value. Where one is the value, by choice, there are none; where it had to be
+        chosen, because the scales differ, there are the others."""
+        rubric = self.load_rubric()
+        aspects = self._value_aspects(rubric)
+        if len(aspects) == 1:
+            comparable = len({aspect.bounds for aspect in rubric.aspects}) == 1
+            aspects = () if comparable else tuple(aspect for aspect in rubric.aspects if aspect != aspects[0])
+        return {aspect.name: aspect.bounds for aspect in aspects}
 
     def load_rubric(self) -> Rubric:
         """The rubric that `rubric` names."""
