@@ -9,12 +9,16 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError
 from metrist.io import atomic_write, atomic_write_bytes
 from metrist.io.compression import open_bytes
+from metrist.io.writer import escape_formula, json_line, unescape_formula
 
 SUFFIXES = ["", ".gz", ".xz", ".zst"]
 
@@ -96,3 +100,33 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 def test_errors_of_other_files_are_passed_on(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError), atomic_write(tmp_path / "a.txt"):
         raise ConnectionError("no line")
+
+
+@pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+1", "-x", "@SUM(A1)", "\tx", "\rx", "'=x", "''=x", "＝x"])
+def test_formulas_are_escaped_and_come_back(text: str) -> None:
+    assert escape_formula(text) == f"'{text}"
+    assert unescape_formula(escape_formula(text)) == text
+
+
+@pytest.mark.parametrize("text", ["-1.5", "+3", "1e-3", "-.5", "", "x=1", "'quoted'", "'", "5"])
+def test_other_texts_are_not_escaped(text: str) -> None:
+    assert escape_formula(text) == unescape_formula(text) == text
+
+
+@given(st.text(alphabet="'=+-@\t\rx1.", max_size=6))
+def test_every_text_comes_back(text: str) -> None:
+    assert unescape_formula(escape_formula(text)) == text
+
+
+def test_a_row_that_is_nested_too_deeply_is_named() -> None:
+    row: dict[str, Any] = {"item": "7"}
+    row["tree"] = nest(100_000)
+    with pytest.raises(InputError, match="the row of item '7' is nested too deeply"):
+        json_line(row)
+
+
+def nest(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value

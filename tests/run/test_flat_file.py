@@ -14,6 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from metrist.errors import MissingExtra, RunError
+from metrist.io import read_rows
 from metrist.ratings import Error
 from metrist.run import flat_file as flat_module
 from metrist.run.flat_file import COLUMNS, Flat, write_flat
@@ -60,35 +61,58 @@ def test_a_suffix_asks_for_compression(tmp_path: Path, flat: Flat, name: str) ->
 def test_csv_holds_the_same_rows_with_nested_cells_as_json(tmp_path: Path, flat: Flat) -> None:
     write_flat(tmp_path / "x.csv", flat)
     with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
-        read_rows = list(csv.DictReader(file))
-    assert list(read_rows[0]) == list(COLUMNS)
-    assert [float(row["value"]) if row["value"] else None for row in read_rows] == [r["value"] for r in flat.rows()]
-    assert json.loads(read_rows[0]["parts"]) == {"50%": 1 / 3, ODD: None}
-    assert read_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
-    assert json.loads(read_rows[4]["errors"])[0]["aspect"] == ODD
+        csv_rows = list(csv.DictReader(file))
+    assert list(csv_rows[0]) == list(COLUMNS)
+    assert [float(row["value"]) if row["value"] else None for row in csv_rows] == [r["value"] for r in flat.rows()]
+    assert json.loads(csv_rows[0]["parts"]) == {"50%": 1 / 3, ODD: None}
+    assert csv_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
+    assert json.loads(csv_rows[4]["errors"])[0]["aspect"] == ODD
 
 
-@pytest.mark.parametrize("name", ["a\rb", "\r", "a\r\nb", '"', '""', ",", " a ", "a\nb", "a\u2028b\x0bc", "=1+1", "'"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a\rb",
+        "\r",
+        "a\r\nb",
+        '"',
+        '""',
+        ",",
+        " a ",
+        "a\nb",
+        "a\u2028b\x0bc",
+        "=1+1",
+        "@x",
+        "+x",
+        "-x",
+        "\t",
+        "'=x",
+        "'",
+    ],
+)
 def test_csv_brings_any_name_back(tmp_path: Path, name: str) -> None:
     flat = Flat(items=[name], systems=[name], scores={name: Scores.of([0.5])}, signatures={name: name})
     write_flat(tmp_path / "x.csv", flat)
+    ((_, row),) = read_rows(tmp_path / "x.csv")
+    assert list(row.items()) == list(
+        zip(COLUMNS, [name, name, name, "0.5", "", "[0.5, 1.0]", "", "", "", name], strict=True)
+    )
+    # What a spreadsheet would run as a formula begins with an apostrophe.
     with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
-        assert list(csv.reader(file)) == [
-            list(COLUMNS),
-            [name, name, name, "0.5", "", "[0.5, 1.0]", "", "", "", name],
-        ]
+        cells = list(csv.reader(file))[1]
+    assert cells[0] == (f"'{name}" if name.lstrip("'")[:1] in tuple("=+-@\t\r") else name)
 
 
 def test_parquet_holds_the_same_rows(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flat_module, "CHUNK", 2)
     write_flat(tmp_path / "x.parquet", flat)
-    read_rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()
+    parquet_rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()
     expected = list(flat.rows())
     for name in ("system", "metric", "value", "stats", "explanation", "signature"):
-        assert [row[name] for row in read_rows] == [row[name] for row in expected]
-    assert dict(read_rows[0]["parts"])["50%"] == 1 / 3
-    assert read_rows[4]["errors"][0]["penalty"] == 1.5
-    assert read_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
+        assert [row[name] for row in parquet_rows] == [row[name] for row in expected]
+    assert dict(parquet_rows[0]["parts"])["50%"] == 1 / 3
+    assert parquet_rows[4]["errors"][0]["penalty"] == 1.5
+    assert parquet_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:

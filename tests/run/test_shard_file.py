@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.run.shard_file import Header, InputHash, Torn, content_hash, decode, digest_of, encode
@@ -149,3 +150,13 @@ def test_the_digest_depends_on_metrics_and_reference_borders() -> None:
 def test_columns_that_json_does_not_know_can_be_hashed() -> None:
     odd = Record(item="i", system="s", output="o", extra={"b": {1, 2}, "a": np.float64(2.0), "\ud800": None})
     assert content_hash([odd]) == content_hash([odd])
+
+
+def test_records_nested_too_deeply_to_be_hashed_are_named() -> None:
+    tree: list[Any] = []
+    for _ in range(100_000):
+        tree = [tree]
+    extras: dict[str, dict[str, Any]] = {"1": {}, "2": {"t": tree}}
+    nested = [Record(item=item, system="a", output="x", extra=extra) for item, extra in extras.items()]
+    with pytest.raises(InputError, match=r"item '2' of system 'a': 't' is nested too deeply.*--field t="):
+        content_hash(nested)
