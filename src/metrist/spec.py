@@ -7,6 +7,7 @@ so texts from untrusted sources can be parsed.
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -41,12 +42,19 @@ def parse(text: str) -> Spec:
             tree = ast.parse(text.strip(), mode="eval").body
         spec = _value(tree, text)
     except SyntaxError as error:
-        raise SpecError(f"cannot read the metric {text!r}: {error.msg} at character {error.offset}") from None
+        hint = _describe_bare_model(text)
+        raise SpecError(f"cannot read the metric {text!r}: {error.msg} at character {error.offset}{hint}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise SpecError(f"cannot read the metric {text!r}: {str(error) or 'it is nested too deeply'}") from None
     if not isinstance(spec, Spec):
         raise SpecError(f"cannot read the metric {text!r}: expected a name such as chrf(word_order=2)")
     return spec
+
+
+def _describe_bare_model(text: str) -> str:
+    """A hint where a model's name, such as gpt-4o-mini, stands in place of an LLM, which is a common mistake."""
+    match = re.search(r"\bllm\s*=\s*([\w./:]+-[\w./:-]+)\s*[,)]", text)
+    return f"; write llm=openai(model={match[1]!r})" if match else ""
 
 
 def split_list(text: str) -> list[str]:

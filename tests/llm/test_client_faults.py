@@ -67,7 +67,7 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
             assert (completion.text, completion.failure) == (f"answer to {text}", None)
             assert completion.usage.attempts == len(before) + 1
         else:
-            assert re.match(r".*\d+ attempts in \d+ seconds", completion.failure or "")
+            assert re.match(r".*\d+ attempts in \d+ second", completion.failure or "")
     failed = sum(completion.failure is not None for completion in result)
     assert 0 < failed < 200
     assert min(mixed.dealt[kind] for kind in ("429", "500", "cut off", "closed", "wrong")) > 50

@@ -64,7 +64,7 @@ def test_an_llm_is_its_text(text: str) -> None:
         ({"url": "http://h/v1?key=hunter2"}, r"url .*'\?' or '#'$"),
         ({"url": "http://me:hunter2@h/v1"}, "url .*password$"),
         ({"key": "sk-hunter2"}, "key must be the name of an environment variable"),
-        ({"key": "AKIAHUNTER2HUNTER2HUNTER2"}, "environment variable, .*20 or more"),
+        ({"key": "AKIAHUNTER2HUNTER2HUNTER2"}, "environment variable such as .*20 or more"),
         ({"headers": ["X-Team"]}, "headers .*'Name: value'$"),
         ({"headers": ["Authorization: Bearer hunter2"]}, "must name its environment variable, as in 'api-key: .NAME'$"),
         ({"headers": ["X-Gate: $not a name"]}, "after '.' a header must have the name of an environment variable"),

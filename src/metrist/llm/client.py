@@ -13,7 +13,7 @@ from typing import Any
 
 from metrist.errors import ModelError
 from metrist.llm.base import Call
-from metrist.llm.http import Credentials, HttpClient, classify_error, is_error_body, parse_error
+from metrist.llm.http import Credentials, HttpClient, classify_error, format_seconds, is_error_body, parse_error
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.llm.openai_format import (
     OMITTABLE,
@@ -259,7 +259,7 @@ class ChatClient:
             delay = self.policy.delay(attempts + 1, outcome.wait, rng)
             first_contact = outcome.unreachable and not self.state.responded
             if self.policy.is_exhausted(failures, seconds + delay, first_contact=first_contact):
-                count = "1 attempt" if attempts == 1 else f"{attempts} attempts in {seconds:.0f} seconds"
+                count = "1 attempt" if attempts == 1 else f"{attempts} attempts in {format_seconds(round(seconds))}"
                 reason = f"gave up after {count}; the last error: {outcome.reason}"
                 return replace(outcome, reason=reason), attempts, seconds
             self.call.report_retry(outcome.reason, delay)
@@ -284,11 +284,12 @@ class ChatClient:
         outcome = classify_error(response, self.llm.model, optional)
         if isinstance(outcome, FatalError) and self.llm.turns == "none" and response.status in (404, 405):
             return FatalError(f"{outcome.reason}; turns='none' needs /completions, which not every server has")
-        if isinstance(outcome, FatalError) and response.status == 401 and not self.credentials:
-            message = parse_error(response.body).message
-            return FatalError(
-                f"the server answered 401: {message} (no key was sent; name its environment variable with key='…')"
-            )
+        if isinstance(outcome, FatalError) and response.status == 401:
+            remedy = "no key was sent; name its environment variable with key='…'"
+            if self.credentials:
+                variables = " or ".join(self.credentials.variables)
+                remedy = f"the key in the environment variable {variables} is wrong; key='…' can name another one"
+            return FatalError(f"the server answered 401: {parse_error(response.body).message} ({remedy})")
         return outcome
 
     def _parse(self, response: Response) -> Outcome:

@@ -94,6 +94,8 @@ class Credentials:
 
     def __init__(self) -> None:
         self._headers: dict[str, str] = {}
+        #: The names of the environment variables that hold the keys.
+        self.variables: list[str] = []
         self._secrets: set[str] = set()
 
     def __repr__(self) -> str:
@@ -105,6 +107,7 @@ class Credentials:
     def add(self, header: str, variable: str, purpose: str, prefix: str = "") -> None:
         """Read the value of a header from an environment variable."""
         _check_key(variable, purpose)
+        self.variables.append(variable)
         self._headers[header.lower()] = prefix + os.environ[variable].strip()
         if len(os.environ[variable].strip()) >= _SHORTEST_SECRET:
             self._secrets |= set(_spellings(os.environ[variable].strip()))
@@ -271,7 +274,7 @@ class HttpClient:
         if isinstance(error, library.ConnectError | library.ConnectTimeout | library.ProxyError):
             return TransportError(f"no connection: {message}", "unreachable")
         if isinstance(error, library.TimeoutException):
-            return TransportError(f"no complete response within {_format_seconds(self._timeout)}")
+            return TransportError(f"no complete response within {format_seconds(self._timeout)}")
         return TransportError(f"the connection broke off: {message}")
 
     def _authorize(self, request: httpx2.Request) -> httpx2.Request:
@@ -283,7 +286,8 @@ class _LimitExceeded(Exception):
     """A request took too long or too many bytes came; the message is the limit."""
 
 
-def _format_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
+    """`1 second`, `2.5 seconds`."""
     return "1 second" if seconds == 1 else f"{seconds:g} seconds"
 
 
@@ -299,7 +303,7 @@ class _Limits(threading.local):
         """The seconds of a wait that ends at the deadline."""
         left = self.until - time.monotonic()
         if left <= 0:
-            raise _LimitExceeded(_format_seconds(self.seconds))
+            raise _LimitExceeded(format_seconds(self.seconds))
         return left if timeout is None else min(left, timeout)
 
     def count(self, size: int) -> None:

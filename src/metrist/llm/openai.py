@@ -28,7 +28,10 @@ _HEADER = re.compile(r"(?P<name>[A-Za-z0-9-]+): *(?P<value>[ -~]+)")
 _VERSION = re.compile(r"[A-Za-z0-9.-]+")
 _TOKENS_FIELDS = (None, "max_tokens", "max_completion_tokens")
 _KEY_HINT = "key='NAME' or headers=['Name: $NAME'] name the environment variable that holds it"
-_NOT_A_KEY = ", not a key (20 or more characters without an underscore are taken for a key)"
+_NOT_A_KEY = (
+    " such as JUDGE_API_KEY, in capitals, and not a key: put the key into that variable (20 or more characters without "
+    "an underscore are taken for a key)"
+)
 _SYSTEM_ROLES = ("system", "developer", "user")
 
 

@@ -33,6 +33,8 @@ from metrist.scores import Failure, FailureKind, Score, Scores
 #: The key of a usage that counts answers withheld by the server's content filter.
 FILTERED = "filtered"
 NOT_ASKED = Failure(FailureKind.not_asked, "not asked, because an earlier question was not answered")
+#: Characters of an answer that a remark quotes.
+_MAX_QUOTE = 80
 _PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError)
 
 
@@ -329,7 +331,11 @@ def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
     reason, count = Counter(scores.failures.values()).most_common(1)[0]
     scored = len(scores) - failed
     coverage = f"{metric.label}: {scored:,} of {len(scores):,} outputs were scored; most frequent failure ({count:,}): "
-    return [f"{coverage}{reason}", *_mean_bounds(metric, scores)]
+    raws = (scores.raws.get(i) or "" for i in sorted(scores.failures) if scores.failures[i] == reason)
+    answer = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
+    shown = answer if len(answer) <= _MAX_QUOTE else f"{answer[:_MAX_QUOTE]}…"
+    quote = f", such as {shown!r}" if answer else ""
+    return [f"{coverage}{reason}{quote}", *_mean_bounds(metric, scores)]
 
 
 def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
@@ -368,9 +374,9 @@ def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
         for name, direction in (("prompt_tokens", "in"), ("completion_tokens", "out"))
         if name in total
     ]
-    cost = [f"{total['cost']:.4g} US dollars"] if "cost" in total else []
+    cost = [f"{_format_dollars(total['cost'])} US dollars"] if "cost" in total else []
     if total.get("saved"):
-        cost.append(f"{total.get('cost', 0.0) + total['saved']:.4g} without the cache")
+        cost.append(f"{_format_dollars(total.get('cost', 0.0) + total['saved'])} without the cache")
     if "unpriced" in total:
         # An unknown cost must not look like no cost.
         calls = "1 call" if total["unpriced"] == 1 else f"{total['unpriced']:,} calls"
@@ -384,6 +390,13 @@ def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
         calls = "1 call" if unusable == 1 else f"{unusable:,} calls"
         remarks.append(f"{name}: the server's token counts of {calls} cannot be right and were estimated")
     return remarks
+
+
+def _format_dollars(amount: float) -> str:
+    """An amount with four significant digits, or two if it is small, and no exponent."""
+    if not 0 < amount < 0.001:
+        return f"{amount:.4g}"
+    return f"{amount:.{1 - math.floor(math.log10(amount))}f}"
 
 
 def describe_replay(name: str, total: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from metrist.errors import RunError
 from metrist.io import atomic_write
 from metrist.metrics.comparator import Comparator, Judgment
-from metrist.metrics.llm_metric import describe_replay, merge_usage
+from metrist.metrics.llm_metric import describe_usage, merge_usage
 from metrist.ratings import Choice
 from metrist.report.tables import Column, Count, Estimate, Number, Share, Table
 from metrist.run.results import DRAWS, summarize_reasons
@@ -168,7 +168,7 @@ class PreferenceResults:
             if reasons:
                 summary = summarize_reasons(reasons)
                 notes.append(f"{text}: {len(reasons):,} of {len(self):,} pairs not judged, {summary}")
-            notes += describe_replay(text, merge_usage(judgment.usage for judgment in judgments))
+            notes += describe_usage(text, merge_usage(judgment.usage for judgment in judgments))
         return notes
 
     def _codes(self) -> tuple[_Codes, _Codes, _Codes]:

@@ -31,6 +31,8 @@ from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
 DRAWS = 1000
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
+#: In the remark of a metric on how many of its outputs were scored.
+_COVERED = "outputs were scored"
 #: Fields of records that `Results.wide` shows.
 _TEXT_FIELDS = ("source", "instruction", "output", "references", "task", "language")
 _READING_FIELDS = ("condition", "target", "pieces", "logprobs")
@@ -236,7 +238,8 @@ class Results:
                     f"{label}: {len(block.failures):,} of {len(block):,} outputs not scored, "
                     f"{summarize_reasons(_reasons(block))}"
                     for label, block in self.scores.items()
-                    if block.failures
+                    # Metrics that ask an LLM say it in a remark of their own.
+                    if block.failures and not any(note.startswith(f"{label}: ") and _COVERED in note for note in notes)
                 ),
             ),
             signatures=sign_metrics(self.metrics, self.signatures, self.reference_counts),

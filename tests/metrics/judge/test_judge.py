@@ -197,7 +197,7 @@ def test_failed_scores_are_told_with_where_the_mean_could_lie():
     records = [RECORD, RECORD, RECORD, Record(item="2", system="s", output="Rome", instruction="x")]
     coverage, bounds = judge.remarks(scored(judge, *records))[:2]
     assert "3 of 4 outputs" in coverage
-    assert coverage.endswith("(1): the answer has no JSON object")
+    assert coverage.endswith("(1): the answer has no JSON object, such as 'no'")
     # (1 + 1 + 1 + 1) / 4 and (1 + 1 + 1 + 3) / 4
     assert re.search("1 failed .* 1 if .* worst .* 1.5 if .* best", bounds)
 

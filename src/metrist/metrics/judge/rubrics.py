@@ -28,6 +28,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -121,9 +122,12 @@ def load_rubric(rubric: str) -> Rubric:
         text = Path(rubric).read_text(encoding="utf-8")
     except OSError as error:
         known = list_rubrics()
+        files: list[str] = []
+        with suppress(OSError):
+            files = [str(file) for file in Path(rubric).parent.glob("*.toml")]
         raise SpecError(
             f"rubric must be {', '.join(map(repr, known))} or a TOML file; {rubric!r} cannot be read "
-            f"({error.strerror}){did_you_mean(rubric, known)}"
+            f"({error.strerror}){did_you_mean(rubric, [*known, *files])}"
         ) from None
     except UnicodeDecodeError:
         raise SpecError(f"{rubric}: a rubric must be a text file in UTF-8") from None
