@@ -36,6 +36,8 @@ class FailureKind(StrEnum):
     filtered = "filtered"
     #: The metric returned None or NaN.
     not_scored = "not_scored"
+    #: The output is in the run, and the metric has not been asked for it yet.
+    pending = "pending"
     other = "other"
 
     @property
@@ -189,6 +191,22 @@ class Scores(Sequence[Score]):
                 name: {start + i: value for start, block in offset_blocks for i, value in getattr(block, name).items()}
                 for name in _SPARSE
             },
+        )
+
+    def take(self, positions: Sequence[int]) -> Scores:
+        """The scores at these positions, in their order."""
+        at = np.asarray(positions, dtype=np.intp)
+        sparse = {
+            name: {n: column[i] for n, i in enumerate(positions) if i in column} if column else {}
+            for name in _SPARSE
+            for column in (getattr(self, name),)
+        }
+        return Scores(
+            values=self.values[at],
+            parts={name: column[at] for name, column in self.parts.items()},
+            stats=self.stats[at],
+            incomplete=frozenset(n for n, i in enumerate(positions) if i in self.incomplete),
+            **sparse,
         )
 
     def spread(self, size: int, positions: Sequence[int], failures: Mapping[int, str]) -> Scores:

@@ -254,15 +254,15 @@ def test_a_folder_is_resumed_and_nothing_is_judged_again_unless_it_changed(tmp_p
     CALLS.clear()
     first = metrist.prefer(ROWS, [Longer(), "by_score(metric=length, better='higher')"], out=tmp_path / "run")
     again = metrist.prefer(ROWS, [Longer()], out=tmp_path / "run")
-    assert CALLS == [12]
+    assert sum(CALLS) == 12
     assert list(again.judgments["test_prefer.Longer"]) == list(first.judgments["test_prefer.Longer"])
     metrist.prefer(ROWS[:-1], [Longer()], out=tmp_path / "run")
-    assert CALLS == [12, 10]
+    assert sum(CALLS) == 12
     (tmp_path / "run" / "preferences" / "test_prefer.Longer-torn.json").write_text("{")
     with_failure = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
     for _ in range(2):
         metrist.prefer(with_failure, [Longer()], out=tmp_path / "run")
-    assert CALLS == [12, 10, 13]
+    assert sum(CALLS) == 13
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
     (shard,) = (tmp_path / "preferences" / "shards").rglob("0*.jsonl")
     shard.write_bytes(shard.read_bytes()[:-20])
     assert any("set aside" in note for note in metrist.prefer(ROWS, [Longer()], out=tmp_path).notes)
-    assert CALLS == [12]
+    assert sum(CALLS) == 12
     assert file.read_bytes() == content
 
 

@@ -16,9 +16,6 @@ from types import ModuleType
 
 import pytest
 
-from metrist.errors import RunError
-from metrist.run import load, score
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes through /proc")
 
 SCRIPT = """
@@ -142,13 +139,3 @@ def _resident(pid: int) -> int:
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-def test_another_files_scores_are_not_thrown_away(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"item": "1", "output": name}) + "\n")
-    run = tmp_path / "run"
-    score(tmp_path / "one.jsonl", "length", out=run)
-    with pytest.raises(RunError, match=r"holds scores of .*one\.jsonl, not of .*two\.jsonl: name a new folder"):
-        score(tmp_path / "two.jsonl", "length", out=run)
-    assert load(run).systems == ["one"]

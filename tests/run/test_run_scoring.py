@@ -18,7 +18,7 @@ from metrist import Metric, Record, read_records
 from metrist.errors import InputError, NeedsError, RunError
 from metrist.run import export, load, score
 from metrist.run.executors import Processes, Serial, Task, TaskResult
-from metrist.run.pipeline import check_needs, cut_shards
+from metrist.run.sharding import check_needs, cut_shards
 from metrist.spec import parse
 
 METRICS = ["exact", "chrf", "length"]
@@ -100,35 +100,34 @@ def test_an_added_metric_is_the_only_one_computed(rows: Rows, run: Path) -> None
     assert list(load(run).scores) == [*METRICS, "distinct"]
 
 
-def test_a_changed_tail_redoes_only_the_shards_that_changed(rows: Rows, run: Path, tmp_path: Path) -> None:
+def test_only_records_that_changed_are_scored_again(rows: Rows, run: Path, tmp_path: Path) -> None:
     times = written(run)
-    changed = [*rows[:30], {**rows[30], "output": "changed"}, *rows[31:-1]]
+    changed = [*rows[:30], {**rows[30], "output": "changed"}, *rows[31:]]
     results = score(changed, METRICS, out=run, shard_size=8)
-    unchanged = {name: time for name, time in times.items() if int(Path(name).name[:9]) < 24}
-    assert len(unchanged) == 9
-    assert unchanged.items() <= written(run).items()
-    assert len(results) == 35
-    score(changed, METRICS, out=tmp_path / "fresh", shard_size=8)
-    assert contents(run) == contents(tmp_path / "fresh")
-
-
-def test_metrics_scored_on_different_records_are_not_loaded_together(rows: Rows, run: Path) -> None:
-    score(rows[:-1], ["chrf"], out=run, shard_size=8)
-    with pytest.raises(RunError, match="chrf and exact were scored on different records; score all metrics"):
-        load(run)
-
-
-def test_metrics_scored_on_different_texts_of_the_same_names_are_not_loaded_together(rows: Rows, run: Path) -> None:
-    edited = [{**row, "output": f"{row['output']} too"} for row in rows]
-    score(edited, ["bleu"], out=run, shard_size=8)
-    message = (
-        "bleu and exact were scored on records of the same names with different texts; score all metrics on the same"
+    assert times.items() <= written(run).items()
+    assert results.notes == (
+        f"1 output changed and was scored again; `metrist remove {run}/ --unused` deletes the earlier scores",
     )
-    for read in (load, lambda path: export(path, run.parent / "x.jsonl"), metrist.compare):
-        with pytest.raises(RunError, match=message):
-            read(run)
+    fresh = score(changed, METRICS, out=tmp_path / "fresh", shard_size=8)
+    assert list(results.rows()) == list(load(run).rows()) == list(fresh.rows())
+
+
+def test_a_metric_without_scores_of_some_records_is_loaded_with_gaps(rows: Rows, run: Path, tmp_path: Path) -> None:
+    edited = [*rows[:-2], *({**row, "output": f"{row['output']} too"} for row in rows[-2:])]
+    score(edited, ["bleu"], out=run, shard_size=8)
+    loaded = load(run)
+    assert list(loaded.scores) == ["bleu", *METRICS]
+    assert not loaded.scores["bleu"].failures
+    assert {i: failure.kind for i, failure in loaded.scores["chrf"].failures.items()} == {34: "pending", 35: "pending"}
+    told = [note for note in loaded.notes if "has not scored" in note]
+    assert told == [
+        f"{metric} has not scored 2 of 2 outputs of rows in memory: score the same rows again to add them"
+        for metric in METRICS
+    ]
+    assert export(run, tmp_path / "x.jsonl").notes == loaded.notes
+    assert set(told) <= set(metrist.compare(run, draws=100).table().notes)
     score(edited, [*METRICS, "bleu"], out=run, shard_size=8)
-    assert set(load(run).scores) == {*METRICS, "bleu"}
+    assert not any(block.failures for block in load(run).scores.values())
 
 
 def test_metrics_scored_on_the_same_records_in_other_shards_are_loaded_together(rows: Rows, run: Path) -> None:
@@ -164,22 +163,41 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("shards", [0, 2])
-def test_results_that_an_interrupted_run_was_to_replace_are_marked(rows: Rows, run: Path, shards: int) -> None:
+def test_an_interrupted_run_over_edited_rows_leaves_gaps_and_no_old_scores(rows: Rows, run: Path, shards: int) -> None:
     edited = [{**row, "output": f"{row['output']} too"} for row in rows]
-    before = load(run)
     with pytest.raises(Interrupted):
         score(edited, METRICS, out=run, shard_size=8, executor=Interrupting(after=shards))
     loaded = load(run)
-    assert list(loaded.rows()) == list(before.rows())
-    assert [note.partition(":")[0] for note in loaded.notes] == METRICS
-    assert loaded.notes[0] == (
-        "exact: these are the scores of an earlier run; a later one, of other records or of another version of the "
-        "metric, was not finished: run `metrist score` again"
-    )
+    assert {len(block.failures) for block in loaded.scores.values()} == {len(rows) - 8 * shards}
+    assert loaded.notes[0].startswith(f"exact has not scored {len(rows) - 8 * shards} of 36 outputs of rows in memory")
     score(edited, METRICS, out=run, shard_size=8)
     assert load(run).notes == ()
-    score(edited, METRICS, out=run.parent / "fresh", shard_size=8)
-    assert contents(run) == contents(run.parent / "fresh")
+    fresh = score(edited, METRICS, out=run.parent / "fresh", shard_size=8)
+    assert list(load(run).rows()) == list(fresh.rows())
+
+
+def test_scores_by_another_version_are_marked_until_the_run_is_finished_and_never_mixed(
+    rows: Rows, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load(run)
+    monkeypatch.setattr("metrist.metrics.base.__version__", "99.0")
+    with pytest.raises(Interrupted):
+        score(rows, METRICS, out=run, shard_size=8, executor=Interrupting(after=2))
+    loaded = load(run)
+    assert list(loaded.rows()) == list(before.rows())
+    assert loaded.notes == tuple(
+        f"{metric}: these are the scores of an earlier run; a later one, by another version of the metric, was not "
+        "finished: run `metrist score` again"
+        for metric in METRICS
+    )
+    results = score(rows, METRICS, out=run, shard_size=8)
+    assert results.notes == tuple(
+        f"{metric}: 36 scores by other versions were set aside; `metrist remove {run}/ --unused` deletes them"
+        for metric in METRICS
+    )
+    assert load(run).notes == ()
+    assert "metrist 99.0" in load(run).signatures["chrf"]
+    assert score(rows, METRICS, out=run, shard_size=8).notes == ()
 
 
 def test_a_repeated_metric_is_computed_once(rows: Rows) -> None:
@@ -220,7 +238,7 @@ def test_progress_counts_computed_and_stored_records(rows: Rows, run: Path) -> N
     calls: list[tuple[int, int | None]] = []
     score(rows, METRICS, shard_size=8, progress=lambda *call: calls.append(call))
     score(rows, METRICS, out=run, shard_size=8, progress=lambda *call: calls.append(call))
-    assert calls == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36)] * 2
+    assert calls == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36), (36, 36)]
 
 
 def test_a_progress_callback_that_takes_the_metric_is_told_it_from_the_start(rows: Rows) -> None:
@@ -252,10 +270,10 @@ def test_whether_needs_are_met_does_not_depend_on_the_size_of_shards(
 ) -> None:
     late = [{**row, "references": []} if n < 20 else row for n, row in enumerate(rows)]
     assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial").scores["chrf"].failures) == 20
-    monkeypatch.setattr("metrist.run.pipeline.LOOK_AHEAD", 20)
+    monkeypatch.setattr("metrist.run.sharding.LOOK_AHEAD", 20)
     with pytest.raises(NeedsError, match=NONE_SERVES.format(20)):
         score(late, ["chrf"], shard_size=shard_size)
-    monkeypatch.setattr("metrist.run.pipeline.LOOK_AHEAD", 21)
+    monkeypatch.setattr("metrist.run.sharding.LOOK_AHEAD", 21)
     assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial")) == 36
 
 
@@ -273,7 +291,7 @@ def test_checking_needs_reads_as_few_records_as_possible(monkeypatch: pytest.Mon
     checked = check_needs([length, chrf], records((), ("a",), (), ("b",)))
     assert len(consumed) == 2
     assert list(checked) == consumed
-    monkeypatch.setattr("metrist.run.pipeline.MAX_TEXT", 25)
+    monkeypatch.setattr("metrist.run.sharding.MAX_TEXT", 25)
     with pytest.raises(NeedsError, match="none of the first 3 records"):
         check_needs([chrf], records(*[()] * 9))
 

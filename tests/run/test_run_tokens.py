@@ -99,7 +99,7 @@ def test_a_finished_run_is_scored_again_only_to_add_readings(
     assert read_calls() == ["16 True", "16 True", "4 True"]
     assert rich.scores[letters.text].values.tolist() == plain.scores[letters.text].values.tolist()
     before = contents(run)
-    assert sum(name.endswith(".jsonl") for name in before) == 3
+    assert sum(name.startswith("results") and name.endswith(".jsonl") for name in before) == 3
     for tokens in (False, True):
         again = score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=tokens)
         assert again.scores[letters.text].tokens == rich.scores[letters.text].tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import InputError, RunError
+from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
-from metrist.records import Record
-from metrist.run.shard_file import Header, InputHash, Torn, content_hash, decode, digest_of, encode
-from metrist.scores import Score, Scores
+from metrist.records import Pair, Record
+from metrist.run.shard_file import (
+    Header,
+    Torn,
+    content_hash,
+    decode,
+    decode_header,
+    digest_of,
+    encode,
+    find_unsettled,
+    hash_units,
+)
+from metrist.scores import Failure, FailureKind, Score, Scores
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)
 NUMBERS = st.floats(allow_nan=False)
@@ -128,21 +140,51 @@ def test_each_field_of_a_record_counts_for_the_digest(change: dict[str, object])
     assert content_hash([record]) != content_hash([replace(record, **change)])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_the_hash_of_an_input_does_not_depend_on_how_it_is_cut(size: int) -> None:
-    everything, uncut, cut = records(7), InputHash(), InputHash()
-    assert uncut.add(everything) == content_hash(everything)
-    for start in range(0, 7, size):
-        assert cut.add(everything[start : start + size]) == content_hash(everything[start : start + size])
-    assert cut.total.digest() == uncut.total.digest()
-    changed = InputHash()
-    changed.add([*everything[:-1], replace(everything[-1], output="other")])
-    assert changed.total.digest() != uncut.total.digest()
+def test_each_record_has_a_hash_of_its_own_wherever_it_stands() -> None:
+    everything = records(7)
+    hashes = hash_units(everything)
+    assert len(set(hashes)) == 7
+    assert hash_units(everything[3:5]) == hashes[3:5]
+    assert hash_units([Pair(first=everything[0], second=everything[1])]) != hash_units(
+        [Pair(first=everything[1], second=everything[0])]
+    )
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"metric": "chrf"}', b"[" * 100_000])
+def test_a_first_line_that_is_none_is_torn(line: bytes) -> None:
+    with pytest.raises(Torn):
+        decode_header(line)
+
+
+def test_the_first_line_names_the_records_and_must_name_them_all() -> None:
+    rows = records(2)
+    named = replace(header(2), hashes=hash_units(rows), tokens=True)
+    data = encode(named, rows, Scores.of([1.0, 2.0]))
+    assert decode_header(data.split(b"\n")[0]) == decode(data).header == named
+    short = named.encode().replace(f', "{named.hashes[1]}"', "")
+    with pytest.raises(Torn, match="it names 1 records, its first line promises 2"):
+        decode_header(short.encode())
+
+
+def test_files_that_are_nested_too_deep_are_torn() -> None:
+    body = b"[" * 100_000 + b"\n"
+    with pytest.raises(Torn, match="its lines cannot be read"):
+        decode(body + b'{"sha256": "%s"}\n' % hashlib.sha256(body).hexdigest().encode())
+
+
+def test_passing_failures_are_unsettled_and_so_is_a_block_without_any_score() -> None:
+    failed = Score.failed("why", FailureKind.unparsable)
+    passing = Score.failed("why", FailureKind.transient)
+    assert find_unsettled(Scores.of([1.0, failed, passing])) == {2}
+    assert find_unsettled(Scores.of([Score(value=1.0, incomplete=True), 2.0])) == {0}
+    assert find_unsettled(Scores.of([failed, failed])) == {0, 1}
+    assert find_unsettled([Judgment(preference="first"), Judgment.failed(Failure(FailureKind.transient, "w"))]) == {1}
 
 
 def test_the_digest_depends_on_metrics_and_reference_borders() -> None:
-    assert digest_of("content", "a") != digest_of("content", "b")
-    assert digest_of("content", "a", tokens=True) not in (digest_of("content", "a"), digest_of("content", "atokens"))
+    assert digest_of(["content"], "a") != digest_of(["content"], "b")
+    plain = digest_of(["content"], "a"), digest_of(["content"], "atokens")
+    assert digest_of(["content"], "a", tokens=True) not in plain
     first, second = (Record(item="i", system="s", output="o", references=r) for r in (("a", "b"), ("a\0b",)))
     assert content_hash([first]) != content_hash([second])
 

@@ -8,7 +8,7 @@ from metrist.io import read_records
 from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import Shard, calls_llm
 from metrist.metrics.registry import MetricList, build_all
-from metrist.run.pipeline import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards
+from metrist.run.sharding import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards
 from metrist.run.tasks import score_shard
 
 

@@ -69,8 +69,8 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         for text in contents.unfinished
     ]
     outdated = [
-        f"{text}: these are the scores of an earlier run; a later one, of other records or of another version of the "
-        "metric, was not finished: run `metrist score` again"
+        f"{text}: these are the scores of an earlier run; a later one, by another version of the metric, was not "
+        "finished: run `metrist score` again"
         for text in contents.outdated
     ]
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
@@ -80,7 +80,7 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         metrics=built,
         scores=scores,
         signatures=signatures,
-        notes=(*unfinished, *outdated, *remarks),
+        notes=(*contents.notes, *unfinished, *outdated, *remarks),
         unfinished=tuple(contents.unfinished),
         inputs=path,
         reference_counts=first.references,

@@ -1,55 +1,72 @@
 """The pipeline that `score` and `prefer` share: read, shard, look up stored results, execute, store, collect.
 
-A run folder makes a run resumable: a shard whose content and metric have not changed is read back instead of computed,
-unless some of its scores failed for a reason that may have passed.
+A run folder makes a run resumable, and runs add to it: what it holds of a record is read back instead of computed,
+unless it failed for a reason that may have passed.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import os
 import platform
 import re
+import shlex
+import sys
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain, groupby, islice
+from enum import Enum
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
 
 from metrist._version import __version__
-from metrist.errors import NeedsError, RunError, SpecError
+from metrist.errors import RunError
 from metrist.io import Reader, read_records
-from metrist.io.fields import guess_column, quote_flag
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.registry import MetricList, build_all
-from metrist.records import Pair, Record, records_from_lists
+from metrist.records import Record, records_from_lists
 from metrist.report.progress import shows_progress
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.results import NothingScored, Results, describe_total_failure
-from metrist.run.run_folder import Listed, Manifest, MetricFolder, RunFolder, folder_name, write_object
-from metrist.run.shard_file import Header, InputHash, Unit
-from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, find_scorable
+from metrist.run.run_folder import (
+    SHARD_NAME,
+    Listed,
+    Manifest,
+    MetricFolder,
+    Piece,
+    RunFolder,
+    folder_name,
+    write_object,
+)
+from metrist.run.shard_file import (
+    Block,
+    Header,
+    ShardFile,
+    Unit,
+    digest_of,
+    encode,
+    hash_units,
+    join_blocks,
+    take_rows,
+)
+from metrist.run.sharding import SHARD_SIZE, SHARD_SIZE_WITH_MODEL, Pace, check_needs, cut_shards
+from metrist.run.tasks import Executor, Outcome, Task, TaskResult
+from metrist.run.view import Draft, View, ViewUpdate
 from metrist.runtime import Runtime
-from metrist.scores import FailureKind, Scores
+from metrist.scores import Scores
 
-SHARD_SIZE = 1024
-#: Where a metric holds a model: what is lost when a run is killed, and what a progress bar waits for, takes longer.
-SHARD_SIZE_WITH_MODEL = 256
-#: A shard is closed early when its texts exceed this many characters, so that long texts do not fill the memory.
-MAX_TEXT = 8 << 20
-#: Records whose characters are counted at once.
-_STEP = 64
-#: Records that are searched for one that a metric can score; fewer where their texts exceed `MAX_TEXT` characters. Both
-#: are independent of the shard size, so that the same input is refused or scored whatever that is.
-LOOK_AHEAD = 10_000
+#: Seconds after which results of a group that is not complete yet are stored.
+SAVE_SECONDS = 1.0
 
 
 class Progress(Protocol):
@@ -123,8 +140,9 @@ def score(
 
     `records` is anything that `read_records` accepts, or a reader that it returned; `reading` are its options, such as
     `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an object; by default the faster of the
-    two is used. `out` is a run folder, which a second call resumes, or a .jsonl, .csv or .parquet file, which is
-    written whole or not at all. `tokens` asks metrics for scores of single tokens.
+    two is used. `out` is a run folder, to which every call adds (the results are then those of the whole folder), or
+    a .jsonl, .csv or .parquet file, which is written whole or not at all. `tokens` asks metrics for scores of single
+    tokens.
 
     Instead of `records`, lists can be given: the `predictions` of one system, or a mapping from systems to theirs, with
     `references` (a text or a list of texts for each) and `sources`.
@@ -165,20 +183,18 @@ def score(
     reader = read_records(records, **reading)
     if destination.file:
         check_distinct(destination.file, reader.names)
-    pipeline = Pipeline(
-        built,
-        runtime,
-        executor=executor,
-        folder=destination.folder,
-        inputs=reader.names,
-        shard_size=shard_size,
-        tokens=tokens,
-        progress=progress,
-        reader=reader,
-        total=len(records) if isinstance(records, Sized) and not reader.names else None,
-    )
+    folder = destination.folder
+    options: dict[str, Any] = {
+        "executor": executor,
+        "shard_size": shard_size,
+        "tokens": tokens,
+        "progress": progress,
+        "reader": reader,
+        "total": len(records) if isinstance(records, Sized) and not reader.names else None,
+    }
+    pipeline = StoredPipeline(built, runtime, folder, **options) if folder else Pipeline(built, runtime, **options)
     blocks = pipeline.run(reader)
-    scores = {metric.label: Scores.join(blocks[metric.text]) for metric in built}
+    scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     notes = (*reader.remarks, *pipeline.notes, *remarks)
     results = Results(
@@ -188,15 +204,16 @@ def score(
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
-        inputs=reader if reader.is_repeatable else None,
+        inputs=reader if reader.is_repeatable and pipeline.has_all_records else folder and folder.path,
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if destination.file:
         results.write(destination.file)
     # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
-    for label, block in scores.items():
-        if block.failures and len(block) > 1 and (message := describe_total_failure(label, block)):
-            written = destination.file or (destination.folder.path if destination.folder else None)
+    for metric in built:
+        own: Scores = pipeline.scored_now(metric.text, scores[metric.label])
+        if own.failures and len(own) > 1 and (message := describe_total_failure(metric.label, own)):
+            written = destination.file or (folder.path if folder else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
     return results
 
@@ -227,7 +244,7 @@ def resolve_destination(out: str | os.PathLike[str] | None) -> Destination:
 
 
 class Pipeline:
-    """One pass of metrics over records, or of comparators over pairs."""
+    """Metrics over records, or comparators over pairs: one pass, from which only results come."""
 
     def __init__(
         self,
@@ -235,8 +252,6 @@ class Pipeline:
         runtime: Runtime,
         *,
         executor: str | Executor | None = None,
-        folder: RunFolder | None = None,
-        inputs: tuple[str, ...] = (),
         shard_size: int | None = None,
         tokens: bool = False,
         progress: Progress | bool | None = None,
@@ -250,212 +265,513 @@ class Pipeline:
         self.systems: list[str] = []
         #: The different numbers of references that records have, records without any aside.
         self.reference_counts: set[int] = set()
-        self._executor, self.notes = choose_executor(executor, metrics, runtime)
+        self.notes: list[str] = []
         self._metrics = metrics
-        # Answers of LLMs may be requested again, all or those that failed: stored scores are then computed again.
-        self._asks_again = (runtime.fresh is not None, runtime.retry_failed is not None)
-        self._asking = {metric.text for metric in metrics if calls_llm(metric)} if any(self._asks_again) else set()
         self._runtime = runtime
-        self._folder = folder
-        self._parts = {text: MetricFolder(folder.path, folder_name(text)) for text in self.signatures} if folder else {}
-        self._inputs = inputs
-        # That of the folder's last run, so that no metric in it is scored again for being cut differently. An external
-        # program loads its model again for each shard, so it gets large ones.
-        small = any(map(is_resident, metrics)) and not any(metric.programs for metric in metrics)
-        manifest = folder.manifest if folder else None
-        default = manifest.shard_size if manifest else SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE
-        self._shard_size = shard_size or default
+        self._executor = executor
+        self._shard_size = shard_size
         self._tokens = tokens
         self._progress, self._reader, self._total = _ProgressReport(progress), reader, total
-        self._names: dict[str, str] = {}
-        self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
-        self._hash = InputHash()
-        self._count = self._done = self._computed = 0
-        self._began = datetime.now(UTC)
+        self._count = self._done = 0
+        self._executors = [self._choose_executor(phase) for phase in self._phases()]
 
-    def run(self, units: Iterable[Unit]) -> dict[str, list[Any]]:
-        """The blocks of each metric in the input's order, by the metric's text."""
+    def _phases(self) -> list[Sequence[Metric]]:
+        """Metrics that go over the input together, in the order in which they do."""
+        return [self._metrics]
+
+    def _choose_executor(self, metrics: Sequence[Metric]) -> Executor:
+        executor, notes = choose_executor(self._executor, metrics, self._runtime)
+        self.notes += [note for note in notes if note not in self.notes]
+        return executor
+
+    def run(self, units: Iterable[Unit]) -> dict[str, Any]:
+        """The scores or judgments of the units in their order, by the metric's text."""
+        names: dict[str, str] = {}
+        blocks: dict[str, list[Block]] = {text: [] for text in self.signatures}
+        # An external program loads its model again for each shard, so it gets large ones.
+        small = any(map(is_resident, self._metrics)) and not any(metric.programs for metric in self._metrics)
+        size = self._shard_size or (SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE)
+
+        def tasks() -> Iterator[Task]:
+            for start, shard in cut_shards(check_needs(self._metrics, units), size):
+                self._count += len(shard)
+                if isinstance(shard[0], Record):
+                    records: Any = shard
+                    intern = names.setdefault  # Names repeat: each is kept once.
+                    items, systems = [record.item for record in records], [record.system for record in records]
+                    self.items += map(intern, items, items)
+                    self.systems += map(intern, systems, systems)
+                    self.reference_counts |= {len(record.references) for record in records if record.references}
+                headers = dict.fromkeys(self.signatures)
+                yield Task(start=start, units=shard, headers=headers, tokens=self._tokens, runtime=self._runtime)
+
         self._progress.begin(self._metrics, self._total)
-        results = self._executor.map(self._metrics, self._tasks(units))
+        for result in self._execute(0, self._metrics, tasks()):
+            for text, outcome in result.outcomes.items():
+                blocks[text].append(outcome.block)
+            self._report(max(len(outcome.block) for outcome in result.outcomes.values()))
+        return {text: join_blocks(parts) for text, parts in blocks.items()}
+
+    @property
+    def has_all_records(self) -> bool:
+        """Whether `run` returned scores of this run's own records only."""
+        return True
+
+    def scored_now(self, _text: str, block: Any) -> Any:
+        """Of what `run` returned for a metric, the scores of this run's own records."""
+        return block
+
+    def _execute(self, number: int, metrics: Sequence[Metric], tasks: Iterator[Task]) -> Iterator[TaskResult]:
+        results = self._executors[number].map(metrics, tasks)
         try:
-            for result in results:
-                self._store(result)
+            yield from results
         finally:
             if isinstance(results, Generator):
                 results.close()  # Stops the workers.
-        self.notes += [note for part in self._parts.values() for note in part.damaged]
-        for metric in self._metrics if self._folder else ():
-            self._parts[metric.text].close(
-                metric.text,
-                self.signatures[metric.text],
-                metric.higher_is_better,
-                records=self._count,
-                content=self._hash.total.hexdigest(),
-                references=tuple(sorted(self.reference_counts)),
-            )
-        if self._folder and self._computed:
-            machine = {
-                "began": self._began.isoformat(timespec="seconds"),
-                "seconds": round((datetime.now(UTC) - self._began).total_seconds(), 3),
-                "records": self._computed,
-                "metrist": __version__,
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "platform": platform.platform(),
-            }
-            write_object(self._folder.path / "timings" / "machine.json", f"{json.dumps(machine, indent=2)}\n".encode())
-        return {text: [blocks[start] for start in sorted(blocks)] for text, blocks in self._blocks.items()}
-
-    def _tasks(self, units: Iterable[Unit]) -> Iterator[Task]:
-        """The shards that need work. What the folder holds already is collected on the way."""
-        for start, shard in cut_shards(check_needs(self._metrics, units), self._shard_size):
-            if start == 0 and self._folder:
-                listed = (
-                    Listed(
-                        text=metric.text,
-                        signature=self.signatures[metric.text],
-                        folder=folder_name(metric.text),
-                        name=metric.short_name,
-                    )
-                    for metric in self._metrics
-                )
-                self._folder.begin(Manifest(shard_size=self._shard_size, metrics=tuple(listed), input=self._inputs))
-            self._count += len(shard)
-            if isinstance(shard[0], Record):
-                intern = self._names.setdefault  # Names repeat: each is kept once.
-                items, systems = [record.item for record in shard], [record.system for record in shard]  # type: ignore[union-attr]
-                self.items += map(intern, items, items)
-                self.systems += map(intern, systems, systems)
-                self.reference_counts |= {len(record.references) for record in shard if record.references}  # type: ignore[union-attr]
-            missing: dict[str, Header | None] = dict.fromkeys(self.signatures)
-            content = self._hash.add(shard) if self._folder else ""
-            for text, part in self._parts.items():
-                signature = self.signatures[text]
-                digest = part.expect(start, content, signature, tokens=self._tokens)
-                file = part.find(start)
-                fresh, retry_failed = self._asks_again if text in self._asking else (False, False)
-                if file and not fresh and is_final(file.block, retry_failed=retry_failed):
-                    self._blocks[text][start] = file.block
-                    del missing[text]
-                else:
-                    missing[text] = Header(
-                        metric=text, signature=signature, start=start, count=len(shard), digest=digest
-                    )
-            if missing:
-                yield Task(start=start, units=shard, headers=missing, tokens=self._tokens, runtime=self._runtime)
-            else:
-                self._report(len(shard))
-
-    def _store(self, result: TaskResult) -> None:
-        for text, outcome in result.outcomes.items():
-            block = outcome.block
-            self._blocks[text][result.start] = block
-            if outcome.file is not None:
-                usages: dict[int, Any] = (
-                    dict(block.usages)
-                    if isinstance(block, Scores)
-                    else {i: judgment.usage for i, judgment in enumerate(block) if judgment.usage}
-                )
-                timing: dict[str, Any] = {"seconds": round(outcome.seconds, 6), "records": len(block)}
-                self._parts[text].write(result.start, outcome.file, timing | ({"usage": usages} if usages else {}))
-        count = max(len(outcome.block) for outcome in result.outcomes.values())
-        self._computed += count
-        self._report(count)
 
     def _report(self, count: int) -> None:
         """Report that these records are done. How many a file holds is estimated from the share of it read so far."""
         self._done += count
-        share = self._reader.share_read if self._reader else None
+        share = self._reader.share_read if self._reader and not self._total else None
         self._progress(self._done, self._total or (round(self._count / share) if share else None))
 
 
-def is_final(block: Block, *, retry_failed: bool = False) -> bool:
-    """Whether a stored block can be used as it is.
+# ---- Runs with a folder ----
 
-    Where a request failed for a reason that may have passed, or where nothing at all succeeded, it is computed again;
-    earlier answers are in the LLM cache, so only what is missing is requested again. With `retry_failed`, any failure
-    but a missing input counts as one that may have passed.
+
+class _Kind(Enum):
+    """How costly a metric is, in the order in which they are computed."""
+
+    cheap = 1
+    #: It holds a model: tasks take a few seconds each.
+    model = 2
+    #: It starts a program, which loads its model again for each task: tasks are large.
+    program = 3
+    #: It asks an LLM. Answers are stored as they come, and many are asked for at once: tasks are large.
+    llm = 4
+
+    @classmethod
+    def of(cls, metric: Metric) -> _Kind:
+        if calls_llm(metric):
+            return cls.llm
+        if metric.programs:
+            return cls.program
+        return cls.model if is_resident(metric) else cls.cheap
+
+
+@dataclass(eq=False, slots=True)
+class _Group:
+    """Consecutive units of one input, which share a shard file. `start` is the position of the first in its input."""
+
+    number: int
+    start: int
+    units: tuple[Unit, ...]
+    hashes: tuple[str, ...]
+    parts: list[_Part] = field(default_factory=list)
+    reported: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Part:
+    """What one metric has of a group so far."""
+
+    metric: str
+    group: _Group
+    pieces: list[Piece]
+    #: Pieces that are in no file yet, and since when; the files of the others.
+    unsaved: list[Piece] = field(default_factory=list)
+    unsaved_since: float = 0.0
+    partial_files: list[str] = field(default_factory=list)
+    timing: dict[str, Any] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many units are scored."""
+        return sum(len(positions) for positions, _, _ in self.pieces)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The positions of the units that are not scored."""
+        scored = {position for positions, _, _ in self.pieces for position in positions}
+        return tuple(n for n in range(len(self.group.hashes)) if n not in scored)
+
+
+class StoredPipeline(Pipeline):
+    """Metrics over records, or comparators over pairs, into a folder.
+
+    Each score is stored under the hash of its record, so that none is computed twice. Where the input can be read more
+    than once, cheap metrics go over all of it before those with a model do. In the end each group of consecutive
+    records has one file per metric; until it is complete, what there is of it is stored every few seconds.
     """
-    if isinstance(block, Scores):
-        failures, incomplete = list(block.failures.values()), bool(block.incomplete)
-    else:
-        failures = [judgment.failure for judgment in block if judgment.failure is not None]
-        incomplete = any(judgment.incomplete for judgment in block)
-    if incomplete or any(failure.kind.is_retryable for failure in failures):
-        return False
-    if retry_failed and any(failure.kind is not FailureKind.missing_input for failure in failures):
-        return False
-    return len(failures) < len(block) or not failures
 
+    def __init__(self, metrics: Sequence[Metric], runtime: Runtime, folder: RunFolder, **options: Any) -> None:
+        super().__init__(metrics, runtime, **options)
+        folder.check_format()
+        manifest = folder.manifest
+        self._size = self._shard_size or (manifest.shard_size if manifest else SHARD_SIZE)
+        self._folder = folder
+        # Answers of LLMs may be requested again, all or those that failed: stored scores are then computed again.
+        asking = {metric.text for metric in metrics if calls_llm(metric)}
+        self._fresh = asking if runtime.fresh is not None else set()
+        retried = asking if runtime.retry_failed is not None else set()
+        self._stores = {
+            text: MetricFolder(folder.path, folder_name(text), retry_failed=text in retried) for text in self.signatures
+        }
+        self._update: ViewUpdate | None = None
+        if self._reader:
+            settings = self._reader.options
+            drafts = [Draft(name=s.name, path=s.path, options=settings if s.path else {}) for s in self._reader.sources]
+            self._update = ViewUpdate(folder.view, drafts)
+        self._view: View | None = None
+        #: Position and hashes of each group, once the input has been read.
+        self._groups: list[tuple[int, tuple[str, ...]]] = []
+        self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
+        self._files: dict[str, dict[int, tuple[str, Header]]] = {text: {} for text in self.signatures}
+        self._paces = {kind: Pace() for kind in _Kind}
+        self._pending: deque[tuple[_Kind, _Group, tuple[int, ...], list[_Part]]] = deque()
+        self._open: dict[int, _Part] = {}
+        self._computed = 0
+        self._began = datetime.now(UTC)
 
-def cut_shards(units: Iterable[Unit], size: int) -> Iterator[tuple[int, tuple[Unit, ...]]]:
-    """Consecutive records or pairs, each group with the position of its first, the same whenever the same input is
-    read. The pairs of an item stay together, since they share outputs."""
-    remaining = iter(units)
-    first = list(islice(remaining, 1))
-    remaining = chain(first, remaining)
-    by_item = groupby(remaining, key=_item) if first and isinstance(first[0], Pair) else None
-    start, text = 0, 0
-    shard: list[Unit] = []
-    while True:
-        # Counting the characters of a few records at once is much faster than of one at a time.
-        few = next(by_item, ("", ()))[1] if by_item else islice(remaining, min(_STEP, size - len(shard)))
-        block = list(few)
-        if not block:
-            break
-        parts = [(block, _count_characters(block))]
-        if text + parts[0][1] > MAX_TEXT and not by_item:
-            parts = [([record], _count_characters([record])) for record in block]
-        for part, count in parts:
-            shard += part
-            text += count
-            if len(shard) >= size or text > MAX_TEXT:
-                yield start, tuple(shard)
-                start, text, shard = start + len(shard), 0, []
-    if shard:
-        yield start, tuple(shard)
+    def _phases(self) -> list[Sequence[Metric]]:
+        if not self._can_repeat:
+            return [sorted(self._metrics, key=lambda metric: _Kind.of(metric).value)]
+        by_kind = ([metric for metric in self._metrics if _Kind.of(metric) is kind] for kind in _Kind)
+        return [phase for phase in by_kind if phase]
 
+    @property
+    def _can_repeat(self) -> bool:
+        return self._reader is None or self._reader.is_repeatable
 
-def _item(unit: Unit) -> str:
-    return unit.first.item if isinstance(unit, Pair) else unit.item
+    def run(self, units: Iterable[Unit]) -> dict[str, Any]:
+        """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
+        phases = self._phases()
+        self._progress.begin(phases[0], self._total)
+        added_to = self._update is not None and bool(self._update.view.inputs)
+        if self._can_repeat and (added_to or _Kind.of(phases[0][0]) is not _Kind.cheap):
+            # Whatever is wrong with the input is known before anything is scored.
+            for _ in self._read_groups(units):
+                pass
+        for number, phase in enumerate(phases):
+            if number:
+                self._done = 0
+                self._progress.begin(phase, self._total)
+            self._run_phase(number, phase, units)
+            self._finish_view()
+            for metric in phase:
+                self._close(metric)
+        self.notes += [note for store in self._stores.values() for note in store.damaged]
+        if self._computed:
+            self._write_machine()
+        return {text: self._collect(text) for text in self.signatures}
 
+    @property
+    def has_all_records(self) -> bool:
+        own = [digest for _, hashes in self._groups for digest in hashes]
+        return self._view is None or self._view.hashes == own
 
-def _count_characters(units: Sequence[Unit]) -> int:
-    records: Sequence[Any] = units
-    if units and isinstance(units[0], Pair):
-        records = [record for pair in units for record in (pair.first, pair.second)]  # type: ignore[union-attr]
-    total = sum(map(len, [record.output for record in records]))
-    total += sum(map(len, chain.from_iterable([record.references for record in records])))
-    total += sum(map(len, filter(None, [record.source for record in records])))
-    return total + sum(map(len, filter(None, [record.instruction for record in records])))
+    def scored_now(self, text: str, block: Any) -> Any:
+        return block if self.has_all_records else join_blocks(list(self._blocks[text].values()))
 
+    # ---- Reading ----
 
-def _suggest_column(metric: Metric, unit: Unit) -> str:
-    """Suggest the column that may hold what a metric needs and a record lacks."""
-    record = unit.first if isinstance(unit, Pair) else unit
-    need = next((need for need in metric.needs if record.lacks(need)), None)
-    column = guess_column(need, record.extra) if need and record.extra else None
-    return f"; use --field {quote_flag(need, column)} if {column!r} holds that" if need and column else ""
+    def _read_groups(self, units: Iterable[Unit]) -> Iterator[_Group]:
+        """The groups of the input. When it is first read, its records are noted; later they are checked."""
+        number, is_first = 0, not self._groups
+        for source, members in groupby(self._tag(units), key=itemgetter(0)):
+            for start, shard in cut_shards(map(itemgetter(1), members), self._size):
+                hashes = hash_units(shard)
+                if is_first:
+                    self._note_group(source, start, shard, hashes)
+                elif self._groups[number : number + 1] != [(start, hashes)]:
+                    raise RunError(self._describe_change(source))
+                yield _Group(number, start, shard, hashes)
+                number += 1
+        if number != len(self._groups):
+            raise RunError(self._describe_change(0))
+        self._total = self._count
 
+    def _tag(self, units: Iterable[Unit]) -> Iterator[tuple[int, Unit]]:
+        """The units with the number of the source that each comes from."""
+        reader = self._reader
+        tagged = ((reader.source_number if reader else 0, unit) for unit in units)
+        if self._groups:
+            return tagged
+        seen: list[tuple[int, Unit]] = []
 
-def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Unit]:
-    """The same records or pairs. A metric that can score none of the first ones is refused; mostly a look at one
-    record decides, and no more are held than were looked at."""
-    remaining, seen, text = iter(units), list[Unit](), 0
-    unserved = [metric for metric in metrics if metric.needs]
-    fields = {field.name for field in dataclasses.fields(Record)}
-    for metric in unserved:
-        needs: Any = metric.needs
-        if isinstance(needs, str) or not fields.issuperset(needs):
-            raise SpecError(
-                f"{metric.text}: needs must be a tuple of fields of a record, such as ('references',), got {needs!r}"
-            )
-    while unserved and len(seen) < LOOK_AHEAD and text <= MAX_TEXT and (unit := next(remaining, None)):
-        seen.append(unit)
-        text += _count_characters([unit])
-        unserved = [metric for metric in unserved if not find_scorable(metric, [unit])]
-    if unserved and seen:
-        what = "pairs" if isinstance(seen[0], Pair) else "records"
-        others = f"; none of the first {len(seen):,} {what} can be scored by it" if len(seen) > 1 else ""
-        raise NeedsError(f"{describe_missing(unserved[0], seen[0])}{others}{_suggest_column(unserved[0], seen[0])}")
-    return chain(seen, remaining)
+        def look() -> Iterator[Unit]:
+            for pair in tagged:
+                seen.append(pair)
+                yield pair[1]
+
+        check_needs(self._metrics, look())
+        return chain(seen, tagged)
+
+    def _note_group(self, source: int, start: int, shard: tuple[Unit, ...], hashes: tuple[str, ...]) -> None:
+        if self._update:
+            records: Any = shard
+            items, systems = [record.item for record in records], [record.system for record in records]
+            references = {len(record.references) for record in records if record.references}
+            self._update.add(self._update.drafts[source], items, systems, hashes, references)
+        self._groups.append((start, hashes))
+        self._count += len(shard)
+
+    def _describe_change(self, source: int) -> str:
+        names = self._reader.names if self._reader else ()
+        name = names[source] if source < len(names) else "the input"
+        return f"{name} changed while it was scored: run the same command again; the scores so far are kept"
+
+    def _finish_view(self) -> None:
+        """Write the lists of records, once all of them have been read."""
+        if self._update and self._view is None:
+            self._view = self._update.finish()
+            self.items, self.systems = self._view.items, self._view.systems
+            self.reference_counts = set(self._view.references)
+            self.notes += [*self._update.notes, *self._view.notes]
+
+    # ---- Scoring ----
+
+    def _run_phase(self, number: int, metrics: Sequence[Metric], units: Iterable[Unit]) -> None:
+        waiting: set[int] | None = None
+        if self._groups:
+            self._begin(metrics)
+            waiting = {
+                group
+                for group, (start, hashes) in enumerate(self._groups)
+                for metric in metrics
+                if not self._restore(metric.text, group, start, hashes)
+            }
+            if waiting:
+                self._finish_view()  # What is stored from now on has its records listed, should the run be killed.
+            restored = sum(len(hashes) for group, (_, hashes) in enumerate(self._groups) if group not in waiting)
+            if restored:
+                self._report(restored)
+            if not waiting:
+                return
+        try:
+            for result in self._execute(number, metrics, self._plan(units, metrics, waiting)):
+                self._store(result)
+        finally:
+            self._save_all()
+
+    def _plan(self, units: Iterable[Unit], metrics: Sequence[Metric], waiting: set[int] | None) -> Iterator[Task]:
+        """The tasks for what is missing. What the folder holds already is collected on the way."""
+        for group in self._read_groups(units):
+            if waiting is None and group.number == 0:
+                self._begin(metrics)
+            if waiting is None or group.number in waiting:
+                for kind, members in groupby(metrics, key=_Kind.of):
+                    yield from self._plan_group(group, kind, list(members))
+                self._report_group(group)
+
+    def _begin(self, metrics: Sequence[Metric]) -> None:
+        listed = tuple(
+            Listed(text=m.text, signature=self.signatures[m.text], folder=folder_name(m.text), name=m.short_name)
+            for m in self._metrics
+        )
+        names = self._reader.names if self._reader else ()
+        self._folder.begin(Manifest(shard_size=self._size, metrics=listed, input=names))
+        for metric in metrics:
+            self._stores[metric.text].open(self.signatures[metric.text])
+
+    def _restore(self, text: str, number: int, start: int, hashes: tuple[str, ...]) -> bool:
+        """Take a group's scores from its own file; returns whether there was one."""
+        if number in self._blocks[text]:
+            return True
+        pieces, is_whole = self._find(text, start, hashes)
+        if is_whole:
+            ((_, block, tokens),) = pieces
+            header = self._header(text, start, hashes, tokens=tokens)
+            self._blocks[text][number] = block
+            self._files[text][number] = SHARD_NAME.format(start, header.digest), header
+        return is_whole
+
+    def _find(self, text: str, start: int, hashes: tuple[str, ...]) -> tuple[list[Piece], bool]:
+        if text in self._fresh:
+            return [], False
+        return self._stores[text].find(start, hashes, self.signatures[text], tokens=self._tokens)
+
+    def _plan_group(self, group: _Group, kind: _Kind, metrics: Sequence[Metric]) -> Iterator[Task]:
+        by_missing: dict[tuple[int, ...], list[_Part]] = {}
+        for text in (metric.text for metric in metrics):
+            if self._restore(text, group.number, group.start, group.hashes):
+                continue
+            pieces, _ = self._find(text, group.start, group.hashes)
+            part = _Part(text, group, pieces)
+            if part.missing:
+                by_missing.setdefault(part.missing, []).append(part)
+                group.parts.append(part)
+            else:
+                self._finish(part)
+        for positions, parts in by_missing.items():
+            self._open |= {id(part): part for part in parts}
+            rest = positions
+            while rest:
+                units = tuple(group.units[n] for n in rest)
+                size = self._task_size(kind, units)
+                chosen, rest = rest[:size], rest[size:]
+                is_whole = len(chosen) == len(group.units)
+                headers = {
+                    part.metric: self._header(part.metric, group.start, group.hashes, tokens=self._tokens)
+                    if is_whole
+                    else None
+                    for part in parts
+                }
+                self._pending.append((kind, group, chosen, parts))
+                start = group.start + chosen[0]
+                yield Task(start=start, units=units[:size], headers=headers, tokens=self._tokens, runtime=self._runtime)
+
+    def _task_size(self, kind: _Kind, units: Sequence[Unit]) -> int:
+        if self._shard_size is not None or kind is _Kind.program:
+            return len(units)
+        return min(len(units), SHARD_SIZE_WITH_MODEL) if kind is _Kind.llm else self._paces[kind].cut(units)
+
+    def _header(self, text: str, start: int, hashes: tuple[str, ...], *, tokens: bool) -> Header:
+        signature = self.signatures[text]
+        digest = digest_of(hashes, signature, tokens=tokens)
+        return Header(
+            metric=text,
+            signature=signature,
+            start=start,
+            count=len(hashes),
+            digest=digest,
+            hashes=hashes,
+            tokens=tokens,
+        )
+
+    # ---- Storing ----
+
+    def _store(self, result: TaskResult) -> None:
+        # Executors yield results in the order of the tasks.
+        kind, group, positions, parts = self._pending.popleft()
+        seconds = sum(outcome.seconds for outcome in result.outcomes.values())
+        self._paces[kind].measure([group.units[n] for n in positions], seconds)
+        self._computed += len(positions)
+        for part in parts:
+            outcome = result.outcomes[part.metric]
+            piece = positions, outcome.block, self._tokens
+            part.pieces.append(piece)
+            if not part.unsaved:
+                part.unsaved_since = monotonic() - seconds
+            part.unsaved.append(piece)
+            self._add_timing(part, positions, outcome)
+            if part.count == len(group.units):
+                self._finish(part, outcome.file)
+            elif monotonic() - part.unsaved_since >= SAVE_SECONDS:
+                self._save(part)
+        self._report_group(group)
+
+    def _add_timing(self, part: _Part, positions: Sequence[int], outcome: Outcome) -> None:
+        block = outcome.block
+        usages: dict[int, Any] = (
+            dict(block.usages)
+            if isinstance(block, Scores)
+            else {n: judgment.usage for n, judgment in enumerate(block) if judgment.usage}
+        )
+        if part.timing is None:
+            part.timing = self._stores[part.metric].read_timing(self._name(part))
+        part.timing["seconds"] = round(part.timing["seconds"] + outcome.seconds, 6)
+        part.timing["records"] += len(block)
+        part.timing["usage"] |= {str(positions[n]): usage for n, usage in usages.items()}
+
+    def _name(self, part: _Part) -> str:
+        """The name of the file that a group will have."""
+        group = part.group
+        return SHARD_NAME.format(
+            group.start, digest_of(group.hashes, self.signatures[part.metric], tokens=self._tokens)
+        )
+
+    def _save(self, part: _Part) -> None:
+        """Store what a part has in a file of its own, until its group is complete."""
+        group = part.group
+        positions = [position for places, _, _ in part.unsaved for position in places]
+        block = join_blocks([block for _, block, _ in part.unsaved])
+        hashes = tuple(group.hashes[n] for n in positions)
+        header = self._header(part.metric, group.start + positions[0], hashes, tokens=self._tokens)
+        name = SHARD_NAME.format(header.start, header.digest)
+        store = self._stores[part.metric]
+        store.write(name, encode(header, [group.units[n] for n in positions], block))
+        store.write_timing(self._name(part), part.timing or {})
+        part.partial_files.append(name)
+        part.unsaved = []
+
+    def _save_all(self) -> None:
+        """Store what is in no file yet, however the run ends."""
+        is_failing = sys.exception() is not None
+        for part in self._open.values():
+            try:
+                if part.unsaved:
+                    self._save(part)
+            except RunError:
+                if not is_failing:  # Otherwise the first error is the one to report.
+                    raise
+        self._open.clear()
+        self._pending.clear()
+
+    def _finish(self, part: _Part, data: bytes | None = None) -> None:
+        """Store a complete group in one file, then remove the files of its pieces."""
+        group = part.group
+        places = [position for positions, _, _ in part.pieces for position in positions]
+        block = join_blocks([block for _, block, _ in part.pieces]) if len(part.pieces) > 1 else part.pieces[0][1]
+        if places != list(range(len(places))):
+            row_of = {position: row for row, position in enumerate(places)}
+            block = take_rows(block, [row_of[n] for n in range(len(places))])
+        header = self._header(part.metric, group.start, group.hashes, tokens=all(tokens for *_, tokens in part.pieces))
+        name = SHARD_NAME.format(header.start, header.digest)
+        store = self._stores[part.metric]
+        store.write(name, data or encode(header, group.units, block))
+        if part.timing:
+            store.write_timing(name, part.timing)
+        store.remove(file for file in part.partial_files if file != name)
+        self._blocks[part.metric][group.number] = block
+        self._files[part.metric][group.number] = name, header
+        self._open.pop(id(part), None)
+
+    def _report_group(self, group: _Group) -> None:
+        """Report the units that all metrics have scored."""
+        done = min((part.count for part in group.parts), default=len(group.units))
+        if done > group.reported:
+            self._report(done - group.reported)
+            group.reported = done
+
+    # ---- Finishing ----
+
+    def _close(self, metric: Metric) -> None:
+        """Record that a metric is finished."""
+        store = self._stores[metric.text]
+        files = dict(self._files[metric.text].values())
+        records = self._view.hashes if self._view else ()
+        older = store.close(metric.text, self.signatures[metric.text], metric.higher_is_better, files, records)
+        store.forget()
+        if older:
+            removal = f"`metrist remove {shlex.quote(f'{self._folder.path}/')} --unused` deletes them"
+            what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
+            self.notes.append(f"{metric.text}: {what} set aside; {removal}")
+
+    def _collect(self, text: str) -> Any:
+        blocks = [self._blocks[text][number] for number in sorted(self._blocks[text])]
+        if self._view is None or self.has_all_records:
+            return join_blocks(blocks)
+        store = self._stores[text]
+        page = store.complete()
+        if page is None:
+            raise RunError(f"{store.results} was removed while it was scored: run the same command again")
+        known = {
+            name: ShardFile(header=header, items=[], systems=[], block=self._blocks[text][number])
+            for number, (name, header) in self._files[text].items()
+        }
+        scores, missing = store.arrange(page, self._view.hashes, known)
+        self.notes += self._view.describe_missing(text, missing) if missing else ()
+        return scores
+
+    def _write_machine(self) -> None:
+        machine = {
+            "began": self._began.isoformat(timespec="seconds"),
+            "seconds": round((datetime.now(UTC) - self._began).total_seconds(), 3),
+            "records": self._computed,
+            "metrist": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "platform": platform.platform(),
+        }
+        write_object(self._folder.path / "timings" / "machine.json", f"{json.dumps(machine, indent=2)}\n".encode())

@@ -18,17 +18,18 @@ from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import PairShard, calls_llm
-from metrist.metrics.comparator import REVERSED, Comparator, build_comparator
+from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_comparator
 from metrist.metrics.registry import MetricList, build_all
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 from metrist.report.progress import shows_progress
 from metrist.run.flat_file import check_writable, flat_suffix
-from metrist.run.pipeline import SHARD_SIZE, Pipeline, Progress, cut_shards
+from metrist.run.pipeline import Pipeline, Progress, StoredPipeline
 from metrist.run.preference_results import Key, PreferenceResults, write_rows
 from metrist.run.results import describe_failures
 from metrist.run.run_folder import RunFolder, folder_name
 from metrist.run.shard_file import content_hash, judgment_row, pair_row
+from metrist.run.sharding import SHARD_SIZE, cut_shards
 from metrist.run.tasks import Executor, judge_shard
 from metrist.runtime import Runtime
 
@@ -86,17 +87,19 @@ def prefer(
     reader = read_records(records, **reading)
     file, folder = _resolve_destination(out, reader.names)
     paired = pair_records(reader, pairs, baseline, limit_per_item)
-    pipeline = Pipeline(
-        built,
-        runtime,
-        executor=executor,
-        folder=RunFolder(folder / _SHARDS) if folder else None,
-        shard_size=shard_size,
-        progress=progress,
-        total=len(paired.pairs),
+    options: dict[str, Any] = {
+        "executor": executor,
+        "shard_size": shard_size,
+        "progress": progress,
+        "total": len(paired.pairs),
+    }
+    pipeline = (
+        StoredPipeline(built, runtime, RunFolder(folder / _SHARDS), **options)
+        if folder
+        else Pipeline(built, runtime, **options)
     )
     blocks = pipeline.run(paired.pairs)
-    judgments = {metric.label: [judgment for block in blocks[metric.text] for judgment in block] for metric in built}
+    judgments: dict[str, list[Judgment]] = {metric.label: blocks[metric.text] for metric in built}
     signatures = {metric.label: pipeline.signatures[metric.text] for metric in built}
     results = PreferenceResults(
         keys=[(pair.first.item, pair.first.system, pair.second.system) for pair in paired.pairs],

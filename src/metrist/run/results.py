@@ -25,7 +25,7 @@ from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Better, Column, Count, Estimate, Share, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, encodable, write_flat
 from metrist.run.inputs import read_inputs
-from metrist.scores import Score, Scores
+from metrist.scores import FailureKind, Score, Scores
 from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
 
 DRAWS = 1000
@@ -235,11 +235,11 @@ class Results:
                 *([f"Lower is better: {', '.join(lower)}"] if lower else []),
                 *notes,
                 *(
-                    f"{label}: {len(block.failures):,} of {len(block):,} outputs not scored, "
-                    f"{summarize_reasons(_reasons(block))}"
+                    f"{label}: {len(reasons):,} of {len(block):,} outputs not scored, {summarize_reasons(reasons)}"
                     for label, block in self.scores.items()
                     # Metrics that ask an LLM say it in a remark of their own.
-                    if block.failures and not any(note.startswith(f"{label}: ") and _COVERED in note for note in notes)
+                    if (reasons := _reasons(block))
+                    and not any(note.startswith(f"{label}: ") and _COVERED in note for note in notes)
                 ),
             ),
             signatures=sign_metrics(self.metrics, self.signatures, self.reference_counts),
@@ -459,8 +459,11 @@ def sign_metrics(
 
 
 def describe_total_failure(text: str, scores: Scores) -> str | None:
-    """The message about a metric that scored none of its records; None if it scored some."""
+    """The message about a metric that scored none of its records; None if it scored some, or if it was asked for none
+    of them yet."""
     if len(scores.failures) < len(scores) or not len(scores):
+        return None
+    if all(failure.kind is FailureKind.pending for failure in scores.failures.values()):
         return None
     return describe_failures(text, "records", _reasons(scores), [scores.raws[i] for i in sorted(scores.raws)])
 
@@ -472,7 +475,9 @@ def describe_failures(text: str, what: str, reasons: Sequence[str], raws: Iterab
 
 
 def _reasons(scores: Scores) -> list[str]:
-    return [scores.failures[i] for i in sorted(scores.failures)]
+    """Why outputs have no score. Those that the metric was not asked for yet are told by notes of the run."""
+    failures = (scores.failures[i] for i in sorted(scores.failures))
+    return [failure for failure in failures if failure.kind is not FailureKind.pending]
 
 
 def summarize_reasons(reasons: Sequence[str]) -> str:

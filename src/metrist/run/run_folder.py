@@ -1,38 +1,53 @@
-"""Run folders: shard files named by position and content, a manifest, and a page per complete metric.
+"""Run folders: scores by record, the lists of the records, and a page per finished metric.
 
 run/manifest.json                                the settings of the run (a note to the reader)
-run/results/<metric>/<start>-<digest>.jsonl      the set of valid shard files is the state of the run
-run/results/<metric>/complete.json               written last: which shard files make up the run
-run/results/<metric>/unfinished.json             exists while a run of other records replaces a complete one
+run/inputs/…                                     what each input held when it was last read (see `view`)
+run/results/<metric>/<start>-<digest>.jsonl      scores, each with the hash of its record; all valid files count
+run/results/<metric>/complete.json               the metric was finished, and which files have to be there
+run/results/<metric>/unfinished.json             exists while a run by another version of the metric is under way
 run/timings/…                                    seconds and costs, never part of the results' bytes
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePath
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from metrist._version import __version__
 from metrist.errors import RunError
 from metrist.metrics.base import NAME, Metric
-from metrist.run.shard_file import DIGEST_LENGTH, ShardFile, Torn, decode, digest_of
-from metrist.scores import Scores
+from metrist.run.shard_file import (
+    DIGEST_LENGTH,
+    Block,
+    Header,
+    ShardFile,
+    Torn,
+    decode,
+    decode_header,
+    digest_of,
+    find_unsettled,
+    take_rows,
+)
+from metrist.run.view import View
+from metrist.scores import Failure, FailureKind, Scores
 
 MANIFEST = "manifest.json"
+#: The layout of a folder. Those of format 1, which have no list of their inputs, can be read and not be added to.
+FORMAT = 2
 _MANIFEST_OPENING = '{\n  "metrist":'
 _COMPLETE = "complete.json"
 _UNFINISHED = "unfinished.json"
-_UNFINISHED_NOTE = b'{"unfinished": "a run of other records or of another version of the metric"}\n'
+_UNFINISHED_NOTE = b'{"unfinished": "a run by another version of the metric"}\n'
 SHARD_NAME = "{:09d}-{}.jsonl"
 _SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
-_TIMING_NAME = re.compile(r"\d{9,}\.json")
+#: What decoding a page of a stranger's folder may raise.
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +72,7 @@ class Manifest:
     shard_size: int
     metrics: tuple[Listed, ...]
     input: tuple[str, ...] = ()
+    format: int = FORMAT
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest | None:
@@ -68,36 +84,35 @@ class Manifest:
                 for row in facts["metrics"]
             )
             size = facts["shard_size"]
-            if not isinstance(size, int) or size < 1:
+            if not isinstance(size, int) or size < 1 or not all(isinstance(metric.text, str) for metric in metrics):
                 return None
-            return cls(shard_size=size, metrics=metrics, input=tuple(facts["input"]))
-        except (ValueError, TypeError, KeyError):
+            version = 1 if facts.get("format", 1) == 1 else FORMAT
+            return cls(shard_size=size, metrics=metrics, input=tuple(map(str, facts["input"])), format=version)
+        except _UNREADABLE:
             return None
-
-    def is_foreign_to(self, older: Manifest) -> bool:
-        """Whether the two read files of different names: continuing would discard the older scores."""
-        own, others = ({PurePath(name).name for name in manifest.input} for manifest in (self, older))
-        return bool(own and others) and own.isdisjoint(others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """The page of a metric whose shard files are all written. `content` is a hash of all records' texts, `references`
-    the different numbers of references that records have."""
+    """The page of a finished metric: the shard files that have to be there, and how many scores they hold.
+
+    `content`, a hash of all records' texts, and `references`, the different numbers of references that records have,
+    are in folders of format 1 only.
+    """
 
     metric: str
     signature: str
     higher_is_better: bool | None
     records: int
-    content: str
     shards: tuple[str, ...]
+    content: str = ""
     references: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stored:
-    """One complete metric of a run, in the input's order. `content` is a hash of all records' texts; None: unknown.
-    `references` are the different numbers of references that records have; empty: unknown."""
+    """One finished metric of a run, in the order of the run's records. `content` is a hash of all records' texts; None:
+    unknown. `references` are the different numbers of references that records have; empty: unknown."""
 
     metric: str
     signature: str
@@ -117,12 +132,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contents:
-    """What a run folder holds: complete metrics in the manifest's order, the texts of unfinished ones, and of those
-    whose complete scores a later run has begun to replace."""
+    """What a run folder holds: finished metrics in the manifest's order, the texts of unfinished ones, those whose
+    scores a run by another version has begun to replace, and notes for the user."""
 
     stored: list[Stored]
     unfinished: list[str]
     outdated: list[str]
+    notes: list[str] = field(default_factory=list)
 
 
 class RunFolder:
@@ -130,7 +146,6 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._names: dict[str, str] = {}
         try:
             names = {path.name for path in self.path.iterdir()}
         except FileNotFoundError:
@@ -147,26 +162,56 @@ class RunFolder:
                 f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
             )
 
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the runs here were asked for; None if there was none."""
+        return Manifest.decode(_read_bytes(self.path / MANIFEST) or b"")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the files that runs here read; empty if they read rows in memory."""
+        return self.manifest.input if self.manifest else ()
+
+    @property
+    def view(self) -> View:
+        """The records of the run, as its inputs were last read."""
+        return View.read(self.path)
+
+    def check_format(self) -> None:
+        """Refuse to add to a folder of an old version: it does not say what its scores belong to."""
+        manifest = self.manifest
+        if manifest and manifest.format != FORMAT:
+            raise RunError(
+                f"{self.path} was written by an older version of metrist: its scores can be loaded, compared and "
+                "exported, but none can be added; name a new folder"
+            )
+
     def begin(self, manifest: Manifest) -> None:
-        """Write the manifest, keeping the metrics of earlier runs in its list."""
+        """Write the manifest. Metrics and inputs of earlier runs stay in its lists."""
+        self.check_format()
         before = _read_bytes(self.path / MANIFEST)
         older = Manifest.decode(before or b"")
-        if older and manifest.is_foreign_to(older):
-            raise RunError(
-                f"{self.path} holds scores of {', '.join(older.input)}, not of {', '.join(manifest.input)}: "
-                "name a new folder, or delete this one"
-            )
-        # The metrics that an earlier run left in the folder are listed after the run's own.
         own = {metric.text for metric in manifest.metrics}
         metrics = (*manifest.metrics, *(m for m in (older.metrics if older else ()) if m.text not in own))
+        self.write_manifest(
+            Manifest(
+                shard_size=manifest.shard_size,
+                metrics=metrics,
+                input=tuple(dict.fromkeys([*(older.input if older else ()), *manifest.input])),
+            )
+        )
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Make this the manifest."""
         facts = {
             "metrist": __version__,
+            "format": FORMAT,
             "shard_size": manifest.shard_size,
             "input": list(manifest.input),
-            "metrics": [{key: v for key, v in asdict(metric).items() if v is not None} for metric in metrics],
+            "metrics": [{key: v for key, v in asdict(metric).items() if v is not None} for metric in manifest.metrics],
         }
         page = f"{json.dumps(facts, indent=2)}\n".encode("ascii")
-        if page != before:
+        if page != _read_bytes(self.path / MANIFEST):
             write_object(self.path / MANIFEST, page)
 
     def name_metrics(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -186,147 +231,187 @@ class RunFolder:
                 )
         return renamed
 
-    @property
-    def manifest(self) -> Manifest | None:
-        """What the last run here was asked for; None if there was none."""
-        return Manifest.decode(_read_bytes(self.path / MANIFEST) or b"")
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The files that the last run here read; empty if it read rows in memory."""
-        return self.manifest.input if self.manifest else ()
-
-    def read(self) -> Contents:
-        """All complete metrics, and what else is known about the folder."""
-        # The manifest gives the order. It may be torn or, after two runs at once, incomplete: the folders decide.
+    def metric_folders(self) -> dict[str, str]:
+        """The texts of the metrics by their folder's name. The manifest gives the order; it may be torn or, after two
+        runs at once, incomplete: the folders decide."""
         manifest = self.manifest
         folders = {folder_name(metric.text): metric.text for metric in manifest.metrics} if manifest else {}
-        names = {metric.text: metric.name for metric in manifest.metrics} if manifest else {}
         results = self.path / "results"
         existing = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
-        folders |= {name: name for name in existing if name not in folders}
+        return folders | {name: name for name in existing if name not in folders}
+
+    def read(self) -> Contents:
+        """All finished metrics over all records of the run, and what else is known about the folder."""
+        folders = self.metric_folders()
         parts = {name: MetricFolder(self.path, name) for name in folders}
         pages = {name: page for name, part in parts.items() if (page := part.complete())}
-        if not pages:
+        manifest = self.manifest
+        view = None if manifest and manifest.format != FORMAT else self.view
+        if not pages or (view is not None and not view.hashes):
             raise RunError(f"{self.path} holds no finished metric: run the same `metrist score` again to finish it")
+        names = {metric.text: metric.name for metric in manifest.metrics} if manifest else {}
+        stored, notes = list[Stored](), list[str](view.notes if view else ())
+        for name, page in pages.items():
+            if view is None:
+                stored.append(replace(parts[name].read_whole(page), name=names.get(page.metric)))
+                continue
+            scores, missing = parts[name].arrange(page, view.hashes)
+            notes += view.describe_missing(page.metric, missing) if missing else ()
+            stored.append(
+                Stored(
+                    metric=page.metric,
+                    name=names.get(page.metric),
+                    signature=page.signature,
+                    higher_is_better=page.higher_is_better,
+                    items=view.items,
+                    systems=view.systems,
+                    scores=scores,
+                    references=view.references,
+                )
+            )
         return Contents(
-            stored=[self._read_metric(parts[name], page, names.get(page.metric)) for name, page in pages.items()],
+            stored=stored,
             unfinished=[text for name, text in folders.items() if name not in pages],
             outdated=[page.metric for name, page in pages.items() if parts[name].is_outdated],
+            notes=notes,
         )
 
-    def _read_metric(self, part: MetricFolder, page: Complete, name: str | None) -> Stored:
-        items: list[str] = []
-        systems: list[str] = []
-        scores: list[Scores] = []
-        for file in part.read(page.shards):
-            # Names repeat in every metric and most of them in every system: each is kept once.
-            items += [self._names.setdefault(item, item) for item in file.items]
-            systems += [self._names.setdefault(system, system) for system in file.systems]
-            scores.append(file.scores)
-        return Stored(
-            metric=page.metric,
-            name=name,
-            signature=page.signature,
-            higher_is_better=page.higher_is_better,
-            items=items,
-            systems=systems,
-            scores=Scores.join(scores),
-            content=page.content,
-            references=page.references,
-        )
+
+#: Rows of a block with their positions among some records, and whether tokens were scored too.
+Piece = tuple[Sequence[int], Block, bool]
 
 
 @dataclass(eq=False)
 class MetricFolder:
-    """Reads and writes the shard files of one metric in a run folder.
-
-    A run first declares each shard with `expect`; `find` and `write` then work on the declared ones, and `close` says
-    that all of them are there.
-    """
+    """The shard files of one metric in a run folder: a store of scores by the hash of the record."""
 
     run: Path
     name: str
+    #: Whether scores that failed for any reason are to be computed again.
+    retry_failed: bool = False
     damaged: list[str] = field(default_factory=list)
-    _expected: dict[int, str] = field(default_factory=dict)
-    _with_tokens: dict[int, str] = field(default_factory=dict)
-    #: The shard files of the complete run that this one may replace; empty once it is marked, None until read.
-    _replaced: frozenset[str] | None = None
+    _headers: dict[str, Header] | None = None
+    _files: dict[str, tuple[ShardFile, frozenset[int]] | None] = field(default_factory=dict)
+    _rows: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.results, self.timings = self.run / "results" / self.name, self.run / "timings" / self.name
 
-    def expect(self, start: int, content: str, signature: str, *, tokens: bool = False) -> str:
-        """Declare the shard at this position; returns the digest in its file's name."""
-        plain, rich = (digest_of(content, signature, tokens=with_tokens) for with_tokens in (False, True))
-        digest = rich if tokens else plain
-        self._expected[start] = SHARD_NAME.format(start, digest)
-        self._with_tokens[start] = SHARD_NAME.format(start, rich)
-        if self._replaced is None:
-            page = self.complete()
-            self._replaced = frozenset(page.shards if page else ())
-        if self._replaced and self._replaced.isdisjoint((SHARD_NAME.format(start, plain), self._with_tokens[start])):
-            # If this run does not finish, readers of the folder must know that the complete one is older.
-            write_object(self.results / _UNFINISHED, _UNFINISHED_NOTE)
-            self._replaced = frozenset()
-        return digest
+    # ---- Scores of records ----
 
-    def find(self, start: int) -> ShardFile | None:
-        """The declared shard at this position, if it is there and intact. A damaged one is noted, to be redone. One
-        with scores of tokens also serves a run that wants none: its scores are the same."""
-        if self._expected[start] != self._with_tokens[start]:
-            with contextlib.suppress(FileNotFoundError, Torn):
-                file = _read_shard(self.results / self._with_tokens[start])
-                self._expected[start] = self._with_tokens[start]
-                return file
-        path = self.results / self._expected[start]
+    def find(self, start: int, hashes: Sequence[str], signature: str, *, tokens: bool) -> tuple[list[Piece], bool]:
+        """The stored scores of these records, and whether one file holds exactly them. Scores that are to be computed
+        again are left out. Those with tokens also serve a run that wants none: they are the same."""
+        for with_tokens in (True,) if tokens else (True, False):
+            name = SHARD_NAME.format(start, digest_of(hashes, signature, tokens=with_tokens))
+            file = self._read_file(name, note=with_tokens == tokens)
+            if file is not None and not find_unsettled(file.block, retry_failed=self.retry_failed):
+                return [(range(len(hashes)), file.block, with_tokens)], True
+        return list(self._look_up(hashes, signature, tokens=tokens)), False
+
+    def _look_up(self, hashes: Sequence[str], signature: str, *, tokens: bool) -> Iterator[Piece]:
+        """The stored scores of these records from any files."""
+        if self._headers is None:
+            self._headers = dict(self.iterate_headers())
+            for name, header in self._headers.items():
+                if header.signature == signature:
+                    for row, digest in enumerate(header.hashes):
+                        self._rows.setdefault(digest, []).append((name, row))
+        by_file: dict[str, tuple[list[int], list[int]]] = {}
+        for position, digest in enumerate(hashes):
+            for name, row in self._rows.get(digest, ()):
+                if tokens and not self._headers[name].tokens:
+                    continue
+                if name not in self._files:
+                    file = self._read_file(name)
+                    self._files[name] = (
+                        None
+                        if file is None
+                        else (
+                            file,
+                            find_unsettled(file.block, retry_failed=self.retry_failed),
+                        )
+                    )
+                entry = self._files[name]
+                if entry is not None and row not in entry[1]:
+                    positions, rows = by_file.setdefault(name, ([], []))
+                    positions.append(position)
+                    rows.append(row)
+                    break
+        for name, (positions, rows) in by_file.items():
+            file, _ = self._files[name] or (None, None)
+            assert file is not None
+            yield positions, take_rows(file.block, rows), self._headers[name].tokens
+
+    def _read_file(self, name: str, *, note: bool = True) -> ShardFile | None:
+        """A file of the folder; None if it is not there. A damaged one is noted, to be redone."""
         try:
-            return _read_shard(path)
+            return _read_shard(self.results / name)
         except FileNotFoundError:
             return None
         except Torn as error:
-            self.damaged.append(f"{path} was set aside and scored again: {error}")
+            message = f"{self.results / name} was set aside and scored again: {error}"
+            self.damaged += [message] if note and message not in self.damaged else []
             return None
 
-    def write(self, start: int, data: bytes, timing: Mapping[str, Any]) -> None:
-        """Store the declared shard at this position, and its timing apart from it."""
-        write_object(self.results / self._expected[start], data)
-        write_object(self.timings / f"{start:09d}.json", f"{json.dumps(timing, default=str)}\n".encode())
+    def forget(self) -> None:
+        """Drop what was read, so that it does not fill the memory."""
+        self._headers = None
+        self._files.clear()
+        self._rows.clear()
 
-    def close(
-        self,
-        metric: str,
-        signature: str,
-        higher_is_better: bool | None,
-        *,
-        records: int,
-        content: str,
-        references: tuple[int, ...] = (),
-    ) -> None:
-        """Record that all declared shards are there, then remove those of an earlier input or version."""
-        shards = tuple(self._expected[start] for start in sorted(self._expected))
-        page = Complete(
-            metric=metric,
-            signature=signature,
-            higher_is_better=higher_is_better,
-            records=records,
-            content=content,
-            shards=shards,
-            references=references,
-        )
-        data = f"{json.dumps(asdict(page), indent=1)}\n".encode("ascii")
-        if _read_bytes(self.results / _COMPLETE) != data:
-            write_object(self.results / _COMPLETE, data)
-        timings = {f"{start:09d}.json" for start in self._expected}
-        # Only files that metrist names like this are removed: whatever else a user keeps here stays.
-        outdated = [p for p in self.results.iterdir() if _SHARD_NAME.fullmatch(p.name) and p.name not in shards]
-        if self.timings.is_dir():
-            outdated += [p for p in self.timings.iterdir() if _TIMING_NAME.fullmatch(p.name) and p.name not in timings]
-        for path in (self.results / _UNFINISHED, *outdated):
+    # ---- Files ----
+
+    def list_files(self) -> list[str]:
+        """The names of all shard files."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self.results) if _SHARD_NAME.fullmatch(entry.name))
+        except FileNotFoundError:
+            return []
+
+    def iterate_headers(self) -> Iterator[tuple[str, Header]]:
+        """The shard files with their headers; torn ones are left out."""
+        for name in self.list_files():
+            header = self.read_header(name)
+            if header is not None:
+                yield name, header
+
+    def read_header(self, name: str) -> Header | None:
+        """The first line of a shard file; None if it is torn or gone."""
+        try:
+            with (self.results / name).open("rb") as file:
+                header = decode_header(file.readline())
+        except (OSError, Torn):
+            return None
+        return header if name == SHARD_NAME.format(header.start, header.digest) else None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Store a shard file."""
+        write_object(self.results / name, data)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete shard files whose scores other files hold."""
+        for name in names:
+            path = self.results / name
             try:
                 path.unlink(missing_ok=True)  # Another run of the same command may have been faster.
-            except PermissionError as error:
+            except OSError as error:
                 raise RunError(f"cannot remove {path}: {error.strerror}") from error
+
+    def read_timing(self, name: str) -> dict[str, Any]:
+        """The seconds, records and costs that were noted for a shard file."""
+        try:
+            timing = json.loads(_read_bytes(self.timings / f"{Path(name).stem}.json") or b"")
+            return {"seconds": float(timing["seconds"]), "records": int(timing["records"]), "usage": timing["usage"]}
+        except _UNREADABLE:
+            return {"seconds": 0.0, "records": 0, "usage": {}}
+
+    def write_timing(self, name: str, timing: Mapping[str, Any]) -> None:
+        """Note the seconds, records and costs of a shard file, apart from it."""
+        path = self.timings / f"{Path(name).stem}.json"
+        write_object(path, f"{json.dumps(timing, default=str)}\n".encode())
+
+    # ---- The page of a finished metric ----
 
     def complete(self) -> Complete | None:
         """The page that `close` wrote; None while the metric is unfinished."""
@@ -334,14 +419,88 @@ class MetricFolder:
             facts = {"references": (), **json.loads(_read_bytes(self.results / _COMPLETE) or b"")}
             references = tuple(number for number in facts["references"] if isinstance(number, int))
             page = Complete(**{**facts, "shards": tuple(facts["shards"]), "references": references})
-            return page if page.shards and all(map(_SHARD_NAME.fullmatch, page.shards)) else None
-        except (ValueError, TypeError, KeyError):
+            valid = page.shards and all(map(_SHARD_NAME.fullmatch, page.shards))
+            return page if valid and isinstance(page.metric, str) and isinstance(page.signature, str) else None
+        except _UNREADABLE:
             return None
 
     @property
     def is_outdated(self) -> bool:
-        """Whether a later run, of other records or of another version of the metric, began and did not finish."""
+        """Whether a later run by another version of the metric began and did not finish."""
         return (self.results / _UNFINISHED).exists()
+
+    def open(self, signature: str) -> None:
+        """Mark the metric where this run is by another version of it: if it does not finish, readers of the folder must
+        know that the scores they get are older."""
+        page = self.complete()
+        if page and page.signature != signature:
+            write_object(self.results / _UNFINISHED, _UNFINISHED_NOTE)
+
+    def close(
+        self,
+        metric: str,
+        signature: str,
+        higher_is_better: bool | None,
+        files: Mapping[str, Header],
+        records: Collection[str] = (),
+    ) -> int:
+        """Record that the metric is finished. `files` are those of this run, `records` the hashes of all records of
+        the run folder.
+
+        Files whose scores are all in `files` are removed; whatever else is in the folder stays. Where the page was that
+        of another version of the metric, returns how many scores by other versions there are.
+        """
+        plain = {digest for header in files.values() for digest in header.hashes}
+        with_tokens = {digest for header in files.values() if header.tokens for digest in header.hashes}
+        page = self.complete()
+        listed = set(page.shards) if page else set()
+        wanted = set(records)
+        counts = {name: header.count for name, header in files.items()}
+        repeated, older = list[str](), 0
+        for name in self.list_files():
+            if name in files:
+                continue
+            header = self.read_header(name)
+            if name not in listed and self._is_torn(name):
+                # What a killed run left of a write is no score; a file that was whole once is kept.
+                repeated.append(name)
+            elif header is None:
+                continue
+            elif header.signature != signature:
+                older += header.count
+            elif (with_tokens if header.tokens else plain).issuperset(header.hashes):
+                repeated.append(name)
+            elif not wanted.isdisjoint(header.hashes):
+                counts[name] = header.count
+        self.write_page(
+            Complete(
+                metric=metric,
+                signature=signature,
+                higher_is_better=higher_is_better,
+                records=sum(counts.values()),
+                shards=tuple(sorted(counts)),
+            )
+        )
+        self.remove([_UNFINISHED, *repeated])
+        return older if page and page.signature != signature else 0
+
+    def _is_torn(self, name: str) -> bool:
+        try:
+            decode((self.results / name).read_bytes())
+        except Torn:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def write_page(self, page: Complete) -> None:
+        """Make this the page of the metric."""
+        facts = {name: value for name, value in asdict(page).items() if value not in ("", ())}
+        data = f"{json.dumps(facts, indent=1)}\n".encode("ascii")
+        if _read_bytes(self.results / _COMPLETE) != data:
+            write_object(self.results / _COMPLETE, data)
+
+    # ---- All scores ----
 
     def read(self, names: Sequence[str]) -> Iterator[ShardFile]:
         """These shard files in order; a missing or damaged one is an error, since there are no records to redo it."""
@@ -353,6 +512,85 @@ class MetricFolder:
                 raise RunError(f"{path} is missing: run the same `metrist score` again to redo it") from None
             except Torn as error:
                 raise RunError(f"{path} is damaged ({error}): run the same `metrist score` again to redo it") from None
+
+    def arrange(
+        self, page: Complete, hashes: Sequence[str], known: Mapping[str, ShardFile] | None = None
+    ) -> tuple[Scores, set[str]]:
+        """The scores of these records, and which of them are not there yet; those have a failure of kind `pending`.
+        `known` are files that need not be read again."""
+        files = self._read_page(page, known or {})
+        if [digest for file in files for digest in file.header.hashes] == hashes:
+            return Scores.join([file.scores for file in files]), set()
+        rows: dict[str, int] = {}
+        blocks, position = list[Scores](), 0
+        for file in self._with_unlisted(page, files, hashes):
+            unsettled = find_unsettled(file.block)
+            for row, digest in enumerate(file.header.hashes):
+                if digest not in rows or row not in unsettled:
+                    rows[digest] = position + row
+            blocks.append(file.scores)
+            position += len(file.scores)
+        missing = {digest for digest in hashes if digest not in rows}
+        positions = [n for n, digest in enumerate(hashes) if digest not in missing]
+        scores = Scores.join(blocks).take([rows[hashes[n]] for n in positions])
+        if not missing:
+            return scores, missing
+        pending = Failure(FailureKind.pending, f"{page.metric} has not scored this output yet")
+        failures = {n: pending for n, digest in enumerate(hashes) if digest in missing}
+        return scores.spread(len(hashes), positions, failures), missing
+
+    def _read_page(self, page: Complete, known: Mapping[str, ShardFile]) -> list[ShardFile]:
+        unknown = self.read([name for name in page.shards if name not in known])
+        files = [known[name] if name in known else next(unknown) for name in page.shards]
+        count = sum(file.header.count for file in files)
+        if count != page.records:
+            raise RunError(
+                f"{self.results / _COMPLETE} lists files with {count:,} scores and promises {page.records:,}: run the "
+                "same `metrist score` again to redo it"
+            )
+        for file in files:
+            if file.header.signature != page.signature:
+                raise RunError(
+                    f"{self.results}: a file has the signature {file.header.signature!r}, expected {page.signature!r}: "
+                    "run the same `metrist score` again to redo it"
+                )
+            if not isinstance(file.block, Scores):
+                raise RunError(f"{self.results} holds preferences, expected scores")
+        return files
+
+    def _with_unlisted(self, page: Complete, files: list[ShardFile], hashes: Sequence[str]) -> Iterator[ShardFile]:
+        """The files of the page, and what runs that were not finished have added."""
+        yield from files
+        known = {digest for file in files for digest in file.header.hashes}
+        missing = {digest for digest in hashes if digest not in known}
+        if not missing:
+            return
+        for name, header in self.iterate_headers():
+            if name not in page.shards and header.signature == page.signature and not missing.isdisjoint(header.hashes):
+                file = self._read_file(name)
+                if file is not None and isinstance(file.block, Scores):
+                    yield file
+
+    def read_whole(self, page: Complete) -> Stored:
+        """The scores in a folder of format 1, in the order of its files."""
+        items: list[str] = []
+        systems: list[str] = []
+        names: dict[str, str] = {}
+        files = self._read_page(page, {})
+        for file in files:
+            # Names repeat in every metric and most of them in every system: each is kept once.
+            items += [names.setdefault(item, item) for item in file.items]
+            systems += [names.setdefault(system, system) for system in file.systems]
+        return Stored(
+            metric=page.metric,
+            signature=page.signature,
+            higher_is_better=page.higher_is_better,
+            items=items,
+            systems=systems,
+            scores=Scores.join([file.scores for file in files]),
+            content=page.content,
+            references=page.references,
+        )
 
 
 def is_run_folder(path: Path) -> bool:

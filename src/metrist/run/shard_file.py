@@ -1,6 +1,6 @@
-"""Shard files: what one metric says about a few consecutive records or pairs, with a checksum.
+"""Shard files: what one metric says about a few records or pairs, with a checksum.
 
-    {"metric": …, "signature": …, "start": …, "count": …, "digest": …, "parts": [names]}
+    {"metric": …, "signature": …, "start": …, "count": …, "digest": …, "parts": [names], "hashes": [of records], …}
     [item, system, value, [parts], [stats]]                    one line per record
     [item, system, value, [parts], [stats], {"failure": …}]    … with what only some scores carry
     {"sha256": of all the lines above}
@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import repeat
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
@@ -32,6 +32,9 @@ from metrist.scores import Failure, FailureKind, Scores
 
 #: What is scored: a record by a metric, a pair by a comparator.
 Unit = Record | Pair
+
+#: What a metric or a comparator returns for some units.
+Block = Scores | list[Judgment]
 
 DIGEST_LENGTH = 32
 CHECKSUM = b'{"sha256": "%s"}\n'
@@ -58,7 +61,8 @@ class Torn(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """Which metric, at which position of the input, on which content."""
+    """Which metric, at which position of the input, on which content: `hashes` has one entry per record or pair.
+    `tokens` says whether scores of single tokens were asked for. Files of old versions have no hashes."""
 
     metric: str
     signature: str
@@ -66,6 +70,22 @@ class Header:
     count: int
     digest: str
     parts: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
+    tokens: bool = False
+
+    @classmethod
+    def decode(cls, facts: Mapping[str, Any]) -> Header:
+        """The header that a file's first line describes; ValueError, TypeError or KeyError if it is not one."""
+        header = cls(**{**facts, "parts": tuple(facts["parts"]), "hashes": tuple(facts.get("hashes", ()))})
+        if header.hashes and len(header.hashes) != header.count:
+            raise ValueError(f"it names {len(header.hashes)} records, its first line promises {header.count}")
+        return header
+
+    def encode(self) -> str:
+        """The first line of a file."""
+        # Not `asdict`, which copies the hashes one by one.
+        facts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return json.dumps({name: value for name, value in facts.items() if name != "tokens" or value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,30 +104,54 @@ class ShardFile:
         return self.block
 
 
-@dataclass(slots=True)
-class InputHash:
-    """A hash of everything that metrics see of the input, the same however the input is cut into shards."""
-
-    #: The hash of everything added so far.
-    total: Any = field(default_factory=hashlib.sha256)
-
-    def add(self, shard: Sequence[Unit]) -> str:
-        """Add the next records or pairs; returns the hash of these alone."""
-        try:
-            text = json.dumps(
-                [_content(unit) for unit in shard], ensure_ascii=False, separators=(",", ":"), default=_plain
-            ).encode("utf-8", "surrogatepass")
-        except RecursionError:
-            raise _describe_nesting(shard) from None
-        # Without the list's brackets, the texts of consecutive shards join to the text of all units.
-        self.total.update(text[1:-1])
-        self.total.update(b",")
-        return hashlib.sha256(text).hexdigest()
+def hash_units(units: Sequence[Unit]) -> tuple[str, ...]:
+    """For each record or pair, a hash of everything that metrics see of it. Two with the same hash get the same
+    score, so that it is computed once."""
+    encode_content = _ENCODER.encode
+    try:
+        return tuple(
+            hashlib.sha256(encode_content(_content(unit)).encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
+            for unit in units
+        )
+    except RecursionError:
+        raise _describe_nesting(units) from None
 
 
 def content_hash(units: Sequence[Unit]) -> str:
     """A hash of everything that metrics see of these records or pairs."""
-    return InputHash().add(units)
+    return hashlib.sha256("".join(hash_units(units)).encode("ascii")).hexdigest()
+
+
+def find_unsettled(block: Block, *, retry_failed: bool = False) -> frozenset[int]:
+    """The rows of a stored block that are to be computed again: where a request failed for a reason that may have
+    passed, or all of them where nothing at all succeeded. Earlier answers are in the LLM cache, so only what is missing
+    is requested again. With `retry_failed`, any failure but a missing input counts as one that may have passed."""
+    if isinstance(block, Scores):
+        failures: Mapping[int, Failure] = block.failures
+        incomplete: frozenset[int] | set[int] = block.incomplete
+    else:
+        failures = {n: judgment.failure for n, judgment in enumerate(block) if judgment.failure is not None}
+        incomplete = {n for n, judgment in enumerate(block) if judgment.incomplete}
+    if len(failures) == len(block):
+        return frozenset(range(len(block)))
+    passing = {
+        n
+        for n, failure in failures.items()
+        if failure.kind.is_retryable or (retry_failed and failure.kind is not FailureKind.missing_input)
+    }
+    return frozenset(passing | incomplete)
+
+
+def take_rows(block: Block, rows: Sequence[int]) -> Block:
+    """The scores or judgments at these positions, in their order."""
+    return block.take(rows) if isinstance(block, Scores) else [block[row] for row in rows]
+
+
+def join_blocks(blocks: Sequence[Block]) -> Block:
+    """One block out of several, in their order."""
+    if isinstance(blocks[0], Scores):
+        return Scores.join(blocks)  # type: ignore[arg-type]
+    return [judgment for block in blocks for judgment in block]  # type: ignore[misc]
 
 
 def _content(unit: Unit) -> Any:
@@ -140,9 +184,12 @@ def _plain(value: object) -> Any:
     return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
-def digest_of(content: str, signature: str, *, tokens: bool = False) -> str:
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def digest_of(hashes: Sequence[str], signature: str, *, tokens: bool = False) -> str:
     """The digest in a shard file's name. It differs by input, by metric, and by whether tokens were scored too."""
-    text = f"{content}\n{signature}{chr(10) + 'tokens' if tokens else ''}".encode("utf-8", "surrogatepass")
+    text = f"{''.join(hashes)}\n{signature}{chr(10) + 'tokens' if tokens else ''}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
 
@@ -164,7 +211,7 @@ def encode(header: Header, units: Sequence[Any], block: Scores | Sequence[Judgme
     else:
         rows = zip(units, block, strict=True)
         lines = [_dump({**pair_row(pair), **judgment_row(header.metric, judgment)}) for pair, judgment in rows]
-    body = "".join(f"{line}\n" for line in (json.dumps(dataclasses.asdict(header)), *lines)).encode("ascii")
+    body = "".join(f"{line}\n" for line in (header.encode(), *lines)).encode("ascii")
     return body + CHECKSUM % hashlib.sha256(body).hexdigest().encode("ascii")
 
 
@@ -198,17 +245,25 @@ def decode(data: bytes) -> ShardFile:
         raise Torn("its content does not match its checksum")
     try:
         first, *rows = json.loads(b"[" + b",".join(body.splitlines()) + b"]")
-        header = Header(**{**first, "parts": tuple(first["parts"])})
+        header = Header.decode(first)
         if len(rows) != header.count:
             raise Torn(f"it holds {len(rows)} records, its first line promises {header.count}")
         if rows and isinstance(rows[0], dict):
             return ShardFile(header=header, items=[], systems=[], block=[read_judgment(row) for row in rows])
         scores = _read_scores(header, rows)
         return ShardFile(header=header, items=[r[0] for r in rows], systems=[r[1] for r in rows], block=scores)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         if isinstance(error, Torn):
             raise
         raise Torn(f"its lines cannot be read: {error}") from None
+
+
+def decode_header(line: bytes) -> Header:
+    """Read the first line of a shard file alone, or raise `Torn`. Nothing is checked against the checksum."""
+    try:
+        return Header.decode(json.loads(line))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Torn(f"its first line cannot be read: {error}") from None
 
 
 def _read_scores(header: Header, rows: list[list[Any]]) -> Scores:

@@ -18,12 +18,9 @@ from metrist.errors import MetristError, RunError, describe_exception
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair
-from metrist.run.shard_file import Header, Unit, encode
+from metrist.run.shard_file import Block, Header, Unit, encode
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Scores
-
-#: What a metric or a comparator returns for the units of a task.
-Block = Scores | list[Judgment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

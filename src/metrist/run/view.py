@@ -1,0 +1,410 @@
+"""The records of a run: what each of its inputs held when it was last read, and all of them together.
+
+run/inputs/<name>-<hash>.jsonl    one per file with its reading options, and one per call with rows that have no file
+
+    {"name": …, "path": …, "sha256": …, "options": {…}, "order": …, "references": […], "records": …}
+    [item, system, hash of everything that metrics see]        one line per record, in the input's order
+
+Texts are not stored. A record is found among a metric's scores by its hash. Each file is written whole when its input
+has been read to the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii as quoted
+from pathlib import Path
+from typing import Any
+
+from metrist.errors import RunError
+from metrist.io.writer import atomic_write_bytes
+
+FOLDER = "inputs"
+_HASH = re.compile(r"[0-9a-f]{32}")
+_ROWS_IN_MEMORY = "rows in memory"
+#: Reading options that change which rows are read, and not what a record is: another value is no other input.
+_PASSING_OPTIONS = frozenset({"skip_bad"})
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunInput:
+    """One input of a run and its records. `path` leads from the run folder to the file and `sha256` is of its bytes;
+    both are None for rows that have no file. `order` counts the inputs as they were added."""
+
+    name: str | None
+    path: str | None
+    sha256: str | None
+    options: Mapping[str, Any]
+    order: int
+    #: The different numbers of references that records have, records without any aside.
+    references: tuple[int, ...]
+    items: Sequence[str]
+    systems: Sequence[str]
+    hashes: Sequence[str]
+
+    @property
+    def label(self) -> str:
+        """The input as messages name it."""
+        return self.name or _ROWS_IN_MEMORY
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The reading options that make the same file another input."""
+        return {name: value for name, value in self.options.items() if name not in _PASSING_OPTIONS}
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file in the run folder."""
+        text = self.path or "".join(self.hashes)
+        legible = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(self.name or "rows").name).strip("-.")[:40] or "input"
+        options = json.dumps(self.identity, sort_keys=True, default=str)
+        digest = hashlib.sha256(f"{text}\n{options}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        return f"{legible}-{digest}.jsonl"
+
+    def keys(self) -> Iterator[Key]:
+        return zip(self.items, self.systems, strict=True)
+
+    def locate(self, run: Path) -> list[Path]:
+        """Where the file may be: beside the run folder as it was then, or under the name that was typed."""
+        if self.path is None or self.name is None:
+            return []
+        places = [run / self.path, Path(self.name), run.parent / Path(self.name).name]
+        return list({os.path.abspath(place): place for place in places}.values())
+
+    def describe_command(self) -> str:
+        """The arguments that read this input again."""
+        texts = [shlex.quote(self.name or "FILE")]
+        for name, value in self.options.items():
+            option = f"--{name.replace('_', '-')}"
+            if name == "fields":
+                texts += [f"--field {shlex.quote(f'{ours}={theirs}')}" for ours, theirs in value.items()]
+            elif name == "item_key":
+                texts.append(f"{option} {shlex.quote('+'.join(value))}")
+            elif value is True:
+                texts.append(option)
+            elif isinstance(value, str):
+                texts.append(f"{option} {shlex.quote(value)}")
+        return " ".join(texts)
+
+    def encode(self) -> bytes:
+        """The bytes of its file."""
+        facts = {
+            "name": self.name,
+            "path": self.path,
+            "sha256": self.sha256,
+            "options": dict(self.options),
+            "order": self.order,
+            "references": list(self.references),
+            "records": len(self.hashes),
+        }
+        names = zip(map(quoted, self.items), map(quoted, self.systems), self.hashes, strict=True)
+        lines = [json.dumps(facts, default=str), *(f'[{item},{system},"{digest}"]' for item, system, digest in names)]
+        return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+    @classmethod
+    def decode(cls, data: bytes) -> RunInput:
+        """Read a file back; ValueError, TypeError, KeyError or RecursionError if it is none of ours."""
+        facts, *rows = json.loads(b"[" + b",".join(data.splitlines()) + b"]")
+        if len(rows) != facts["records"]:
+            raise ValueError(f"it lists {len(rows)} records, its first line promises {facts['records']}")
+        texts = [text for row in rows for text in row]
+        if not all(isinstance(text, str) for text in texts) or len(texts) != 3 * len(rows):
+            raise ValueError("expected an item, a system and a hash in each line")
+        if not all(map(_HASH.fullmatch, texts[2::3])):
+            raise ValueError("the hash of a record must have 32 digits")
+        for name in ("name", "path", "sha256"):
+            if not isinstance(facts[name], str | None):
+                raise TypeError(f"{name} must be a text or null")
+        return cls(
+            name=facts["name"],
+            path=facts["path"],
+            sha256=facts["sha256"],
+            options=dict(facts["options"]),
+            order=int(facts["order"]),
+            references=tuple(int(number) for number in facts["references"]),
+            items=texts[0::3],
+            systems=texts[1::3],
+            hashes=texts[2::3],
+        )
+
+
+@dataclass(eq=False)
+class View:
+    """All records of a run, in the order in which its inputs were added; a record that several inputs share is there
+    once."""
+
+    run: Path
+    inputs: list[RunInput]
+    items: list[str] = field(init=False)
+    systems: list[str] = field(init=False)
+    hashes: list[str] = field(init=False)
+    notes: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inputs.sort(key=lambda one: (one.order, one.file_name))
+        names: dict[str, str] = {}
+        hashes: dict[Key, str] = {}
+        owners: dict[Key, RunInput] = {}
+        self.notes = []
+        for one in self.inputs:
+            for item, system, digest in zip(one.items, one.systems, one.hashes, strict=True):
+                key = names.setdefault(item, item), names.setdefault(system, system)
+                if hashes.setdefault(key, digest) == digest:
+                    owners.setdefault(key, one)
+                elif one.path is None and owners[key].path is None:
+                    hashes[key], owners[key] = digest, one  # Rows without a file replace earlier ones.
+                elif not self.notes:  # Two runs at once added them.
+                    self.notes.append(
+                        f"item {item!r} of system {system!r} has one text in {owners[key].label} and another in "
+                        f"{one.label}: the first is used; `metrist remove` one of them"
+                    )
+        self.items = [item for item, _ in hashes]
+        self.systems = [system for _, system in hashes]
+        self.hashes = list(hashes.values())
+
+    @classmethod
+    def read(cls, run: Path) -> View:
+        """The view that is stored in a run folder; empty if nothing was read to its end."""
+        inputs = []
+        folder = run / FOLDER
+        for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
+            try:
+                inputs.append(RunInput.decode(path.read_bytes()))
+            except FileNotFoundError:
+                continue  # Removed by another run at the same time.
+            except OSError as error:
+                raise RunError(f"cannot read {path}: {error.strerror}") from error
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise RunError(
+                    f"{path} is damaged ({error}): delete it and run the same `metrist score` again; no score is lost"
+                ) from None
+        return cls(run, inputs)
+
+    @property
+    def references(self) -> tuple[int, ...]:
+        """The different numbers of references that records have."""
+        return tuple(sorted({number for one in self.inputs for number in one.references}))
+
+    def find(self, path: str, options: Mapping[str, Any], sha256: str) -> RunInput | None:
+        """The input that was read from this file with these options, also where the same file was moved since."""
+        moved = None
+        for one in self.inputs:
+            if one.path is None or one.name is None or one.identity != dict(options):
+                continue
+            places = {os.path.realpath(self.run / one.path)}
+            if os.path.isabs(one.name):
+                places.add(os.path.realpath(one.name))
+            if os.path.realpath(path) in places:
+                return one
+            if one.sha256 == sha256 and Path(one.name).name == Path(path).name and not any(map(os.path.exists, places)):
+                moved = one
+        return moved
+
+    def describe_missing(self, metric: str, missing: set[str]) -> list[str]:
+        """Notes on the records, by hash, that a metric has not scored, with the command that adds their scores."""
+        notes = []
+        for one in self.inputs:
+            count = sum(digest in missing for digest in one.hashes)
+            if not count:
+                continue
+            outputs = f"{count:,} of {len(one.hashes):,} outputs of {one.label}"
+            options = f"-m {shlex.quote(metric)} -o {shlex.quote(f'{self.run}/')}"
+            command = f"`metrist score {one.describe_command()} {options}`" if one.path else "score the same rows again"
+            notes.append(f"{metric} has not scored {outputs}: {command} to add them")
+        return notes
+
+
+@dataclass(eq=False)
+class Draft:
+    """An input that is being read. `path` is None for rows that have no file."""
+
+    name: str | None
+    path: str | None
+    options: Mapping[str, Any]
+    references: set[int] = field(default_factory=set)
+    items: list[str] = field(default_factory=list)
+    systems: list[str] = field(default_factory=list)
+    hashes: list[str] = field(default_factory=list)
+    sha256: str | None = None
+    previous: RunInput | None = None
+
+
+@dataclass(eq=False)
+class ViewUpdate:
+    """The inputs of one run joined with those that the folder has. Nothing is written before `finish`."""
+
+    view: View
+    drafts: list[Draft]
+    notes: list[str] = field(default_factory=list)
+    _others: dict[Key, tuple[str, RunInput]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        for draft in self.drafts:
+            if draft.path is not None:
+                draft.sha256 = _hash_file(draft.path)
+                draft.previous = self.view.find(draft.path, _identity(draft.options), draft.sha256)
+        own = {id(draft.previous) for draft in self.drafts}
+        has_rows = any(draft.path is None for draft in self.drafts)
+        self._others = {
+            key: (digest, one)
+            for one in self.view.inputs
+            if id(one) not in own and not (has_rows and one.path is None)
+            for key, digest in zip(one.keys(), one.hashes, strict=True)
+        }
+
+    def add(
+        self, draft: Draft, items: Sequence[str], systems: Sequence[str], hashes: Sequence[str], references: set[int]
+    ) -> None:
+        """Add records of one input. One whose name another input holds with other texts is refused."""
+        if self._others:
+            for item, system, digest in zip(items, systems, hashes, strict=True):
+                other = self._others.get((item, system))
+                if other and other[0] != digest:
+                    raise RunError(self._describe_conflict(draft, item, system, other[1]))
+        draft.items += items
+        draft.systems += systems
+        draft.hashes += hashes
+        draft.references |= references
+
+    def _describe_conflict(self, draft: Draft, item: str, system: str, other: RunInput) -> str:
+        own = draft.name or _ROWS_IN_MEMORY
+        same = draft.path is not None and other.path is not None
+        same = same and os.path.realpath(str(draft.path)) == os.path.realpath(self.view.run / str(other.path))
+        where = f"{other.label}, read as `{other.describe_command()}`" if same else other.label
+        removal = f"`metrist remove {shlex.quote(f'{self.view.run}/')} --input {shlex.quote(other.label)}`"
+        return (
+            f"{own}: item {item!r} of system {system!r} is in {self.view.run} already, with other texts, from {where}; "
+            f"nothing was scored. Give these outputs a system of their own (--system NAME), name a new run folder, or "
+            f"remove the earlier ones with {removal}"
+        )
+
+    def finish(self) -> View:
+        """Write what was read, and return the new view. What changed is in `notes`."""
+        order = max((one.order for one in self.view.inputs), default=-1) + 1
+        replaced: set[int] = set()
+        written: list[RunInput] = []
+        for draft in self.drafts:
+            entry = self._list_file(draft, order) if draft.path else self._list_rows(draft, order)
+            if entry is None:
+                continue
+            order += entry.order == order
+            earlier = draft.previous or (self._find_same(draft) if draft.path else None)
+            if earlier is not None:
+                entry = dataclasses.replace(entry, order=earlier.order)
+                replaced.add(id(earlier))
+            path = self.view.run / FOLDER / entry.file_name
+            data = entry.encode()
+            if not path.exists() or path.read_bytes() != data:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write_bytes(path) as file:
+                    file.write(data)
+            if earlier is not None and earlier.file_name != entry.file_name:
+                (self.view.run / FOLDER / earlier.file_name).unlink(missing_ok=True)
+            written.append(entry)
+        names = {entry.file_name for entry in written}
+        kept = [one for one in self.view.inputs if id(one) not in replaced and one.file_name not in names]
+        view = View(self.view.run, [*kept, *written])
+        added = len(view.hashes) - len(self.view.hashes)
+        if self.view.hashes and added > 0:
+            labels = ", ".join(dict.fromkeys(one.label for one in view.inputs))
+            new = f"{added:,} {'is' if added == 1 else 'are'} new"
+            self.notes.append(f"{view.run} now holds {_outputs(len(view.hashes))} of {labels}; {new}")
+        return view
+
+    def _list_file(self, draft: Draft, order: int) -> RunInput:
+        assert draft.path is not None
+        if draft.previous is not None:
+            self._note_changes(draft, draft.previous)
+        path = os.path.relpath(os.path.realpath(draft.path), os.path.realpath(self.view.run))
+        return RunInput(
+            name=draft.name,
+            path=Path(path).as_posix(),
+            sha256=draft.sha256,
+            options=draft.options,
+            order=order,
+            references=tuple(sorted(draft.references)),
+            items=draft.items,
+            systems=draft.systems,
+            hashes=draft.hashes,
+        )
+
+    def _find_same(self, draft: Draft) -> RunInput | None:
+        """The same file, read with other options that changed nothing: it stays one input."""
+        for one in self.view.inputs:
+            is_same_file = one.path and os.path.realpath(str(draft.path)) == os.path.realpath(self.view.run / one.path)
+            if is_same_file and list(one.hashes) == draft.hashes:
+                return one
+        return None
+
+    def _note_changes(self, draft: Draft, earlier: RunInput) -> None:
+        now = dict(zip(zip(draft.items, draft.systems, strict=True), draft.hashes, strict=True))
+        changed = gone = 0
+        for key, digest in zip(earlier.keys(), earlier.hashes, strict=True):
+            changed += key in now and now[key] != digest
+            gone += key not in now
+        parts = []
+        if changed:
+            parts.append(f"{_outputs(changed)} changed and {_were(changed)} scored again")
+        if gone:
+            parts.append(f"{gone:,} {'is' if gone == 1 else 'are'} no longer in the file and {_were(gone)} set aside")
+        if parts:
+            removal = f"`metrist remove {shlex.quote(f'{self.view.run}/')} --unused` deletes the earlier scores"
+            self.notes.append(f"{draft.name}: {', '.join(parts)}; {removal}")
+
+    def _list_rows(self, draft: Draft, order: int) -> RunInput | None:
+        """The rows that the folder does not have yet; None if it has them all."""
+        known = {
+            key: digest
+            for one in self.view.inputs
+            if one.path is None
+            for key, digest in zip(one.keys(), one.hashes, strict=True)
+        }
+        rows = list(zip(draft.items, draft.systems, draft.hashes, strict=True))
+        new = [row for row in rows if known.get(row[:2]) != row[2]]
+        if not new:
+            return None
+        changed = sum(row[:2] in known for row in new)
+        if changed:
+            removal = f"`metrist remove {shlex.quote(f'{self.view.run}/')} --unused` deletes the earlier scores"
+            self.notes.append(f"{_outputs(changed)} changed and {_were(changed)} scored again; {removal}")
+        items, systems, hashes = map(list, zip(*new, strict=True))
+        return RunInput(
+            name=draft.name,
+            path=None,
+            sha256=None,
+            options={},
+            order=order,
+            references=tuple(sorted(draft.references)),
+            items=items,
+            systems=systems,
+            hashes=hashes,
+        )
+
+
+def _identity(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _PASSING_OPTIONS}
+
+
+def _hash_file(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _outputs(count: int) -> str:
+    return f"{count:,} {'output' if count == 1 else 'outputs'}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -1,0 +1,290 @@
+"""Runs add: a folder holds any number of inputs, no output is scored twice, what changed is told, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metrist
+from metrist import Metric, Score
+from metrist.errors import RunError
+from metrist.run import load, score
+
+SEEN: list[str] = []
+
+
+class Counting(Metric):
+    """Notes each output that it scores."""
+
+    def score_record(self, record: Any) -> float | Score:
+        SEEN.append(record.output)
+        return float(len(record.output))
+
+
+@pytest.fixture(autouse=True)
+def seen() -> list[str]:
+    SEEN.clear()
+    return SEEN
+
+
+TEXT = Counting().text
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """`write("a", ["x", "y"])`: a.jsonl with these outputs of items 0, 1 … by the system 'a'."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_file(name: str, outputs: list[str], **columns: Any) -> Path:
+        lines = [json.dumps({"item": str(n), "output": output, **columns}) for n, output in enumerate(outputs)]
+        path = Path(f"{name}.jsonl")
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    return write_file
+
+
+def run(source: Any, *metrics: Any, **options: Any) -> metrist.Results:
+    return score(source, [Counting(), *metrics], out="run", executor="serial", **options)
+
+
+def take(seen: list[str]) -> list[str]:
+    taken = list(seen)
+    seen.clear()
+    return taken
+
+
+def files() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+
+
+def test_a_second_file_adds_and_the_first_is_not_scored_again(write: Write, seen: list[str]) -> None:
+    write("a", ["x", "yy"])
+    write("b", ["x", "zzz"])
+    run("a.jsonl")
+    assert take(seen) == ["x", "yy"]
+    results = run("b.jsonl")
+    assert take(seen) == ["x", "zzz"]
+    assert list(zip(results.items, results.systems, strict=True)) == [("0", "a"), ("1", "a"), ("0", "b"), ("1", "b")]
+    assert results[TEXT].values.tolist() == [1, 2, 1, 3]
+    assert results.notes == ("run now holds 4 outputs of a.jsonl, b.jsonl; 2 are new",)
+    assert list(load("run").rows()) == list(results.rows())
+    for again in ("a.jsonl", "b.jsonl", ["b.jsonl", "a.jsonl"]):
+        assert list(run(again).rows()) == list(results.rows())
+    assert take(seen) == []
+
+
+def test_a_metric_that_other_inputs_lack_is_shown_with_the_command_that_adds_it(write: Write) -> None:
+    write("a", ["x", "yy"])
+    write("b", ["x", "zzz"])
+    run("a.jsonl", fields={"output": "output"})
+    results = run("b.jsonl", "length")
+    told = (
+        "length has not scored 2 of 2 outputs of a.jsonl: `metrist score a.jsonl --field output=output -m length "
+        "-o run/` to add them"
+    )
+    assert told in results.notes
+    assert {failure.kind for failure in results["length"].scores.failures.values()} == {"pending"}
+    assert load("run").notes == (told,)
+    coverage = {(row.system, row.metric): row.coverage for row in load("run").system_scores(draws=100)}
+    assert coverage == {("a", TEXT): 1, ("b", TEXT): 1, ("a", "length"): 0, ("b", "length"): 1}
+    score("a.jsonl", ["length"], out="run", fields={"output": "output"})
+    assert load("run").notes == ()
+
+
+def test_an_output_that_two_files_share_is_scored_once(write: Write, seen: list[str]) -> None:
+    write("a", ["x", "yy"], system="s")
+    write("b", ["x", "yy", "zzz"], system="s")
+    run("a.jsonl")
+    take(seen)
+    assert len(run("b.jsonl")) == 3
+    assert take(seen) == ["zzz"]
+
+
+def test_edited_outputs_are_scored_again_and_vanished_ones_set_aside(write: Write, seen: list[str]) -> None:
+    write("a", ["x", "yy", "zzz", "www"])
+    run("a.jsonl")
+    before = files()
+    write("a", ["x", "other", "zzz"])
+    take(seen)
+    results = run("a.jsonl")
+    assert take(seen) == ["other"]
+    assert results[TEXT].values.tolist() == [1, 5, 3]
+    assert results.notes == (
+        "a.jsonl: 1 output changed and was scored again, 1 is no longer in the file and was set aside; "
+        "`metrist remove run/ --unused` deletes the earlier scores",
+    )
+    scores = {name: data for name, data in before.items() if "results" in name and "complete" not in name}
+    assert scores.items() <= files().items()
+    # What was set aside comes back without being scored.
+    write("a", ["x", "yy", "zzz", "www"])
+    assert run("a.jsonl")[TEXT].values.tolist() == [1, 2, 3, 3]
+    assert take(seen) == []
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_other_texts_under_a_known_name_are_refused_and_nothing_changes(
+    write: Write, seen: list[str], repeatable: bool
+) -> None:
+    write("a", ["x", "yy"], system="s")
+    write("b", ["new", "other"], system="s")
+    run("a.jsonl")
+    before = files()
+    take(seen)
+    source: Any = "b.jsonl" if repeatable else iter(map(json.loads, Path("b.jsonl").read_text().splitlines()))
+    with pytest.raises(RunError, match=r"item '0' of system 's' is in run already, with other texts, from a\.jsonl"):
+        run(source)
+    assert take(seen) == []
+    assert files() == before
+    with pytest.raises(RunError, match=r"--system NAME.*`metrist remove run/ --input a\.jsonl`"):
+        run("b.jsonl")
+
+
+def test_another_column_of_the_same_file_is_refused_and_with_a_system_of_its_own_added(
+    write: Write, seen: list[str]
+) -> None:
+    write("a", ["x", "yy"], second="2")
+    run("a.jsonl")
+    fields = {"output": "second"}
+    with pytest.raises(RunError, match=r"from a\.jsonl, read as `a\.jsonl`; nothing was scored"):
+        run("a.jsonl", fields=fields)
+    assert len(load("run")) == 2
+    take(seen)
+    results = run("a.jsonl", fields=fields, system="second")
+    assert take(seen) == ["2", "2"]
+    assert results.systems == ["a", "a", "second", "second"]
+
+
+def test_reading_options_that_change_nothing_leave_one_input(write: Write, seen: list[str]) -> None:
+    write("a", ["x", "yy"])
+    run("a.jsonl")
+    run("a.jsonl", fields={"output": "output"})
+    run("a.jsonl", skip_bad=True)
+    assert len(os.listdir("run/inputs")) == 1
+    write("a", ["x", "edited"])
+    take(seen)
+    assert run("a.jsonl")[TEXT].values.tolist() == [1, 6]
+    assert take(seen) == ["edited"]
+
+
+def test_a_file_by_another_path_is_the_same_and_may_move(write: Write, seen: list[str], tmp_path: Path) -> None:
+    write("a", ["x", "yy"])
+    run("a.jsonl")
+    take(seen)
+    run(tmp_path / "a.jsonl")
+    Path("data").mkdir()
+    shutil.move("a.jsonl", "data/a.jsonl")
+    results = run("data/a.jsonl")
+    assert (take(seen), len(results), len(os.listdir("run/inputs"))) == ([], 2, 1)
+
+
+def test_a_folder_that_moves_with_its_files_is_added_to(write: Write, seen: list[str], tmp_path: Path) -> None:
+    write("a", ["x", "yy"])
+    run("a.jsonl")
+    take(seen)
+    (tmp_path / "there").mkdir()
+    for name in ("a.jsonl", "run"):
+        shutil.move(name, f"there/{name}")
+    os.chdir("there")
+    write("a", ["x", "edited"])
+    assert len(run("a.jsonl")) == 2
+    assert take(seen) == ["edited"]
+
+
+def test_rows_in_memory_add_and_replace(write: Write, seen: list[str]) -> None:  # noqa: ARG001
+    def rows(*outputs: str) -> list[dict[str, str]]:
+        return [{"item": str(n), "system": "s", "output": output} for n, output in enumerate(outputs)]
+
+    run(rows("x", "yy"))
+    assert run(rows("x")).items == ["0", "1"]
+    results = run(rows("x", "edited", "zzz"))
+    assert take(seen) == ["x", "yy", "edited", "zzz"]
+    assert results[TEXT].values.tolist() == [1, 6, 3]
+    assert results.notes == (
+        "1 output changed and was scored again; `metrist remove run/ --unused` deletes the earlier scores",
+        "run now holds 3 outputs of rows in memory; 1 is new",
+    )
+    assert run(rows("x", "yy"))[TEXT].values.tolist() == [1, 2, 3]
+    assert take(seen) == []
+
+
+def test_an_iterator_adds_shard_by_shard(write: Write, seen: list[str]) -> None:  # noqa: ARG001
+    def rows() -> Iterator[dict[str, str]]:
+        yield from ({"item": str(n), "system": "s", "output": "x" * n} for n in range(5))
+
+    assert run(rows(), shard_size=2)[TEXT].values.tolist() == [0, 1, 2, 3, 4]
+    assert run(rows())[TEXT].values.tolist() == [0, 1, 2, 3, 4]
+    assert take(seen) == ["x" * n for n in range(5)]
+
+
+class Model(Counting):
+    """As expensive as a model."""
+
+    resident = True
+
+    def score_record(self, record: Any) -> float | Score:  # noqa: ARG002
+        SEEN.append("model")
+        return 1.0
+
+
+def test_cheap_metrics_of_all_records_are_stored_before_the_first_model_score(write: Write) -> None:
+    write("a", ["x", "yy", "zzz"])
+    stored: list[list[str]] = []
+
+    class Looking(Model):
+        def score_record(self, record: Any) -> float | Score:  # noqa: ARG002
+            stored.append(list(load("run").scores))
+            assert not load("run").scores[TEXT].failures
+            return 1.0
+
+    calls: list[tuple[int, int | None, str]] = []
+    score(
+        "a.jsonl",
+        [Looking(), Counting()],
+        out="run",
+        shard_size=2,
+        executor="serial",
+        progress=lambda done, total, metric="": calls.append((done, total, metric)),  # type: ignore[misc]
+    )
+    assert stored == [[TEXT]] * 3
+    assert [call for call in calls if call[2] == Looking().text] == [
+        (0, 3, Looking().text),
+        (2, 3, Looking().text),
+        (3, 3, Looking().text),
+    ]
+
+
+def test_from_an_iterator_cheap_metrics_come_first_in_each_shard(write: Write, seen: list[str]) -> None:  # noqa: ARG001
+    rows = ({"item": str(n), "system": "s", "output": str(n)} for n in range(3))
+    score(rows, [Model(), Counting()], out="run", shard_size=2, executor="serial")
+    assert seen == ["0", "1", "model", "model", "2", "model"]
+
+
+def test_a_file_that_changes_between_two_readings_ends_the_run(write: Write) -> None:
+    path = write("a", ["x", "yy"])
+
+    class Changing(Counting):
+        def score_record(self, record: Any) -> float | Score:  # noqa: ARG002
+            write("a", ["x", "changed"])
+            return 1.0
+
+    assert path.exists()
+    with pytest.raises(RunError, match=r"a\.jsonl changed while it was scored: run the same command again"):
+        score("a.jsonl", [Changing(), Model()], out="run", executor="serial")
+
+
+def test_a_folder_of_an_older_version_is_read_and_not_added_to(write: Write) -> None:
+    """A folder as version 0.1 wrote it: no list of inputs, no hashes of records."""
+    write("a", ["x", "yy"])
+    old = Path(__file__).parent / "old_run"
+    shutil.copytree(old, "run")
+    assert load("run")["length"].values.tolist() == [3.0, 1.0, 2.0]
+    with pytest.raises(RunError, match=r"run was written by an older version of metrist: .* name a new folder"):
+        run("a.jsonl")
