@@ -204,7 +204,7 @@ def score(
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
-        inputs=reader if reader.is_repeatable and pipeline.has_all_records else folder and folder.path,
+        inputs=reader if reader.is_repeatable and pipeline.has_all_records else folder.path if folder else None,
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if destination.file:
