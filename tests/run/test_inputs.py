@@ -62,3 +62,31 @@ def test_rows_in_memory_and_flat_files_name_no_files(tmp_path: Path) -> None:
     score("data/in.jsonl", ["length"], out="flat.jsonl")
     with pytest.raises(RunError, match="name them on the command line"):
         read_inputs("flat.jsonl")
+
+
+def test_several_files_are_read_with_the_options_of_the_run(run: Path) -> None:
+    Path("wide.csv").write_text("item,one,two\n0,x,y\n1,z,w\n")
+    for system in ("one", "two"):
+        score("wide.csv", ["length"], out=run, fields={"output": system}, system=system)
+    outputs = {(record.item, record.system): record.output for record in read_inputs(run)}
+    assert outputs["0", "one"] == "x"
+    assert outputs["1", "two"] == "w"
+    assert len(outputs) == 7
+
+
+def test_a_file_that_moved_or_changed_is_told_and_other_texts_are_left_out(run: Path) -> None:
+    shutil.move("data/in.jsonl", "in.jsonl")
+    moved = read_inputs(run)
+    assert len(list(moved)) == 3
+    assert moved.remarks == [f"data/in.jsonl has moved since it was scored: it is read from {run.parent / 'in.jsonl'}"]
+    shutil.move("in.jsonl", "data/in.jsonl")
+    edited = [*ROWS[:2], {**ROWS[2], "output": "edited"}]
+    Path("data/in.jsonl").write_text("".join(json.dumps({**row, "ratings": {"q": 1}}) + "\n" for row in edited))
+    changed = read_inputs(run)
+    assert [record.item for record in changed] == ["0", "1"]
+    note = "data/in.jsonl has changed since it was scored: 1 output with other texts left out"
+    assert changed.remarks == [note]
+    entries = list(changed.entries())
+    assert [len(entry.records) for entry in entries] == [1, 1, 0]
+    assert sum(len(entry.ratings) for entry in entries) == 3
+    assert changed.remarks == [note]

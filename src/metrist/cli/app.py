@@ -22,7 +22,7 @@ from metrist.cli.explain import aspects, explain, heat, worst
 from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
-from metrist.cli.score import run, score
+from metrist.cli.score import remove, run, score
 from metrist.errors import MetristError
 
 _INTERRUPTED = 130
@@ -66,6 +66,7 @@ app = _group(
         "explain": explain,
         "aspects": aspects,
         "cache": cache.cache,
+        "remove": remove,
         "export": export,
         "convert": convert,
         "list": list_metrics,

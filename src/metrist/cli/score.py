@@ -136,3 +136,40 @@ def run(
     print_tables(outcome.tables(), form)
     if not outcome.passed:
         raise typer.Exit(1)
+
+
+def remove(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="FILE", help="The records of this file; repeatable.")
+    ] = None,
+    metrics: Annotated[
+        list[str] | None, typer.Option("-m", "--metric", metavar="M", help="All scores by this metric; repeatable.")
+    ] = None,
+    systems: Annotated[
+        list[str] | None, typer.Option("--system", metavar="S", help="The records of this system; repeatable.")
+    ] = None,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="Scores of earlier texts, rows and versions, which no record has any more.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete parts of a run folder, or all of it; tell what and ask first."""
+    import sys
+
+    from metrist.cli.output import print_note
+    from metrist.run.removal import plan_removal
+
+    removal = plan_removal(run, inputs=inputs or (), metrics=metrics or (), systems=systems or (), unused=unused)
+    if not removal.deletes:
+        print_note(f"{run}: there is nothing to delete")
+        return
+    for message in removal.messages:
+        print_note(f"{'deleting' if yes else 'to be deleted'}: {message}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise RunError("nothing was deleted: confirm with --yes")
+        if not typer.confirm("Delete?", err=True):
+            print_note("nothing was deleted")
+            raise typer.Exit(1)
+    removal.apply()

@@ -233,6 +233,7 @@ def _explain_run(
         reader = read_records(texts) if texts is not None else read_inputs(source)
         wanted = {(results.items[i], results.systems[i]) for i in shown}
         records = {key: record for record in reader if (key := (record.item, record.system)) in wanted}
+        notes += reader.remarks
     except MetristError as error:
         if texts is not None:
             raise

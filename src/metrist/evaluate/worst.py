@@ -61,6 +61,8 @@ class _Side:
     results: Results
     name: str
     judgments: _Judgments = field(default_factory=_Judgments)
+    #: What is to be told about its files.
+    remarks: list[str] = field(default_factory=list)
 
     def read(self, texts: Any, reading: Mapping[str, Any], wanted: set[_Key] | None) -> None:
         """Read what the run's files, or `texts`, hold about the wanted outputs; about all if None."""
@@ -88,6 +90,7 @@ class _Side:
                 if (key := (stored.item, stored.system)) in known:
                     judgments.errors.setdefault(key, []).append(stored.error)
         self.judgments = judgments
+        self.remarks = reader.remarks
 
     def _list_scores(self, row: int) -> dict[str, Score]:
         """The scores by all metrics, and by their aspects where they have one."""
@@ -514,6 +517,7 @@ def _read_texts(sides: Sequence[_Side], places: Sequence[_Place], texts: Any, re
                 raise
             notes.append(f"texts are not shown: {error}")
         else:
+            notes += side.remarks
             if missing := len(wanted - side.judgments.records.keys()):
                 notes.append(
                     f"{missing:,} of {_count(len(wanted), 'output')} have no texts in the files that were read"

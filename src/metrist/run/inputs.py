@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from metrist.errors import RunError
-from metrist.io import Reader, read_records
+from metrist.io import ParsedRow, Reader, read_records
+from metrist.records import Record
 from metrist.run.run_folder import RunFolder, is_run_folder
+from metrist.run.shard_file import hash_units
+from metrist.run.view import RunInput
 
 _STANDARD_INPUT = "-"
 
@@ -19,7 +24,9 @@ def read_inputs(
 ) -> Reader:
     """Return a reader of the files that a run folder read, or of `files` where some are named.
 
-    A file is looked for under the name that the run was given, then under that name beside the run folder.
+    A file is looked for where it lay as seen from the run folder, then under the name that the run was given, then
+    beside the folder. It is read with the options of the run; `reading` are others. The reader's `remarks` say which
+    files have moved or changed. Texts that are not those which were scored are left out.
     """
     if files:
         return read_records(list(files), **reading)
@@ -29,9 +36,94 @@ def read_inputs(
         folder = RunFolder(path)
     if folder is None:
         raise RunError(f"{path} does not say which files it was made from: name them on the command line")
-    if not folder.inputs:
+    inputs = [one for one in folder.view.inputs if one.path is not None]
+    if not inputs and folder.inputs:  # A folder of an older version, or one that was not read to the end.
+        return read_records([_locate(name, path) for name in folder.inputs], **reading)
+    if not inputs:
         raise RunError(f"the run in {path} read no files but rows in memory: name the files with its texts")
-    return read_records([_locate(name, path) for name in folder.inputs], **reading)
+    readers, notes = list[Reader](), list[str]()
+    for one in inputs:
+        place = _find(one, path)
+        readers.append(read_records(place, **{**one.options, **reading}))
+        if place.resolve() != (path / str(one.path)).resolve():
+            notes.append(f"{one.label} has moved since it was scored: it is read from {place}")
+    return RunReader(
+        sources=tuple(s for reader in readers for s in reader.sources), readers=readers, inputs=inputs, notes=notes
+    )
+
+
+@dataclass(eq=False, kw_only=True)
+class RunReader(Reader):
+    """Reads several files, each with the options with which a run read it."""
+
+    readers: list[Reader]
+    inputs: list[RunInput]
+    notes: list[str]
+    _changed: dict[int, int] = field(default_factory=dict, init=False)
+
+    @property
+    def remarks(self) -> list[str]:
+        changed = [
+            f"{self.inputs[n].label} has changed since it was scored"
+            + (f": {count:,} {'output' if count == 1 else 'outputs'} with other texts left out" if count else "")
+            for n, count in self._changed.items()
+        ]
+        return [*self.notes, *changed, *(remark for reader in self.readers for remark in reader.remarks)]
+
+    def __iter__(self) -> Iterator[Record]:
+        seen: set[str] = set()
+        for n, reader in enumerate(self.readers):
+            known = self._check(n)
+            for record in reader:
+                (digest,) = hash_units([record])
+                if digest in seen:
+                    continue
+                seen.add(digest)
+                if known is None or digest in known:
+                    yield record
+                else:
+                    self._changed[n] += 1
+            self._add_skipped(reader)
+
+    def entries(self) -> Iterator[ParsedRow]:
+        for n, reader in enumerate(self.readers):
+            known = self._check(n)
+            for entry in reader.entries():
+                if known is None:
+                    yield entry
+                    continue
+                records = tuple(record for record in entry.records if hash_units([record])[0] in known)
+                self._changed[n] += len(entry.records) - len(records)
+                yield replace(entry, records=records, new=tuple(record for record in entry.new if record in records))
+            self._add_skipped(reader)
+
+    def _check(self, number: int) -> frozenset[str] | None:
+        """The hashes of the records that were scored if the file has changed since; None if it has not."""
+        if number == 0:
+            self.skipped.count, self.skipped.messages = 0, []
+            self._changed.clear()
+        (source,) = self.readers[number].sources
+        with open(str(source.path), "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == self.inputs[number].sha256:
+                return None
+        self._changed[number] = 0
+        return frozenset(self.inputs[number].hashes)
+
+    def _add_skipped(self, reader: Reader) -> None:
+        for message in reader.skipped.messages:
+            self.skipped.messages.append(message)
+        self.skipped.count += reader.skipped.count
+
+
+def _find(one: RunInput, run: Path) -> Path:
+    places = one.locate(run)
+    for place in places:
+        if place.is_file():
+            return place
+    looked = ", ".join(os.path.abspath(place) for place in places)
+    raise RunError(
+        f"the run in {run} read {one.label}, which is missing (looked for {looked}): name the file on the command line"
+    )
 
 
 def _locate(name: str, run: Path) -> Path:

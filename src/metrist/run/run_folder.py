@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from metrist._version import __version__
 from metrist.errors import RunError
@@ -285,6 +285,8 @@ Piece = tuple[Sequence[int], Block, bool]
 class MetricFolder:
     """The shard files of one metric in a run folder: a store of scores by the hash of the record."""
 
+    #: What its folder holds besides shard files.
+    PAGES: ClassVar[tuple[str, ...]] = (_COMPLETE, _UNFINISHED)
     run: Path
     name: str
     #: Whether scores that failed for any reason are to be computed again.

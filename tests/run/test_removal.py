@@ -1,0 +1,114 @@
+"""Removing parts of a run: what is told, what goes, and what stays."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metrist.errors import RunError
+from metrist.run import load, score
+from metrist.run.removal import plan_removal
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """a.jsonl with systems s and t, b.jsonl with system u and one row of a.jsonl, by two metrics."""
+    monkeypatch.chdir(tmp_path)
+    write("a", [("0", "s", "x x"), ("1", "s", "x y"), ("0", "t", "x y z")])
+    write("b", [("0", "u", "w w"), ("0", "s", "x x")])
+    score("a.jsonl", ["length", "distinct"], out="run")
+    score("b.jsonl", ["length", "distinct"], out="run")
+    return Path("run")
+
+
+def write(name: str, rows: list[tuple[str, str, str]]) -> None:
+    lines = [json.dumps({"item": item, "system": system, "output": output}) for item, system, output in rows]
+    Path(f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def rows(run: Path) -> list[tuple[str, str, float]]:
+    results = load(run)
+    return list(zip(results.items, results.systems, results["length"].values.tolist(), strict=True))
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def remove(run: Path, **options: Any) -> list[str]:
+    before = files(run)
+    removal = plan_removal(run, **options)
+    assert files(run) == before
+    removal.apply()
+    return removal.messages
+
+
+def test_an_input_goes_with_its_scores_and_what_others_share_stays(run: Path) -> None:
+    assert remove(run, inputs=["a.jsonl"]) == [
+        "3 records of a.jsonl; the file itself stays",
+        "2 scores by length",
+        "2 scores by distinct",
+    ]
+    assert rows(run) == [("0", "u", 2.0), ("0", "s", 2.0)]
+    assert Path("a.jsonl").exists()
+    assert load(run).notes == ()
+    score("a.jsonl", ["length", "distinct"], out=run)
+    assert len(rows(run)) == 4
+
+
+def test_a_system_goes_with_its_scores(run: Path) -> None:
+    remove(run, systems=["s"])
+    assert rows(run) == [("0", "t", 3.0), ("0", "u", 2.0)]
+    assert load(run).notes == ()
+
+
+def test_a_metric_goes_and_the_user_s_files_stay(run: Path) -> None:
+    (run / "results/length/1-notes.jsonl").write_text("mine")
+    assert remove(run, metrics=["length"]) == ["5 scores by length, all that it has"]
+    assert list(load(run).scores) == ["distinct"]
+    assert os.listdir(run / "results/length") == ["1-notes.jsonl"]
+    assert "length" not in (run / "manifest.json").read_text()
+
+
+def test_unused_scores_go_and_all_others_stay(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not plan_removal(run, unused=True).deletes
+    write("a", [("0", "s", "x x"), ("1", "s", "now edited")])
+    score("a.jsonl", ["length", "distinct"], out=run)
+    expected = list(load(run).rows())
+    assert remove(run, unused=True) == ["2 scores by length", "2 scores by distinct"]
+    assert list(load(run).rows()) == expected
+    assert not plan_removal(run, unused=True).deletes
+    monkeypatch.setattr("metrist.metrics.base.__version__", "99.0")
+    score(["a.jsonl", "b.jsonl"], ["length"], out=run)
+    (message,) = remove(run, unused=True)
+    assert message.endswith("scores by length")
+    assert list(load(run).scores) == ["length", "distinct"]
+
+
+def test_the_whole_run_goes_but_for_other_people_s_files(run: Path) -> None:
+    (run / "thesis.tex").write_text("years of work")
+    assert remove(run) == ["the whole run run: scores by length, distinct of 4 records"]
+    assert [path for path in run.rglob("*") if path.is_file()] == [run / "thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inputs": ["c.jsonl"]}, r"run has no input 'c\.jsonl'.*it has a\.jsonl, b\.jsonl"),
+        ({"metrics": ["bleu"]}, "run has no metric 'bleu'.*it has length, distinct"),
+        ({"systems": ["v"]}, "run has no system 'v'.*it has s, t, u"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(run: Path, options: Any, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        plan_removal(run, **options)
+
+
+def test_only_run_folders_are_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match="is not a run folder"):
+        plan_removal(tmp_path)
