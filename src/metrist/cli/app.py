@@ -23,6 +23,7 @@ from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, rep
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
 from metrist.cli.score import remove, run, score
+from metrist.cli.setup import setup
 from metrist.errors import MetristError
 
 _INTERRUPTED = 130
@@ -69,6 +70,7 @@ app = _group(
         "remove": remove,
         "export": export,
         "convert": convert,
+        "setup": setup,
         "list": list_metrics,
         "explain-metric": explain_metric,
     },

@@ -270,7 +270,7 @@ def test_unieval_misses_the_fact_that_a_response_should_use() -> None:
 
 def test_unieval_without_its_folder_says_how_to_have_it(named: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METRIST_UNIEVAL_FOLDER")
-    with pytest.raises(ModelError, match=r"unieval is not a package: git clone .* METRIST_UNIEVAL_FOLDER=UniEval"):
+    with pytest.raises(ModelError, match=r"unieval is not a package\. Run .* METRIST_UNIEVAL_FOLDER=UniEval"):
         scored("unieval", records("text"))
     monkeypatch.setenv("METRIST_UNIEVAL_FOLDER", str(named.site))
     with pytest.raises(ModelError, match="unieval is not installed in its environment: no UniEval in "):
@@ -284,15 +284,16 @@ def test_unieval_without_its_folder_says_how_to_have_it(named: Environment, monk
 def test_without_an_environment_the_commands_that_make_one_are_shown(name: str, monkeypatch) -> None:
     monkeypatch.setenv("METRIST_UNIEVAL_FOLDER", ".")
     message = (
-        rf"{name} runs in a Python environment of its own, and none is named. Make an environment for it \(python -m "
-        rf"venv {name}-env; {name}-env/bin/pip install .*\) and name its Python: METRIST_{name.upper()}_PYTHON={name}"
+        rf"{name} runs in a Python environment of its own, and there is none. Run `metrist setup {name}`, or make an "
+        rf"environment for it yourself \(python -m venv {name}-env; {name}-env/bin/pip install .*\) and name its "
+        rf"Python: METRIST_{name.upper()}_PYTHON={name}"
     )
     with pytest.raises(ModelError, match=message):
         assert build(name).signature
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"comet: cannot start '.*/none': No such file or directory. Make an env"):
+    with pytest.raises(ModelError, match=r"comet: cannot start '.*/none': No such file or directory. Run `met"):
         scored(f"comet(python={str(tmp_path / 'none')!r})", records("1"))
 
 
@@ -300,7 +301,7 @@ def test_a_package_that_is_not_there_is_missed_before_anything_is_scored(tmp_pat
     empty = Environment(tmp_path / "empty")
     for name in ("comet", "bleurt"):
         metric = build(f"{name}(python={empty.python!r})")
-        with pytest.raises(ModelError, match=rf"{name} is not installed in its environment: no package .* Make an env"):
+        with pytest.raises(ModelError, match=rf"{name} is not installed in its environment: no package .* Run `met"):
             assert metric.signature
         with pytest.raises(
             ModelError, match=rf"{name} is not installed in its environment: cannot import {name}: No m"

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Metric, Shard, check_choice, check_within, hash_file
+from metrist.metrics.external.environments import clone_folder, environment_python, find_environment
 from metrist.metrics.external.program import MAX_TIME_LIMIT, ExternalProgram, run_program, score_rows
 from metrist.models.weights import file_digest
 from metrist.records import Need, Record
@@ -32,7 +33,8 @@ _VERSION_SECONDS = 60
 class AdapterMetric(Metric):
     """A metric of another package, which takes one reference: with several, each is scored and `reduce` combines them.
 
-    `python` is a path on this machine and not part of the metric's identity.
+    `python` is a path on this machine and not part of the metric's identity; without one, it is that of the environment
+    variable, or of the environment that `metrist setup` made.
     """
 
     resident: ClassVar[bool] = True
@@ -98,13 +100,15 @@ class AdapterMetric(Metric):
     def _program(self, seconds: float) -> ExternalProgram:
         variable = f"METRIST_{self.adapter.upper()}_PYTHON"
         python = self.python or os.environ.get(variable)
+        if not python and (environment := find_environment(self.adapter)):
+            python = str(environment_python(environment))
         folder = f"{self.adapter}-env"
         advice = (
-            f"Make an environment for it (python -m venv {folder}; {folder}/bin/pip install {self.install}) and name "
-            f"its Python: {variable}={folder}/bin/python"
+            f"Run `metrist setup {self.adapter}`, or make an environment for it yourself (python -m venv {folder}; "
+            f"{folder}/bin/pip install {self.install}) and name its Python: {variable}={folder}/bin/python"
         )
         if not python:
-            raise ModelError(f"{self.name} runs in a Python environment of its own, and none is named. {advice}")
+            raise ModelError(f"{self.name} runs in a Python environment of its own, and there is none. {advice}")
         # Isolated (-I): this environment's paths and the folder of the adapters, whose files have the names of the
         # packages, must not precede the packages.
         command = (python, "-I", str(self._script))
@@ -259,10 +263,10 @@ class UniEval(AdapterMetric):
         return [self._find_folder()]
 
     def _find_folder(self) -> str:
-        folder = self.folder or os.environ.get(FOLDER)
+        folder = self.folder or os.environ.get(FOLDER) or clone_folder(self.adapter)
         if not folder:
             raise ModelError(
-                "unieval is not a package: git clone https://github.com/maszhongming/UniEval and name the folder: "
-                f"{FOLDER}=UniEval"
+                "unieval is not a package. Run `metrist setup unieval`, or git clone "
+                f"https://github.com/maszhongming/UniEval and name the folder: {FOLDER}=UniEval"
             )
         return os.path.abspath(folder)
