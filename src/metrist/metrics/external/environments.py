@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metrist.errors import ModelError, RunError, SpecError, did_you_mean
-from metrist.io.writer import atomic_write
 
 #: Names the folder of all environments.
 VARIABLE = "METRIST_ENVIRONMENTS"
@@ -177,8 +176,9 @@ def make_environment(setup: Setup, report: Report) -> Path:
             continue
         _run(setup.name, title, command, report)
     facts = {"packages": list(setup.recipe.packages), "python": ".".join(map(str, setup.version))}
-    with atomic_write(setup.folder / _NOTE) as file:
-        file.write(json.dumps(facts, indent=2) + "\n")
+    part = setup.folder / f"{_NOTE}.part"
+    part.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    part.replace(setup.folder / _NOTE)
     return setup.folder
 
 
