@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,50 @@ def test_a_bibliography_says_what_each_entry_is_for() -> None:
 )
 def test_metrics_have_names_for_papers(text: str, name: str) -> None:
     assert display_name(registry.build(text)) == name
+
+
+def read_table(heading: str) -> dict[tuple[str, str], dict[str, str]]:
+    """A table of docs/research/tables.md by data and aspect."""
+    page = (Path(__file__).parents[2] / "docs" / "research" / "tables.md").read_text(encoding="utf-8")
+    lines = [line for line in page[page.index(heading) :].split("\n## ")[0].splitlines() if line.startswith("|")]
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in lines)
+    return {(row[0], row[1]): dict(zip(head, row, strict=False)) for row in rows}
+
+
+def rounded(cell: str) -> str:
+    """.40 for 0.403 [0.357, 0.440], and -.40 for -0.404."""
+    return str(Decimal(cell.split()[0]).quantize(Decimal("0.01"), ROUND_HALF_UP)).replace("0.", ".")
+
+
+def test_the_likelihood_card_claims_what_the_tables_show():
+    own, other = read_table("## The shipped likelihood model"), read_table("## The shipped preference model")
+    found = card("likelihood")
+    guidance = {advice.aspects.split(",")[0]: " ".join(advice.why.split()) for advice in found.guidance}
+    assert f"consistency {rounded(own['summeval', 'consistency']['ours'])}" in guidance["factuality"]
+    cnn, xsum = (rounded(own[data, "fact"]["ours"]) for data in ("qags-cnn", "qags-xsum"))
+    assert f"QAGS {cnn} on CNN but {xsum} on XSum" in guidance["factuality"]
+    relevance = own["summeval", "relevance"]
+    assert f"{rounded(relevance['ROUGE-1'])} against {rounded(relevance['ours'])}" in guidance["relevance"]
+    coverage = own["realsumm", "litepyramid_recall"]
+    assert f"{rounded(coverage['ROUGE-1'])} against {rounded(coverage['ours'])}" in guidance["relevance"]
+    for name in ("bagel", "sfres", "sfhot"):
+        row = own[name, "informativeness"]
+        assert f"{name.upper()} {rounded(row['ours'])}" in guidance["informativeness of data-to-text"]
+        assert rounded(row["ROUGE-1"]) in guidance["informativeness of data-to-text"]
+    distrust = " ".join(found.distrust.split())
+    assert f"Topical-Chat {rounded(other['topical-chat-usr', 'mean of all']['likelihood'])}" in distrust
+    assert f"{float(other['pandalm', 'preference']['likelihood'].split()[0]):.0%}".replace("%", " %") in distrust
+    assert "simplifications by recent systems" in distrust
+
+
+def test_the_preference_card_names_what_length_alone_reaches():
+    table = read_table("## The shipped preference model")
+    distrust = " ".join(card("preference").distrust.split())
+    for name, data in (("NeR18", "newsroom"), ("Topical-Chat", "topical-chat-usr")):
+        row = table[data, "mean of all"]
+        assert f"{name} {rounded(row['preference'])} against {rounded(row['length'])}" in distrust
+    stories = table["openmeva-roc", "overall"]
+    assert f"OpenMEVA {rounded(stories['preference'])} against {rounded(stories['length'])}" in distrust
+    for data in ("llmbar", "llmbar: Adversarial", "pandalm"):
+        share = f"{100 * float(table[data, 'preference']['preference'].split()[0]):.0f} %"
+        assert share in distrust
