@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -81,6 +82,21 @@ def test_a_dry_run_as_json_has_plain_numbers_and_says_where_a_price_is_unknown(m
 def test_a_dry_run_without_llm_metrics_prints_a_note(metrist, outputs):
     done = metrist("score", outputs, "-m", "chrf", "--dry-run")
     assert (done.code, "no metric asks an LLM" in done.out) == (0, True)
+
+
+def test_a_dry_run_times_local_metrics_and_shows_a_prompt(metrist, outputs, asking):
+    done = metrist("score", outputs, "-m", asking, "-m", "chrf", "--dry-run")
+    assert "Dry run: 80 records, nothing was written" in done.out
+    assert re.search(r"^chrf +80 +\S+ +[\d.]+ s +[\d.]+ s +[\d.]+ s$", done.out, re.MULTILINE)
+    first = json.loads(outputs.read_text().splitlines()[0])["output"]
+    assert re.search(
+        rf"^The first prompt of own_metrics.Asking.* to scripted.*:\n--- user ---\n{re.escape(first)}\n", done.out, re.M
+    )
+    facts = json.loads(metrist("score", outputs, "-m", asking, "-m", "chrf", "--dry-run", "--format", "json").out)
+    (row,) = facts["times"]["rows"]
+    assert (row["metric"], row["records"]) == ("chrf", 80)
+    assert 0 <= row["from"] <= row["time"] <= row["to"]
+    assert facts["prompts"][0]["messages"] == [{"role": "user", "text": first}]
 
 
 @pytest.mark.usefixtures("prices")

@@ -171,7 +171,7 @@ RetryFailed = Annotated[
     typer.Option("--retry-failed", help="Request stored LLM answers again that failed or could not be read."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the number of LLM requests and their cost; send nothing.")
+    bool, typer.Option("--dry-run", help="Print time, LLM requests, cost and a prompt; send and write nothing.")
 ]
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metrist.cli.options import Format
 from metrist.cli.options import print_note as print_note
-from metrist.errors import RunError
+from metrist.errors import RunError, escape_controls
 from metrist.errors import format_count as format_count
 
 if TYPE_CHECKING:
     from metrist.llm.budget import CallEstimate
     from metrist.report.tables import Layout, Table
+    from metrist.run.estimate import RunEstimate
 
 
 def print_table(table: Table, form: StrEnum, layout: Layout | None = None) -> None:
@@ -69,8 +72,8 @@ def _apply_layout(layout: Layout, tables: Sequence[Table]) -> tuple[Sequence[Tab
         return tables, error
 
 
-def print_estimate(estimate: CallEstimate, form: StrEnum) -> None:
-    """Print what a dry run found: one row per LLM."""
+def print_estimate(estimate: CallEstimate, form: StrEnum, run: RunEstimate | None = None) -> None:
+    """Print what a dry run found: the time of each metric of a run, a row per LLM, and a prompt in full."""
     from metrist.report.tables import Column, Count, Table
 
     names = ["LLM", "questions", "answered", "prompt tokens", "answer tokens", "cost from", "to"]
@@ -84,8 +87,71 @@ def print_estimate(estimate: CallEstimate, form: StrEnum) -> None:
         for llm in estimate.by_llm.values()
     ]
     columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
-    notes = list(_estimate_notes(estimate))
-    print_table(Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=notes), form)
+    calls = Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=list(_estimate_notes(estimate)))
+    times = None if run is None or not run.times else _build_time_table(run)
+    prompts = [
+        {"metric": metric, "llm": llm, "messages": [{"role": m.role, "text": m.text} for m in conversation]}
+        for (metric, llm), conversation in estimate.prompts.items()
+    ]
+    if form.value == "json":
+        facts = (
+            calls.to_dict() | ({"times": times.to_dict()} if times else {}) | ({"prompts": prompts} if prompts else {})
+        )
+        print_text(json.dumps(facts, indent=2))
+        return
+    tables = [table for table in (times, calls if rows or times is None else None) if table is not None]
+    for number, table in enumerate(tables):
+        if number:
+            print_text("")
+        print_table(table, form)
+    if times is not None and not rows:
+        print_text(f"\n{calls.notes[0]}")
+    for prompt in prompts:
+        print_text(f"\n{_format_prompt(prompt)}")
+
+
+def _build_time_table(run: RunEstimate) -> Table:
+    from metrist.report.tables import Column, Count, Table
+
+    names = ["metric", "records", "s per record", "time", "from", "to"]
+    rows = [
+        [
+            time.metric,
+            Count(time.records),
+            Significant(time.seconds_per_record),
+            *map(Duration, (time.seconds, time.low, time.high)),
+        ]
+        for time in run.times
+    ]
+    timed = [time for time in run.times if time.sample]
+    notes = []
+    if timed:
+        notes.append(
+            "time: measured on this machine now, in one process, on "
+            + ", ".join(f"{format_count(time.sample, 'record')} ({time.metric})" for time in timed)
+            + ", and scaled by the length of all texts. The range is a 95 % interval from the spread of the sample, at "
+            "least 25 % on either side; loading models is not in it"
+        )
+        notes += [
+            f"{time.metric}: {Duration(time.loading)} for the model and its first record"
+            for time in timed
+            if time.loading >= 1
+        ]
+        if any(time.sample <= 8 for time in timed):
+            notes.append("few records were timed: take such a time as an order of magnitude")
+    notes += [f"{time.metric} was not timed: {time.reason}" for time in run.times if time.reason]
+    columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
+    title = f"Dry run: {format_count(run.records, 'record')}, nothing was written"
+    return Table(title=title, columns=columns, rows=rows, notes=notes)
+
+
+def _format_prompt(prompt: Mapping[str, Any]) -> str:
+    """The first prompt of a metric in full. It holds the user's texts: what a terminal would interpret is escaped."""
+    whose = f"of {prompt['metric']} to {prompt['llm']}" if prompt["metric"] else f"to {prompt['llm']}"
+    lines = [f"The first prompt {escape_controls(whose)}:"]
+    for message in prompt["messages"]:
+        lines += [f"--- {message['role']} ---", *map(escape_controls, message["text"].split("\n"))]
+    return "\n".join([*lines, "--- end ---"])
 
 
 def _estimate_notes(estimate: CallEstimate) -> Iterator[str]:
@@ -118,6 +184,36 @@ class Dollars:
 
     def plain(self) -> float | None:
         return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A table cell with a time: `0.4 s`, `12 s`, `1:02:03`; NaN if it is unknown."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        if math.isnan(self.seconds):
+            return "n/a"
+        if self.seconds < 60:
+            return f"{self.seconds:.1f} s" if self.seconds < 10 else f"{self.seconds:.0f} s"
+        return str(timedelta(seconds=round(self.seconds)))
+
+    def plain(self) -> float | None:
+        return None if math.isnan(self.seconds) else self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Significant:
+    """A table cell with a number to two digits, such as `0.0013`."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return "n/a" if math.isnan(self.value) else f"{self.value:.2g}"
+
+    def plain(self) -> float | None:
+        return None if math.isnan(self.value) else self.value
 
 
 def print_text(text: str) -> None:

@@ -59,17 +59,19 @@ def score(
     from metrist.cli.output import print_estimate, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
-    from metrist.run.estimate import estimate
+    from metrist.run.estimate import estimate_run
     from metrist.run.executors import Processes, Serial
     from metrist.run.results import NothingScored, describe_total_failure
+    from metrist.runtime import Runtime
 
     layout = appearance.layout()
     reader = reading.read(inputs)
     if dry_run:
-        with llms.activate():
-            total = estimate(reader, metrics)
+        with progress_bar("estimating") as progress, llms.activate():
+            runtime = Runtime.current().override(**vars(models))
+            total = estimate_run(reader, metrics, tokens=tokens, runtime=runtime, on_metric=progress.begin)
         report_skipped(reader)
-        print_estimate(total, form)
+        print_estimate(total.calls, form, total)
         return
     error: RunError | None = None
     try:

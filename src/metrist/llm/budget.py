@@ -192,6 +192,9 @@ class CallEstimate:
     """
 
     by_llm: dict[str, LLMEstimate] = field(default_factory=dict)
+    #: The metric that is asking now, and the first conversation of each metric with each LLM.
+    metric: str = ""
+    prompts: dict[tuple[str, str], Conversation] = field(default_factory=dict)
     _seen: set[bytes] = field(default_factory=set)
     _longest_answer: int = 0
 
@@ -209,6 +212,8 @@ class CallEstimate:
         if name not in self.by_llm:
             self.by_llm[name] = LLMEstimate(name, pricing.find_price(llm, runtime))
         estimate = self.by_llm[name]
+        if conversations:
+            self.prompts.setdefault((self.metric, name), conversations[0])
         known = _known_completions(llm, requests, conversations, sampling, runtime, parser)
         if any(request.key not in known for request in requests):
             self._count_own_requests(llm, estimate, sampling)

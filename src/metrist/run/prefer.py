@@ -139,6 +139,7 @@ def estimate_preferences(
     with estimate_calls() as result:
         for _, shard in cut_shards(paired.pairs, SHARD_SIZE):
             for comparator in asking:
+                result.metric = comparator.label
                 judge_shard(comparator, PairShard(shard))  # type: ignore[arg-type]
     return result
 
