@@ -180,7 +180,7 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
             f"expected a metric, got {_describe_value(metric)}: name one, such as 'chrf', or give an object of a class "
             "derived from metrist.Metric"
         )
-    if isinstance(metric, str):
+    if isinstance(metric, str) and "=" in metric:
         name, text = split_name(metric)
         if name is not None:
             built = build(text, allow_import=allow_import, disable_risky_llms=disable_risky_llms)
@@ -209,8 +209,14 @@ def build_all(metrics: MetricList, *, allow_import: bool = True) -> tuple[Metric
     if isinstance(metrics, Mapping):
         built = [build(metric, allow_import=allow_import).named(name) for name, metric in metrics.items()]
     else:
-        several = [metrics] if isinstance(metrics, str | Spec | Metric | type) else _list_metrics(metrics)
-        pieces = [p for metric in several for p in (split_list(metric) if isinstance(metric, str) else [metric])]
+        alone = isinstance(metrics, str | Spec | Metric | type)
+        if not alone and not isinstance(metrics, Iterable):
+            raise SpecError(
+                f"expected metrics, got {_describe_value(metrics)}: name one or several, such as 'chrf' or "
+                "['rougeL', 'chrf(word_order=2)']"
+            )
+        several: Any = [metrics] if alone else metrics
+        pieces = [p for m in several for p in (split_list(m) if isinstance(m, str) and "," in m else [m])]
         built = [build(piece, allow_import=allow_import) for piece in pieces]
     by_text: dict[str, Metric] = {}
     by_label: dict[str, Metric] = {}
@@ -220,16 +226,6 @@ def build_all(metrics: MetricList, *, allow_import: bool = True) -> tuple[Metric
         if (other := by_label.setdefault(metric.label, metric)).text != metric.text:
             raise SpecError(f"{other.text} and {metric.text} are both called {metric.label!r}: give them two names")
     return tuple(by_text.values())
-
-
-def _list_metrics(metrics: Any) -> list[Any]:
-    try:
-        return list(metrics)
-    except TypeError:
-        raise SpecError(
-            f"expected metrics, got {_describe_value(metrics)}: name one or several, such as 'chrf' or "
-            "['rougeL', 'chrf(word_order=2)']"
-        ) from None
 
 
 def _build_class(cls: type) -> Metric:

@@ -226,7 +226,7 @@ class Results:
             title="System scores",
             columns=[
                 Column("system"),
-                *map(score_column, columns, self._headers(columns)),
+                *map(score_column, columns, self._headers(columns) if len(columns) > len(self.metrics) else decimals),
                 Column("scored", "right"),
                 Column("coverage", "right"),
             ],

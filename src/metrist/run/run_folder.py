@@ -220,7 +220,7 @@ class RunFolder:
         listed = self.manifest.metrics if self.manifest else ()
         new = {metric.short_name for metric in metrics}
         names = {metric.text: metric.name for metric in listed if metric.name not in new}
-        renamed = tuple(m if m.short_name else m.named(names.get(m.text)) for m in metrics)
+        renamed = tuple(m if m.short_name or not names.get(m.text) else m.named(names[m.text]) for m in metrics)
         texts = {metric.text for metric in renamed}
         others = {metric.label: metric.text for metric in listed if metric.text not in texts}
         for metric in renamed:
