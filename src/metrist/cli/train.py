@@ -12,6 +12,7 @@ import typer
 from metrist.cli.options import SkipBad, TiesName, expand_options
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError
+from metrist.train import HELD_OUT, TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,16 +79,11 @@ _POOLINGS = {
     "last": "that of the last token",
 }
 
-#: A model in metrist's own format is tuned on few pairs: this share of them shows what that changed.
-_HELD_OUT = "0.2"
-
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE…", help="The same as --data FILE.")]
 Bits = Annotated[
     BitsName,
     typer.Option("--bits", help="Bits per weight of a model tuned from metrist's own format; few undo small changes."),
 ]
-#: What suits some hundred pairs and a base in metrist's own format, which is small.
-_TUNING = {"epochs": 3, "batch": 16, "lr": 5e-5}
 _OWN_FORMAT = "for a base in metrist's own format"
 Warmup = Annotated[float, typer.Option("--warmup", help="Share of the steps in which the learning rate rises.")]
 WeightDecay = Annotated[float, typer.Option("--weight-decay", help="AdamW's weight decay.")]
@@ -163,7 +159,7 @@ class TrainingOptions:
         from metrist.models.weights import find_weights
         from metrist.train.recipe import Recipe
 
-        defaults = _TUNING if find_weights(base).runs_on_numpy else self._defaults
+        defaults = TUNING if find_weights(base).runs_on_numpy else self._defaults
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Recipe)}
         values |= {name: value for name, value in defaults.items() if values[name] is None}
         values |= {"schedule": self.schedule.value, "dtype": self.dtype.value, "clip": self.clip or None}
@@ -184,7 +180,7 @@ class TrainingOptions:
         from metrist.models.weights import find_weights
 
         if self.dev is None:
-            return None, _HELD_OUT if find_weights(base).runs_on_numpy else None
+            return None, HELD_OUT if find_weights(base).runs_on_numpy else None
         return (None, None) if _is_zero(self.dev) else (self.dev, None)
 
 
