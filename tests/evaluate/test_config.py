@@ -104,6 +104,14 @@ def test_a_file_without_a_check_passes(folder: Path) -> None:
     assert len(outcome.tables()) == 1
 
 
+def test_files_with_a_column_per_system_are_read(folder: Path) -> None:
+    (folder / "wide.csv").write_text("id~v1_output~v2_output\n1~x~x y\n")
+    top = 'input = "wide.csv"\nmetrics = "length"\nworkers = 1\n'
+    outcome = run_config(write_config(folder, top + 'read = {outputs = "*_output", delimiter = "~"}'))
+    assert outcome.results.systems == ["v1", "v2"]
+    assert any("outputs = v1_output (v1), v2_output (v2), item = id" in note for note in outcome.results.notes)
+
+
 def test_bad_rows_are_skipped_and_counted_with_skip_bad(folder: Path) -> None:
     with (folder / "outputs.jsonl").open("a") as file:
         file.write('\n{"id": 7}\n')

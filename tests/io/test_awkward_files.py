@@ -546,3 +546,30 @@ def test_columns_of_numbers_are_never_taken_for_ratings(tmp_path: Path) -> None:
     (entry,) = read_records(path).entries()
     assert [(rating.aspect, rating.value) for rating in entry.ratings] == [("style", 5.0)]
     assert entry.records[0].extra == {"fluency": "3", "rating": "4"}
+
+
+@pytest.mark.parametrize("depth", [200, 985, 100_000])
+@pytest.mark.parametrize("kind", ["list", "object"])
+def test_a_deeply_nested_value_in_memory_is_named(depth: int, kind: str) -> None:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value] if kind == "list" else {"a": value}
+    with pytest.raises(InputError, match=r"row 2: 'tree' is nested"):
+        list(read_records([{"id": 1, "output": "x"}, {"id": 2, "output": "y", "tree": value}]))
+
+
+def test_rows_with_columns_of_their_own_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from metrist.io import fields
+
+    calls = 0
+    match_fields = fields._match_fields
+
+    def count(*arguments: Any) -> dict[str, str]:
+        nonlocal calls
+        calls += 1
+        return match_fields(*arguments)
+
+    monkeypatch.setattr(fields, "_match_fields", count)
+    rows = [{"id": number, "output": "x", f"feature {number}": 1} for number in range(50)]
+    assert len(list(read_records(rows))) == 50
+    assert calls <= 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,9 +109,10 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
             raise RunError("records are scored first: name the metric, such as -m rougeL")
         from metrist.run import score
 
-        records = list(read_records(source))
+        reader = read_records(source)
+        records = list(reader)
         results = score(records, metric)
-        return results, records, results.metrics[0]
+        return replace(results, notes=(*reader.remarks, *results.notes)), records, results.metrics[0]
     results = open_run(source, [metric] if metric else ())
     if metric is not None:
         return results, None, find_metric(results.metrics, metric)

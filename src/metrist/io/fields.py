@@ -63,6 +63,9 @@ _NUMBERED_ALIAS = re.compile(r"(reference|ref|gold|target|tgt)_?(\d{1,9}|[a-h])"
 _OWN_NUMBERED = re.compile(r"reference_\d{1,9}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = re.compile(r"[\s\-./]+")
+_ANY_NAME = frozenset(
+    (*FIELDS, "text", *_ITEM, *_COUNTERS, *_SYSTEM, *_OUTPUT, *_REFERENCES, *_MATERIAL, *_QUESTION, *_CONTEXT)
+).union(_INSTRUCTION)
 #: What `guess_column` suggests beyond the recognised names: too ambiguous to be taken without asking.
 _SUGGESTED = {
     "output": (*sorted(_OUTPUT), "text", "result", "target", "content"),
@@ -133,9 +136,14 @@ class ColumnMap:
 
     def learn(self, row: Mapping[str, Any]) -> None:
         """Look at the columns of a row that has new ones; raise RowError where two compete for a field."""
+        is_first = not self.samples
+        new = [column for column in row if column not in self.known]
         for column, value in row.items():
             if self.samples.get(column) is None:
                 self.samples[column] = value
+        if not is_first and not any(map(_may_be_field, new)):
+            self.known.update(new)
+            return
         found = self._recognise(is_table=type(row) is not dict)
         mixed = {field: column for field, column in self.recognised.items() if found.get(field) != column}
         if not mixed:
@@ -209,6 +217,12 @@ class ColumnMap:
             if "." in column and column not in self.samples and column.split(".")[0] in self.samples
         }
         return found
+
+
+def _may_be_field(column: str) -> bool:
+    """Whether a column's name is one that may be taken for a field, so that it is worth looking at."""
+    name = normalise_name(column)
+    return name in _ANY_NAME or _NUMBERED_ALIAS.fullmatch(name) is not None
 
 
 def quote_flag(field: str, column: str) -> str:

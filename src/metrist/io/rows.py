@@ -215,7 +215,17 @@ def _copy_row(row: Any) -> Row | Record | RowError:
     try:
         return {name: value if type(value) is str else to_plain_value(value) for name, value in row.items()}
     except RecursionError:
-        return RowError("a value is nested too deeply")
+        return RowError(f"{format_value(_find_nested(row))} is nested too deeply; drop it from the row")
+
+
+def _find_nested(row: Mapping[str, Any]) -> str:
+    """Return the name of the first value that is nested too deeply to be converted."""
+    for name, value in row.items():
+        try:
+            to_plain_value(value)
+        except RecursionError:
+            return name
+    return ""
 
 
 def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:
