@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -35,6 +35,10 @@ $(RELEASE)/.ready: pyproject.toml
 	$(RELEASE)/bin/python $(INSTALL) --upgrade "pip>=25.1"
 	$(RELEASE)/bin/python $(INSTALL) --group release
 	touch $@
+
+EXTRAS ?= standard,llm
+install:  ## install metrist with its models into the current environment: EXTRAS=standard,llm,neural PYTHON=python3
+	$(PYTHON) -m pip install $(addprefix --constraint ,$(CONSTRAINTS_FILE)) ./models '.[$(EXTRAS)]'
 
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -m preference -o demo-run

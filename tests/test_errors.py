@@ -39,10 +39,16 @@ def test_in_a_checkout_the_command_names_its_folders(tmp_path: Path, monkeypatch
 
 
 def test_next_to_a_wheel_the_command_finds_the_models_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = tmp_path / "metrist-0.1-py3-none-any.whl"
+    wheel = tmp_path / "local" / "metrist-0.1-py3-none-any.whl"
+    wheel.parent.mkdir()
     wheel.touch()
     monkeypatch.setattr(errors, "find_origin", lambda: wheel)
-    assert install_command("standard") == f"pip install --find-links {tmp_path} 'metrist[standard]'"
+    assert install_command("standard") == f"pip install --find-links {wheel.parent} 'metrist[standard]'"
+    models = tmp_path / "models" / "metrist_models-0.1-py3-none-any.whl"
+    models.parent.mkdir()
+    models.touch()
+    links = f"--find-links {wheel.parent} --find-links {models.parent}"
+    assert install_command("standard") == f"pip install {links} 'metrist[standard]'"
 
 
 def test_from_an_index_the_command_is_the_usual_one() -> None:

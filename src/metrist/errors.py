@@ -65,7 +65,10 @@ def install_command(extra: str) -> str:
     if origin is None:
         return f"{pip} 'metrist[{extra}]'"
     if origin.is_file():
-        return f"{pip} --find-links {shlex.quote(str(origin.parent))} 'metrist[{extra}]'"
+        # `make wheel` and `make models-package` write to neighbouring folders.
+        folders = [origin.parent, *(path for path in [origin.parent.parent / "models"] if any(path.glob("*.whl")))]
+        links = " ".join(f"--find-links {shlex.quote(str(folder))}" for folder in folders)
+        return f"{pip} {links} 'metrist[{extra}]'"
     words = [shlex.quote(str(origin / "models"))] if extra == "standard" else []
     words.append(f"'{origin}[{extra}]'")
     # An open range of torch pulls gigabytes of CUDA libraries.
