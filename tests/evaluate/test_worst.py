@@ -260,3 +260,19 @@ def test_texts_of_other_outputs_are_counted_as_missing() -> None:
     run = make_run(quality={"a": [0.1, 0.2]})
     outputs = worst(run, texts=[{"item": "0", "system": "a", "output": "here"}])
     assert "1 of 2 outputs have no texts in the files that were read" in outputs.notes
+
+
+def test_files_that_moved_or_changed_are_told(tmp_path: Path) -> None:
+    rows = rated_rows()
+    file = tmp_path / "data" / "in.jsonl"
+    file.parent.mkdir()
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    score(file, ["rougeL"], out=tmp_path / "run")
+    rows[0]["output"] = "another text"
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file.unlink()
+    outputs = worst(tmp_path / "run", 40)
+    assert any("has moved since it was scored" in note for note in outputs.notes)
+    assert any("has changed since it was scored" in note for note in outputs.notes)
+    (shown,) = [entry.outputs[0] for entry in outputs if entry.outputs[0].item == "0"]
+    assert shown.record is None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from metrist.errors import ModelError
+from metrist.errors import ModelError, RunError
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.llm_metric import LLMMetric
 from metrist.records import Record
+from metrist.run import score
 from metrist.run.estimate import GROUP_SIZE, GROUPS, _estimate_rate, _Work, estimate_run
 from metrist.runtime import Runtime
 from metrist.scores import Score, Scores
@@ -180,3 +181,22 @@ def test_metrics_are_announced() -> None:
     announced: list[str] = []
     estimate_run(make_records(3), [Slow(), "length"], on_metric=announced.append)
     assert announced == [Slow().label, "length"]
+
+
+def test_scores_that_the_run_folder_holds_are_counted_and_left_out(tmp_path: Path) -> None:
+    records = make_records(40)
+    tone = Tone(llm=FakeLLM(answers="4"))
+    score(records[:30], [Slow(), tone], out=tmp_path / "run")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    changed = [*records[:10], replace(records[10], output="other"), *records[11:]]
+    result = estimate_run(changed, [Slow(), tone, "length"], out=tmp_path / "run", clock=clock)
+    assert result.stored == {Slow().label: 29, tone.label: 29, "length": 0}
+    assert [time.records for time in result.times] == [11, 40]
+    assert sum(calls.calls for calls in result.calls.by_llm.values()) == 11
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_destination_that_a_run_would_refuse_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="not a run folder"):
+        estimate_run(make_records(2), ["length"], out=tmp_path)

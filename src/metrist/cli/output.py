@@ -106,6 +106,8 @@ def print_estimate(estimate: CallEstimate, form: StrEnum, run: RunEstimate | Non
         print_table(table, form)
     if times is not None and not rows:
         print_text(f"\n{calls.notes[0]}")
+    for metric, count in (run.stored if run is not None else {}).items():
+        print_text(f"\n{metric}: {count:,} of {run.records if run else 0:,} scores are in the run folder already")
     for prompt in prompts:
         print_text(f"\n{_format_prompt(prompt)}")
 

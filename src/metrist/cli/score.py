@@ -69,7 +69,7 @@ def score(
     if dry_run:
         with progress_bar("estimating") as progress, llms.activate():
             runtime = Runtime.current().override(**vars(models))
-            total = estimate_run(reader, metrics, tokens=tokens, runtime=runtime, on_metric=progress.begin)
+            total = estimate_run(reader, metrics, out=out, tokens=tokens, runtime=runtime, on_metric=progress.begin)
         report_skipped(reader)
         print_estimate(total.calls, form, total)
         return

@@ -185,6 +185,7 @@ def worst(
     if by != "people":
         shown = [place for entry in ranking.ranked for place in entry.places]
         notes = _read_texts(sides, [*shown, *failed], texts, reading)
+    notes += [remark for side in sides for remark in side.remarks]
     if len(ranking.failed) > len(failed):
         notes.append(f"{len(ranking.failed):,} outputs were not scored, of which {len(failed):,} are listed")
     others = [m.label for m in results.metrics if m.label not in signs and m.higher_is_better is not None]

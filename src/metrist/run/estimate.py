@@ -4,10 +4,12 @@ are timed on a few of the records."""
 from __future__ import annotations
 
 import math
+import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from metrist.errors import MetristError
@@ -17,6 +19,9 @@ from metrist.metrics.base import Metric, Shard, calls_llm
 from metrist.metrics.registry import MetricList, build_all
 from metrist.models.devices import no_downloads
 from metrist.records import Record
+from metrist.run.pipeline import resolve_destination
+from metrist.run.run_folder import MetricFolder, folder_name, is_run_folder
+from metrist.run.shard_file import hash_units
 from metrist.run.sharding import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards
 from metrist.run.tasks import find_scorable, score_shard
 from metrist.runtime import Runtime
@@ -59,6 +64,8 @@ class RunEstimate:
     records: int
     calls: CallEstimate
     times: tuple[TimeEstimate, ...]
+    #: How many scores of each metric the run folder holds already; they are not in the calls and times.
+    stored: Mapping[str, int] = field(default_factory=dict)
 
 
 def estimate(records: Any, metrics: MetricList, **reading: Any) -> CallEstimate:
@@ -77,6 +84,7 @@ def estimate_run(
     records: Any,
     metrics: MetricList,
     *,
+    out: str | os.PathLike[str] | None = None,
     tokens: bool = False,
     runtime: Runtime | None = None,
     on_metric: Callable[[str], None] = lambda _: None,
@@ -86,28 +94,62 @@ def estimate_run(
     """What `score` with the same arguments would take. Nothing is sent, written or downloaded.
 
     Metrics that call no LLM are timed on a random sample of the records, for a few seconds each, and the time is scaled
-    by the length of all texts; `on_metric` is called with the label of each before.
+    by the length of all texts; `on_metric` is called with the label of each before. Scores that the run folder `out`
+    holds already are counted and left out of everything else.
     """
     built = build_all(metrics)
     runtime = runtime or Runtime.current()
     judges = [metric for metric in built if calls_llm(metric)]
     work = [(metric, _Work()) for metric in built if not calls_llm(metric)]
+    folder = resolve_destination(out).folder
+    stored = _StoredScores(built, folder.path if folder else None, tokens=tokens, fresh=runtime.fresh is not None)
     count = 0
     with runtime.activate(), estimate_calls() as calls:
-        for _, units in cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
+        shards = cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL)
+        for start, units in shards:
             shard: tuple[Record, ...] = units  # type: ignore[assignment]
             count += len(shard)
+            left = stored.find_missing(start, shard)
             for metric, part in work:
-                part.add([shard[i] for i in find_scorable(metric, shard)])
+                records_left = left[metric.label]
+                part.add([records_left[i] for i in find_scorable(metric, records_left)])
             for metric in judges:
                 calls.metric = metric.label
-                score_shard(metric, Shard(shard, runtime=runtime))
+                if left[metric.label]:
+                    score_shard(metric, Shard(left[metric.label], runtime=runtime))
         without_cache = replace(runtime, cache=None)  # It would be written to, and make the sample look fast.
         times = []
         for metric, part in work:
             on_metric(metric.label)
             times.append(_time_metric(metric, part, tokens, without_cache, clock))
-    return RunEstimate(records=count, calls=calls, times=tuple(times))
+    return RunEstimate(records=count, calls=calls, times=tuple(times), stored=stored.counts)
+
+
+class _StoredScores:
+    """What a run folder holds already. Nothing is written."""
+
+    def __init__(self, metrics: Sequence[Metric], folder: Path | None, *, tokens: bool, fresh: bool) -> None:
+        self.counts: dict[str, int] = {}
+        self._labels = [metric.label for metric in metrics]
+        self._tokens = tokens
+        self._stores = {
+            metric.label: (MetricFolder(folder, folder_name(metric.text)), metric.signature)
+            for metric in metrics
+            if folder is not None and is_run_folder(folder) and not (fresh and calls_llm(metric))
+        }
+
+    def find_missing(self, start: int, shard: Sequence[Record]) -> dict[str, Sequence[Record]]:
+        """The records of a shard that are left to score, by metric."""
+        missing: dict[str, Sequence[Record]] = dict.fromkeys(self._labels, shard)
+        if not self._stores:
+            return missing
+        hashes = hash_units(shard)
+        for label, (store, signature) in self._stores.items():
+            pieces, _ = store.find(start, hashes, signature, tokens=self._tokens)
+            held = {position for positions, _, _ in pieces for position in positions}
+            missing[label] = [record for position, record in enumerate(shard) if position not in held]
+            self.counts[label] = self.counts.get(label, 0) + len(held)
+        return missing
 
 
 @dataclass(slots=True)
@@ -139,7 +181,7 @@ def _time_metric(
     metric: Metric, work: _Work, tokens: bool, runtime: Runtime, clock: Callable[[], float]
 ) -> TimeEstimate:
     if not work.records:
-        return TimeEstimate(metric=metric.label, records=0, reason="it can score none of the records")
+        return TimeEstimate(metric=metric.label, records=0, reason="it has no record left to score")
     if metric.programs:
         return TimeEstimate(metric=metric.label, records=work.records, reason="it runs a program of its own")
 
