@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metrist import errors
-from metrist.errors import MissingExtra, install_command
+from metrist.errors import MissingExtra, format_count, install_command
 
 # conftest.py replaces these so that other tests see the same message everywhere.
 find_origin = errors.find_origin
@@ -82,3 +82,17 @@ def test_another_environments_pip_is_not_named(monkeypatch: pytest.MonkeyPatch, 
     assert errors.find_pip() == f"{sys.executable} -m pip"
     monkeypatch.setattr(shutil, "which", lambda _name: f"{sys.prefix}/bin/pip")
     assert errors.find_pip() == "pip"
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "expected"),
+    [
+        (1, ("pair",), "1 pair"),
+        (0, ("pair",), "0 pairs"),
+        (1200, ("bad row",), "1,200 bad rows"),
+        (1, ("entry", "entries"), "1 entry"),
+        (2, ("answer was", "answers were"), "2 answers were"),
+    ],
+)
+def test_counts_are_in_the_singular_or_the_plural(number: int, words: tuple[str, ...], expected: str) -> None:
+    assert format_count(number, *words) == expected

@@ -119,9 +119,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+def agree(number: float, singular: str, plural: str) -> str:
+    """The form of a word that goes with a number: `is` with 1, otherwise `are`."""
+    return singular if number == 1 else plural
+
+
 def format_count(number: int, noun: str, plural: str = "") -> str:
     """A number of things in words: `1 answer`, `1,200 answers`, `2 entries`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,} {agree(number, noun, plural or noun + 's')}"
 
 
 # These change the direction of the text after them: a name with one could reorder a table on screen.

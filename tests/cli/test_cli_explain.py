@@ -97,7 +97,7 @@ def test_an_llms_errors_are_shown_and_written(metrist: Command, outputs: Path, t
     assert "  1. major -4 Accuracy “number 7”: It should be eight." in answer.out
     assert "without a place in the text:\n  2. minor -0.5 Style “purple elephants”: None are there." in answer.out
     # The output of the system `bad` ends before the number.
-    assert "1 of 4 errors (25.0%) were located in the output" in answer.out
+    assert "1 of 4 errors (25.0%) was located in the output" in answer.out
     assert f"wrote 2 outputs to {out}" in answer.err
     first = json.loads(out.read_text().splitlines()[0])
     error = first["errors"][0]

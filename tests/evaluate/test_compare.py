@@ -307,3 +307,9 @@ def test_tables_of_a_comparison_hold_the_signatures_and_what_to_cite() -> None:
     assert "riezler" not in text
     assert text.endswith("% Nothing to cite is known for: quality")
     assert "piepho" not in compare(make_run(quality=FOUR), draws=200, baseline="a").bibliography()
+
+
+def test_a_single_pair_needs_no_correction_and_is_not_counted() -> None:
+    note = compare(make_run(quality={"a": [0.1, 0.2, 0.3], "b": [0.3, 0.1, 0.2]}), draws=200).table().notes[0]
+    assert note.endswith("are two-sided, from 200 draws.")
+    assert "over the 6 pairs of each metric" in compare(make_run(quality=FOUR), draws=200).table().notes[0]

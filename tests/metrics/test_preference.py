@@ -145,11 +145,11 @@ def test_records_without_the_context_that_the_criterion_is_about_are_counted(mod
     metric = Preference(model=model)
     remarks = metric.remarks(scored(metric, FULL, BARE))
     assert remarks == [
-        f"{metric.text}: 1 of 2 outputs have no source or other context for 'overall', and were judged without"
+        f"{metric.text}: 1 of 2 outputs has no source or other context for 'overall', and was judged without"
     ]
     mood = Preference(model=model, context=("mood", "source"))
     assert mood.remarks(scored(mood, FULL, BARE)) == [
-        f"{mood.text}: 1 of 2 outputs have no mood or source, and were judged without"
+        f"{mood.text}: 1 of 2 outputs has no mood or source, and was judged without"
     ]
     fluency = Preference(model=model, criterion="fluency")
     # It is about the output alone.

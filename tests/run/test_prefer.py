@@ -122,7 +122,7 @@ def test_all_pairs_can_be_asked_for_where_the_data_give_some():
 
 def test_items_of_one_system_have_no_pair_and_are_counted():
     results = metrist.prefer([*ROWS, {"item": "9", "system": "a", "output": "x"}], Longer())
-    assert results.notes == ("1 of 5 items have an output of one system only, and no pair",)
+    assert results.notes == ("1 of 5 items has an output of one system only, and no pair",)
     with pytest.raises(RunError, match="there is nothing to compare: no item has outputs of two systems"):
         metrist.prefer(ROWS[:1], Longer())
 
@@ -354,4 +354,4 @@ def test_records_can_be_given_as_objects():
     records = [Record(item="1", system=system, output=output) for system, output in (("a", "xx"), ("b", "x"))]
     results = metrist.prefer(records, Longer())
     assert [judgment.preference for judgment in results.judgments["test_prefer.Longer"]] == ["first"]
-    assert repr(results) == "PreferenceResults(1 pairs, comparators: test_prefer.Longer)"
+    assert repr(results) == "PreferenceResults(1 pair, comparators: test_prefer.Longer)"

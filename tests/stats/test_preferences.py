@@ -251,7 +251,7 @@ def test_a_resample_that_determines_nothing_is_nan() -> None:
 def test_preferences_that_make_no_sense_are_refused() -> None:
     with pytest.raises(RunError, match="got 2"):
         preferences([(0, 0, 1, 2)])
-    with pytest.raises(RunError, match="1 preferences compare a system with itself"):
+    with pytest.raises(RunError, match="1 preference compares a system with itself"):
         preferences([(0, 1, 1, 0)])
     with pytest.raises(RunError, match="must lie in 0 to 2"):
         preferences([(0, 1, 3, 0)])

@@ -93,5 +93,5 @@ def test_skipped_rows_are_reported(tmp_path: Path) -> None:
     remarks = load_text_pairs([train], None, count=0, seed=0, skip_bad=True).remarks()
     assert remarks == [
         f"skipped: {train}:2: 'source' is empty: training needs text on both sides",
-        f"{train}: skipped 1 bad rows in total",
+        f"{train}: skipped 1 bad row in total",
     ]

@@ -24,7 +24,7 @@ from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
 from metrist.cli.score import remove, run, score
 from metrist.cli.setup import setup
-from metrist.errors import MetristError
+from metrist.errors import MetristError, format_count
 
 _INTERRUPTED = 130
 
@@ -145,7 +145,7 @@ def _describe_interruption() -> str:
     stored = base.stored_completions() if base else 0
     if not stored:
         return "interrupted"
-    answers = "1 answer is" if stored == 1 else f"{stored:,} answers are"
+    answers = format_count(stored, "answer is", "answers are")
     return f"interrupted; {answers} kept: run the same command again to continue"
 
 

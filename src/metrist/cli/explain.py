@@ -26,7 +26,7 @@ from metrist.cli.options import (
     SkipBad,
     expand_options,
 )
-from metrist.errors import RunError
+from metrist.errors import RunError, format_count
 
 
 class Ranking(StrEnum):
@@ -236,7 +236,7 @@ def aspects(
         return
     with atomic_write(out) as file:
         file.write(draft.toml())
-    print_note(f"wrote {len(draft.table.aspects)} aspects to {out}: read and edit them before use")
+    print_note(f"wrote {format_count(len(draft.table.aspects), 'aspect')} to {out}: read and edit them before use")
 
 
 def heat(

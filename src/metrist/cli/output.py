@@ -11,7 +11,6 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from metrist.cli.options import Format
 from metrist.cli.options import print_note as print_note
 from metrist.errors import RunError, escape_controls
 from metrist.errors import format_count as format_count
@@ -31,11 +30,11 @@ def print_table(table: Table, form: StrEnum, layout: Layout | None = None) -> No
         if error:
             raise error
         return
-    if form == Format.text and sys.stdout.isatty():
+    if form == "text" and sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(table)
-    elif form == Format.html:
+    elif form == "html":
         from metrist.report.tables import render_page
 
         print_text(render_page([table]))
@@ -52,10 +51,10 @@ def print_tables(tables: Sequence[Table], form: StrEnum, layout: Layout | None =
         if error:
             raise error
         return
-    if form == Format.json:
+    if form == "json":
         print_text(json.dumps([table.to_dict() for table in tables], indent=2))
         return
-    if form == Format.html:
+    if form == "html":
         from metrist.report.tables import render_page
 
         print_text(render_page(tables))

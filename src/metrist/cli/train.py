@@ -11,7 +11,7 @@ import typer
 
 from metrist.cli.options import SkipBad, TiesName, expand_options
 from metrist.cli.train_study import SuiteOptions, run_suite
-from metrist.errors import SpecError
+from metrist.errors import SpecError, format_count
 from metrist.train import HELD_OUT, TUNING
 
 if TYPE_CHECKING:
@@ -276,7 +276,8 @@ def likelihood(
         plan.data.remarks(),
         f"training pairs     {len(plan.train):,}",
         *_describe_plan(plan, task.recipe.epochs),
-        f"too long           {conditions:,} conditions, {targets:,} targets; {tokens:,} tokens cut",
+        f"too long           {format_count(conditions, 'condition')}, {format_count(targets, 'target')}; "
+        f"{format_count(tokens, 'token')} cut",
     )
 
 
@@ -459,7 +460,7 @@ def _describe_plan(plan: TrainingPlan, epochs: int) -> list[str]:
     lengths = plan.train.lengths
     return [
         f"development pairs  {len(plan.dev) if plan.dev else 0:,}",
-        f"steps              {plan.steps:,} ({epochs:,} epochs of {plan.steps // epochs:,})",
+        f"steps              {plan.steps:,} ({format_count(epochs, 'epoch')} of {plan.steps // epochs:,})",
         f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} a pair, at most {lengths.max():,}",
     ]
 
@@ -510,7 +511,7 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
             width = max(map(len, by_criterion))
             for name, figure in by_criterion.items():
                 pairs = card["data"]["criteria"][name]["development_pairs"]
-                print_text(f"  {name:{width}}  {figure:.4f}  {pairs:,} pairs")
+                print_text(f"  {name:{width}}  {figure:.4f}  {format_count(pairs, 'pair')}")
     print_text(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
     if figures and figures.get("trained", after) > after:
         print_note(

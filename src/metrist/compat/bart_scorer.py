@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from metrist.errors import ModelError, RunError
+from metrist.errors import ModelError, RunError, format_count
 from metrist.metrics.likelihood.layout import score_pairs
 from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
 from metrist.models.devices import Options, import_torch
@@ -69,7 +69,8 @@ class BARTScorer:
         truncated = scores.condition_cut + scores.target_cut
         if truncated.any():
             warnings.warn(
-                f"{np.count_nonzero(truncated):,} of {len(truncated):,} pairs had texts of more tokens than max_length="
+                f"{np.count_nonzero(truncated):,} of {format_count(len(truncated), 'pair')} had texts of "
+                "more tokens than max_length="
                 f"{self.max_length} or the model allows; {int(truncated.sum()):,} tokens were left out",
                 stacklevel=2,
             )

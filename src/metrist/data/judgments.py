@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from metrist.errors import InputError, did_you_mean
+from metrist.errors import InputError, did_you_mean, format_count
 from metrist.io.fields import as_name, as_texts
 from metrist.io.json_rows import describe_json_error
 from metrist.io.reader import read_records
@@ -80,7 +80,7 @@ def read_judgments(paths: Sequence[str | os.PathLike[str]], **reading: Any) -> J
     judgments.remarks, judgments.skipped = tuple(reader.remarks), len(reader.skipped)
     names = ", ".join(reader.names)
     if judgments.skipped:
-        names += f" ({judgments.skipped:,} bad row{'s' if judgments.skipped > 1 else ''} skipped)"
+        names += f" ({format_count(judgments.skipped, 'bad row')} skipped)"
     if not judgments.records:
         raise InputError(f"{names}: no row has an output, and pairs need the texts; add the file that has the outputs")
     if not judgments.aspects:

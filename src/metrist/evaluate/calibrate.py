@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metrist.errors import RunError
+from metrist.errors import RunError, format_count
 from metrist.evaluate.selection import choose_decimals, find_metric, find_signature, open_run
 from metrist.io import read_records, read_rows
 from metrist.metrics.base import Metric
@@ -187,7 +187,10 @@ def _percentile_table(placed: ScorePercentiles) -> Table:
     ]
     if ungrouped := int((has_score & ~has_percentile).sum()):
         known_groups = format_groups(calibration.groups)
-        notes.append(f"{ungrouped:,} outputs belong to no group of the calibration, which has {known_groups}")
+        notes.append(
+            f"{format_count(ungrouped, 'output belongs', 'outputs belong')} to no group of the "
+            f"calibration, which has {known_groups}"
+        )
     return Table(
         title="Systems among reference values",
         columns=[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.compare import align_scores
 from metrist.evaluate.selection import (
     check_signatures,
@@ -89,7 +89,7 @@ class Report:
     def summary(self) -> str:
         """One line: how many checks there were and how many failed."""
         count, failed = len(self.verdicts), len(self.failures)
-        checks = f"{count} check{'' if count == 1 else 's'}"
+        checks = format_count(count, "check")
         return f"{checks}, {failed} failed" if failed else f"{checks}, all passed"
 
     def table(self) -> Table:
@@ -310,7 +310,7 @@ def _check_regressions(
     tested = [_test_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
     adjusted = holm([regression.p for regression in tested])
     verdicts = [_judge_regression(regression, float(p), alpha) for regression, p in zip(tested, adjusted, strict=True)]
-    tests = f"{len(tested)} test{'s' * (len(tested) != 1)}"
+    tests = format_count(len(tested), "test")
     notes += remarks
     notes.append(
         f"Got worse: one-sided approximate randomisation on shared items, {draws:,} draws, "
@@ -387,7 +387,7 @@ def _test_regression(
 def _judge_regression(regression: _Regression, p: float, alpha: float) -> Verdict:
     # NaN > alpha is false, so what could not be tested does not pass.
     passed = p > alpha
-    shared = f"{regression.items:,} shared items"
+    shared = format_count(regression.items, "shared item")
     if regression.left_out:
         shared += f" ({regression.left_out:,} left out)"
     if math.isnan(p):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
@@ -486,9 +486,10 @@ def _table_notes(comparison: Comparison) -> list[str]:
     pairs = max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
     tests = " and ".join(_TEST_NAMES[test] for test in plan.tests)
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
+    corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
     notes = [
-        f"A - B with its 95 % bootstrap interval; p-values of {tests} are two-sided, from {plan.draws:,} draws, "
-        f"Holm-corrected over the {pairs} pair{'s' * (pairs != 1)} of each metric.",
+        f"A - B with its 95 % bootstrap interval; p-values of {tests} are two-sided, from {plan.draws:,} "
+        f"draws{corrected}.",
         f"A system is named as better when {both} at most {plan.alpha:g}.",
     ]
     if lower := dict.fromkeys(c.metric.label for c in contests if c.metric.higher_is_better is False):
@@ -496,7 +497,9 @@ def _table_notes(comparison: Comparison) -> list[str]:
     if left_out := max((contest.left_out for contest in contests), default=0):
         notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")
     if pairs / (plan.draws + 1) > plan.alpha:
-        notes.append(f"With {pairs} pairs, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase --draws.")
+        notes.append(
+            f"With {format_count(pairs, 'pair')}, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase --draws."
+        )
     if not all(contest.items for contest in contests):
         notes.append("Systems that share no item are not tested: check that their rows name the items alike.")
     if any(0 < contest.items < _FEW_ITEMS for contest in contests):

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metrist.errors import MetristError, RunError, SpecError, did_you_mean
+from metrist.errors import MetristError, RunError, SpecError, did_you_mean, format_count
 from metrist.evaluate.selection import find_metric
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.reader import check_keywords
@@ -170,7 +170,7 @@ def _explain_records(
     for i in sorted(range(len(records)), key=partial(_rank_key, metric, scores)):
         key = (records[i].item, records[i].system)
         outputs.append(_explain_output(metric, scores, i, key, records[i]))
-    cut = [f"the first {len(records):,} outputs (--limit)"] if more else []
+    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
     return Explanations(outputs=outputs, notes=[*cut, *_skipped_notes(reader), *results.notes])
 
 
@@ -199,7 +199,7 @@ def _explain_annotations(reader: Reader, selection: _Selection) -> Explanations:
                     outputs.append(_build_output(key, records.get(key), tuple(own_errors)))
     if not outputs:
         raise RunError(f"{selection.describe_empty()} with errors in its row: name an LLM to find errors with --llm")
-    cut = [f"{len(outputs):,} of {total:,} outputs with errors (--limit)"] if total > len(outputs) else []
+    cut = [f"{len(outputs):,} of {format_count(total, 'output')} with errors (--limit)"] if total > len(outputs) else []
     return Explanations(outputs=outputs, notes=[*cut, *_skipped_notes(reader)])
 
 

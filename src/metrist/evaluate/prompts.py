@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, format_count
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, MetaPlan, evaluate, join
 from metrist.evaluate.meta.dataset import MetricScores
 from metrist.evaluate.meta.results import as_names
@@ -61,7 +61,9 @@ class PromptStudy:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"PromptStudy({len(self.prompts)} prompts on {', '.join(self.aspects)}; best {self.best!r})"
+        return (
+            f"PromptStudy({format_count(len(self.prompts), 'prompt')} on {', '.join(self.aspects)}; best {self.best!r})"
+        )
 
     @property
     def aspects(self) -> list[str]:
@@ -172,7 +174,7 @@ def _share_table(study: PromptStudy) -> Table:
         )
     rows += [["(mean)", group, Share(share), "", "", "", ""] for group, share in study.shares_by_group().items()]
     columns = [Column(head, "left" if head in ("aspect", "group", "best prompt") else "right") for head in heads]
-    return Table(title=f"where prompts help ({len(study.prompts)} prompts)", columns=columns, rows=rows)
+    return Table(title=f"where prompts help ({format_count(len(study.prompts), 'prompt')})", columns=columns, rows=rows)
 
 
 def aspect_groups(added: Mapping[str, str] | None = None) -> Mapping[str, str]:
@@ -305,6 +307,6 @@ def _study_notes(evaluation: MetaEvaluation, results: Results) -> list[str]:
     ]
     failures = list(scores.failures.values())
     if failures:
-        notes.append(f"{len(failures):,} of {len(scores):,} outputs not scored, such as: {failures[0]}")
+        notes.append(f"{len(failures):,} of {format_count(len(scores), 'output')} not scored, such as: {failures[0]}")
     # The evaluation lists every prompt that lacks a score, but all lack the same outputs.
     return [*notes, *(note for note in evaluation.notes if not note.startswith(_MISSING_SCORES))]

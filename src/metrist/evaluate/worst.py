@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, RunError, did_you_mean
+from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
@@ -187,7 +187,10 @@ def worst(
         notes = _read_texts(sides, [*shown, *failed], texts, reading)
     notes += [remark for side in sides for remark in side.remarks]
     if len(ranking.failed) > len(failed):
-        notes.append(f"{len(ranking.failed):,} outputs were not scored, of which {len(failed):,} are listed")
+        notes.append(
+            f"{format_count(len(ranking.failed), 'output was', 'outputs were')} not scored, "
+            f"of which {len(failed):,} {agree(len(failed), 'is', 'are')} listed"
+        )
     others = [m.label for m in results.metrics if m.label not in signs and m.higher_is_better is not None]
     if not names and others:
         notes.append(f"by {chosen[0].label}, the first metric of the run; -m chooses another: {', '.join(others)}")

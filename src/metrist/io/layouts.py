@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from metrist.errors import InputError
+from metrist.errors import InputError, format_count
 from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, normalise_name
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
@@ -170,7 +170,7 @@ class _WideRows:
     def _count_empty(self, column: str) -> None:
         self._empty[column] = self._empty.get(column, 0) + 1
         self._layout.remarks[:] = [
-            f"{column} is null in {count:,} row{'' if count == 1 else 's'}: no output of that system is read there"
+            f"{column} is null in {format_count(count, 'row')}: no output of that system is read there"
             for column, count in self._empty.items()
         ]
 

@@ -9,7 +9,7 @@ from dataclasses import fields as dataclass_fields
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from metrist.errors import InputError, did_you_mean
+from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.compression import FileFormat
 from metrist.io.dedup import Conflict, DigestIndex, ItemCheck, RecordKeys, SourceCheck, are_distinct_records
 from metrist.io.fields import ColumnMap, check_fields
@@ -247,7 +247,10 @@ class Reader:
             if not position:
                 raise InputError(f"{name}: no rows")
             if not good:
-                raise InputError(f"{name}: all {position} rows are bad; the first error: {self.skipped.messages[0]}")
+                raise InputError(
+                    f"{name}: {agree(position, 'its only row is', f'all {position:,} rows are')} bad; the first error: "
+                    f"{self.skipped.messages[0]}"
+                )
         if not any_record and not judgments:
             raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
 

@@ -9,6 +9,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
+from metrist.errors import format_count
 from metrist.io.fields import (
     JUDGMENTS,
     ColumnMap,
@@ -342,7 +343,8 @@ def _by_rater(judged: dict[str, Any]) -> Iterator[tuple[str, str | None, Any]]:
         names = named if named is not None else [None] * len(listed)
         if len(names) != len(listed):
             raise RowError(
-                f"the rating {aspect!r} must have a value for each of {len(names)} raters, got {len(listed)}"
+                f"the rating {aspect!r} must have a value for each of {format_count(len(names), 'rater')}, "
+                f"got {len(listed)}"
             )
         for rater, value in zip(names, listed, strict=True):
             if value is not None:

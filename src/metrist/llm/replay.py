@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal
 
-from metrist.errors import InputError, ModelError, SpecError, did_you_mean
+from metrist.errors import InputError, ModelError, SpecError, did_you_mean, format_count
 from metrist.llm.base import LLM, Call, check_text
 from metrist.llm.cache import (
     AnswerCache,
@@ -320,7 +320,7 @@ class FakeLLM(LLM):
         if not isinstance(answers, Sequence):
             return answers(conversation, sampling)
         if len(self.requests) > len(answers):
-            count = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
+            count = format_count(len(answers), "answer")
             raise ModelError(f"FakeLLM: request {len(self.requests)} has no answer; the list has only {count}")
         return answers[len(self.requests) - 1]
 

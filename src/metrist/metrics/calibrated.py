@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import InputError, RunError
+from metrist.errors import InputError, RunError, format_count
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
 from metrist.records import Need, Record
 from metrist.scores import Column, Failure, Scores
@@ -142,7 +142,7 @@ def fit_calibration(
         if len(members) >= MIN_VALUES:
             distributions[name] = Distribution.of(members)
         else:
-            too_small.append(f"{grouped_by} {name!r} has only {len(members)} values")
+            too_small.append(f"{grouped_by} {name!r} has only {format_count(len(members), 'value')}")
     if not distributions:
         details = f" ({'; '.join(too_small[:3])})" if grouped_by else ""
         raise RunError(
@@ -209,7 +209,7 @@ def _parse_distribution(group: Mapping[str, Any]) -> Distribution:
     if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
         raise ValueError("its values are not sorted numbers")
     if len(values) != min(group["count"], MAX_STORED):
-        raise ValueError(f"it has {len(values)} values for a count of {group['count']}")
+        raise ValueError(f"it has {format_count(len(values), 'value')} for a count of {group['count']}")
     return Distribution(values=values, count=int(group["count"]), mean=float(group["mean"]), sd=float(group["sd"]))
 
 
@@ -302,7 +302,11 @@ class Calibrated(Metric):
             ]
         without_group = len(scores) - len(known) - len(scores.failures)
         if without_group > 0:
-            remarks = [*remarks, f"{self.label}: {without_group:,} outputs belong to no group of {self.by}"]
+            remarks = [
+                *remarks,
+                f"{self.label}: {format_count(without_group, 'output belongs', 'outputs belong')} to no "
+                f"group of {self.by}",
+            ]
         return remarks
 
     def _read_calibration(self) -> Calibration:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist._version import __version__
-from metrist.errors import RunError, SpecError
+from metrist.errors import RunError, SpecError, agree, format_count
 from metrist.llm import gateway
 from metrist.llm.base import LLM
 from metrist.llm.cache import AnswerParser
@@ -330,7 +330,9 @@ def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
         return []
     reason, count = Counter(scores.failures.values()).most_common(1)[0]
     scored = len(scores) - failed
-    coverage = f"{metric.label}: {scored:,} of {len(scores):,} outputs were scored; most frequent failure ({count:,}): "
+    verb = agree(min(scored or 2, len(scores)), "was", "were")
+    outputs = format_count(len(scores), "output")
+    coverage = f"{metric.label}: {scored:,} of {outputs} {verb} scored; most frequent failure ({count:,}): "
     raws = (scores.raws.get(i) or "" for i in sorted(scores.failures) if scores.failures[i] == reason)
     answer = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
     shown = answer if len(answer) <= _MAX_QUOTE else f"{answer[:_MAX_QUOTE]}…"
@@ -370,7 +372,7 @@ def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
     cached = f" ({requests:,} sent, {total['cached']:,} cached or repeated)" if total["cached"] else ""
     about = "about " if total["estimated"] else ""
     tokens = [
-        f"{about}{total[name]:,} tokens {direction}"
+        f"{about}{format_count(total[name], 'token')} {direction}"
         for name, direction in (("prompt_tokens", "in"), ("completion_tokens", "out"))
         if name in total
     ]
@@ -379,15 +381,12 @@ def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
         cost.append(f"{_format_dollars(total.get('cost', 0.0) + total['saved'])} without the cache")
     if "unpriced" in total:
         # An unknown cost must not look like no cost.
-        calls = "1 call" if total["unpriced"] == 1 else f"{total['unpriced']:,} calls"
+        calls = format_count(total["unpriced"], "call")
         cost.append(f"{calls} of unknown cost (set METRIST_PRICES)")
-    remarks = [
-        f"{name}: "
-        + ", ".join([f"{total['calls']:,} call{'' if total['calls'] == 1 else 's'}{cached}", *tokens, *cost])
-    ]
+    remarks = [f"{name}: " + ", ".join([f"{format_count(total['calls'], 'call')}{cached}", *tokens, *cost])]
     remarks += describe_replay(name, total)
     if unusable := total.get("unusable"):
-        calls = "1 call" if unusable == 1 else f"{unusable:,} calls"
+        calls = format_count(unusable, "call")
         remarks.append(f"{name}: the server's token counts of {calls} cannot be right and were estimated")
     return remarks
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, format_count
 from metrist.metrics.base import Metric
 from metrist.models.devices import Dtype, Options, dtype_problem
 from metrist.scores import Scores
@@ -67,8 +67,8 @@ class ModelMetric(Metric):
         if not count or cut is None:
             return []
         return [
-            f"{self.label}: {count:,} of {len(scores):,} outputs had texts too long for the model; "
-            f"{int(np.nansum(cut)):,} tokens were left out"
+            f"{self.label}: {count:,} of {format_count(len(scores), 'output')} had texts too long for the model; "
+            f"{format_count(int(np.nansum(cut)), 'token was', 'tokens were')} left out"
         ]
 
 

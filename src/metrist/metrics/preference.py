@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from metrist import criteria
 from metrist.criteria import Criterion
-from metrist.errors import SpecError, did_you_mean
+from metrist.errors import SpecError, agree, did_you_mean, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.model_metric import CUT, ModelMetric
 from metrist.models import loading
@@ -120,7 +120,8 @@ class Preference(ModelMetric):
             context = " or ".join(self.context or ("source", f"other context for {self.criterion!r}"))
             remarks = [
                 *remarks,
-                f"{self.label}: {lacking:,} of {len(scores):,} outputs have no {context}, and were judged without",
+                f"{self.label}: {lacking:,} of {format_count(len(scores), 'output')} {agree(lacking, 'has', 'have')} "
+                f"no {context}, and {agree(lacking, 'was', 'were')} judged without",
             ]
         unlearned = (
             f"{self.criterion!r}, and judged by the criterion's own wording"

@@ -13,7 +13,7 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, did_you_mean, format_count
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import (
@@ -300,7 +300,7 @@ def _list_scores(output: ScoredOutput, decimals: Mapping[str, int]) -> Iterator[
         percentile = f" (percentile {output.percentiles[name]:.0f})" if name in output.percentiles else ""
         yield name, f"{value}{percentile}"
     for aspect, (mean, count) in output.ratings.items():
-        yield f"{PEOPLE}: {aspect}", f"{mean:.3g} ({count} rating{'' if count == 1 else 's'})"
+        yield f"{PEOPLE}: {aspect}", f"{mean:.3g} ({format_count(count, 'rating')})"
     if PEOPLE in output.percentiles:
         yield PEOPLE, f"(percentile {output.percentiles[PEOPLE]:.0f})"
 

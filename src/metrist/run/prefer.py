@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.io import Reader, atomic_write, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
@@ -218,7 +218,10 @@ def pair_records(
     human = {aspect: tuple(map(votes.choice, limited)) for aspect, votes in rows.votes.items()}
     notes = [*rows.notes]
     if len(limited) < len(keys):
-        notes.append(f"{len(limited):,} of {len(keys):,} pairs were compared, as --limit-per-item asks")
+        notes.append(
+            f"{len(limited):,} of {format_count(len(keys), 'pair')} {agree(len(limited), 'was', 'were')} "
+            "compared, as --limit-per-item asks"
+        )
     return PairedRecords(
         pairs=pairs, human={aspect: choices for aspect, choices in human.items() if any(choices)}, notes=tuple(notes)
     )
@@ -278,7 +281,9 @@ class _Rows:
         self.notes = list(reader.remarks)
         if alone:
             self.notes.append(
-                f"{alone:,} of {len(self._by_item):,} items have an output of one system only, and no pair"
+                f"{alone:,} of {format_count(len(self._by_item), 'item')} {agree(alone, 'has', 'have')} "
+                "an output of one system "
+                "only, and no pair"
             )
 
     def combine(self, baseline: str | None) -> list[Key]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError
+from metrist.errors import RunError, format_count
 from metrist.io import atomic_write
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.llm_metric import describe_usage, merge_usage
@@ -104,7 +104,7 @@ class PreferenceResults:
         return len(self.keys)
 
     def __repr__(self) -> str:
-        return f"PreferenceResults({len(self):,} pairs, comparators: {', '.join(self.judgments)})"
+        return f"PreferenceResults({format_count(len(self), 'pair')}, comparators: {', '.join(self.judgments)})"
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class PreferenceResults:
             reasons = [judgment.failure for judgment in judgments if judgment.failure is not None]
             if reasons:
                 summary = summarize_reasons(reasons)
-                notes.append(f"{text}: {len(reasons):,} of {len(self):,} pairs not judged, {summary}")
+                notes.append(f"{text}: {len(reasons):,} of {format_count(len(self), 'pair')} not judged, {summary}")
             notes += describe_usage(text, merge_usage(judgment.usage for judgment in judgments))
         return notes
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, RunError, did_you_mean
+from metrist.errors import MetristError, RunError, did_you_mean, format_count
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
@@ -72,7 +72,7 @@ class ResultColumn(Sequence[Score]):
 
     def __repr__(self) -> str:
         failed = len(self.scores.failures)
-        return f"ResultColumn({self.metric.label}, {len(self):,} scores, {failed:,} failed)"
+        return f"ResultColumn({self.metric.label}, {format_count(len(self), 'score')}, {failed:,} failed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,7 +101,7 @@ class Results:
         return len(self.items)
 
     def __repr__(self) -> str:
-        return f"Results({len(self):,} record{'s' * (len(self) != 1)}, metrics: {', '.join(self.scores)})"
+        return f"Results({format_count(len(self), 'record')}, metrics: {', '.join(self.scores)})"
 
     def __getitem__(self, metric: str | Metric) -> ResultColumn:
         chosen = self.metric(metric)
@@ -235,7 +235,8 @@ class Results:
                 *([f"Lower is better: {', '.join(lower)}"] if lower else []),
                 *notes,
                 *(
-                    f"{label}: {len(reasons):,} of {len(block):,} outputs not scored, {summarize_reasons(reasons)}"
+                    f"{label}: {len(reasons):,} of {format_count(len(block), 'output')} not scored, "
+                    f"{summarize_reasons(reasons)}"
                     for label, block in self.scores.items()
                     # Metrics that ask an LLM say it in a remark of their own.
                     if (reasons := _reasons(block))

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError, describe_exception
+from metrist.errors import MetristError, RunError, describe_exception, format_count
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair
@@ -113,7 +113,9 @@ def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
     pairs = shard if len(able) == len(shard) else PairShard([shard.pairs[i] for i in able], runtime=shard.runtime)
     judgments = _call(comparator, pairs, "prefer")
     if not isinstance(judgments, list) or len(judgments) != len(able):
-        raise RunError(f"{comparator.text} must return a list of {len(able):,} judgments, one per pair in order")
+        raise RunError(
+            f"{comparator.text} must return a list of {format_count(len(able), 'judgment')}, one per pair in order"
+        )
     failures = _missing_inputs(comparator, shard.pairs, able)
     by_position = dict(zip(able, judgments, strict=True))
     return [by_position.get(i) or Judgment.failed(failures[i]) for i in range(len(shard))]
@@ -176,7 +178,8 @@ def _checked_scores(metric: Metric, shard: Shard) -> Scores:
         )
     if len(scores) != len(shard):
         raise RunError(
-            f"{metric.text} returned {len(scores):,} scores for {len(shard):,} records (the first is "
+            f"{metric.text} returned {format_count(len(scores), 'score')} for "
+            f"{format_count(len(shard), 'record')} (the first is "
             f"{describe_record(shard.records[0])}): expected one score per record, in order"
         )
     if any(column.dtype != np.float64 for column in (scores.values, scores.stats, *scores.parts.values())):

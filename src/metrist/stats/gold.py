@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import Sample
 
@@ -74,7 +74,8 @@ class Ratings:
         unknown = int(np.count_nonzero(self.rater == UNKNOWN))
         if unknown:
             raise RunError(
-                f"{purpose} needs named raters, but {unknown:,} of {len(self.rater):,} ratings name no rater; "
+                f"{purpose} needs named raters, but {unknown:,} of "
+                f"{format_count(len(self.rater), 'rating')} {agree(unknown, 'names', 'name')} no rater; "
                 "add 'raters' to the data, or use a statistic that needs none"
             )
         repeated = len(self.rater) - len(np.unique(np.stack([self.output, self.rater]), axis=1).T)

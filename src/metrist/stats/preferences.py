@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metrist.errors import RunError
+from metrist.errors import RunError, format_count
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import divide
 from metrist.stats.resampling import CHUNK, bootstrap_scores, interval, pool_rows, resample_counts
@@ -43,7 +43,8 @@ class Preferences:
         if invalid:
             raise RunError(f"a choice is 1 (first), -1 (second) or 0 (tie), got {invalid[0]!r}")
         if np.any(firsts == seconds):
-            raise RunError(f"{np.count_nonzero(firsts == seconds):,} preferences compare a system with itself")
+            count = int(np.count_nonzero(firsts == seconds))
+            raise RunError(f"{format_count(count, 'preference compares', 'preferences compare')} a system with itself")
         if len(firsts) and (min(firsts.min(), seconds.min()) < 0 or max(firsts.max(), seconds.max()) >= systems):
             raise RunError(f"system codes of preferences must lie in 0 to {systems - 1}")
         return Preferences(

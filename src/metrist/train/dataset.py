@@ -23,7 +23,7 @@ from metrist.data.leaks import leaks
 from metrist.data.pairs import GoodBad, Shape, read_good_bad
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import split_pairs
-from metrist.errors import InputError
+from metrist.errors import InputError, agree, format_count
 from metrist.io.compression import STANDARD_INPUT
 from metrist.io.fields import as_text, as_texts
 from metrist.io.reader import Skipped
@@ -158,12 +158,13 @@ class TextPairData:
         for file in (*self.files, *((self.dev_file,) if self.dev_file else ())):
             remarks += [f"skipped: {message}" for message in file.skipped.messages]
             if file.skipped.count:
-                remarks.append(f"{file.name}: skipped {file.skipped.count:,} bad rows in total")
+                remarks.append(f"{file.name}: skipped {format_count(file.skipped.count, 'bad row')} in total")
             if file.repeated:
                 remarks.append(f"{file.name}: {file.repeated:,} duplicate pairs are ignored")
         if self.not_drawn:
             remarks.append(
-                f"{len(self.train):,} pairs are drawn at random, {self.not_drawn:,} are left out (--pairs 0 uses all)"
+                f"{format_count(len(self.train), 'pair is', 'pairs are')} drawn at random, {self.not_drawn:,} "
+                f"{agree(self.not_drawn, 'is', 'are')} left out (--pairs 0 uses all)"
             )
         if self.shared:
             remarks.append(
@@ -291,10 +292,13 @@ class PreferenceData:
         """Return what the user should know about the data before training."""
         remarks = list(self.reading)
         if self.other_splits:
-            remarks.append(f"{self.other_splits:,} pairs of other splits are not used")
+            remarks.append(
+                f"{format_count(self.other_splits, 'pair of another split is', 'pairs of other splits are')} not used"
+            )
         if self.straddling:
             remarks.append(
-                f"{self.straddling:,} pairs share texts with both training and development data and are left out"
+                f"{format_count(self.straddling, 'pair shares', 'pairs share')} texts with both training "
+                f"and development data and {agree(self.straddling, 'is', 'are')} left out"
             )
         if self.no_instruction:
             names = ", ".join(map(repr, self.no_instruction))

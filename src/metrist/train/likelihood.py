@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from metrist.errors import ModelError
+from metrist.errors import ModelError, format_count
 from metrist.models.devices import Options, Placement
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import default_group, export_t5
@@ -61,7 +61,10 @@ class LikelihoodPlan(TrainingPlan):
 
     def remarks(self) -> list[str]:
         conditions, targets, tokens = self.train.cut
-        cut = f"{conditions:,} conditions and {targets:,} targets of the training pairs were cut by {tokens:,} tokens"
+        cut = (
+            f"{format_count(conditions, 'condition')} and {format_count(targets, 'target')} of the training pairs were "
+            f"cut by {format_count(tokens, 'token')}"
+        )
         return [*self.data.remarks(), *([cut] if tokens else [])]
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from metrist.data.pairs import GoodBad
-from metrist.errors import InputError, ModelError, RunError
+from metrist.errors import InputError, ModelError, RunError, agree, format_count
 from metrist.models.devices import Options, Placement
 from metrist.models.numpy_inference.export import default_group, export_reward
 from metrist.models.reward_layout import NAME as REWARD
@@ -106,13 +106,14 @@ class PreferencePlan(TrainingPlan):
         remarks = []
         if any(self.ties):
             remarks.append(
-                f"{self.ties[0]:,} ties among the training pairs and {self.ties[1]:,} for development are left out"
+                f"{format_count(self.ties[0], 'tie')} among the training pairs and {self.ties[1]:,} for development "
+                f"{agree(sum(self.ties), 'is', 'are')} left out"
             )
         answers, tokens = self.train.cut
         if answers:
             remarks.append(
                 f"{answers:,} of {2 * len(self.train):,} answers, or their contexts, are too long; "
-                f"{tokens:,} tokens were cut"
+                f"{format_count(tokens, 'token was', 'tokens were')} cut"
             )
         return remarks
 

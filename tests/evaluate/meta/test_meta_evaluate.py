@@ -71,7 +71,7 @@ def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None
     assert (near.n, far.n) == (91, 95)
     assert near.coverage == pytest.approx(91 / 95)
     assert far.coverage == 1
-    assert "1 of 96 outputs have no quality rating and are left out." in result.notes
+    assert "1 of 96 outputs has no quality rating and is left out." in result.notes
     assert "Rated outputs without a score, left out for that metric: near 4." in result.notes
     rest = [row for number, row in enumerate(rows) if number >= 4 and number != 10]
     assert near.value == pytest.approx(brute_force_accuracy(rest, "near", near.epsilon))

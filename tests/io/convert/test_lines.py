@@ -54,7 +54,7 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
 
 def test_files_of_different_lengths_are_rejected_with_both_counts(tmp_path: Path) -> None:
     outputs = {"a": lines(tmp_path / "a.txt", "x")}
-    with pytest.raises(InputError, match=r"a\.txt: has 1 lines, but .*ref\.txt has 2; line n of every file"):
+    with pytest.raises(InputError, match=r"a\.txt: has 1 line, but .*ref\.txt has 2; line n of every file"):
         line_files(outputs, references=[lines(tmp_path / "ref.txt", "x", "y")])
 
 

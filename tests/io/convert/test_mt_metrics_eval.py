@@ -123,7 +123,7 @@ def test_a_missing_source_is_an_error(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("system-outputs/de-en/nmt.txt", "uno\n", r"nmt\.txt: has 1 lines, but .*de-en\.txt has 2"),
+        ("system-outputs/de-en/nmt.txt", "uno\n", r"nmt\.txt: has 1 line, but .*de-en\.txt has 2"),
         ("documents/de-en.docs", "a b\n" * 3, r"de-en\.docs: has 3 lines, but .*de-en\.txt has 2"),
         ("human-scores/de-en.mqm.seg.score", "nmt 1\n", r"1 scores for system 'nmt', but the test has 2 lines"),
         ("human-scores/de-en.mqm.seg.score", "nmt\n", r"score:1: expected a system and a score, got 'nmt'"),

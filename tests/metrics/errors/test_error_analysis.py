@@ -312,7 +312,7 @@ def test_the_second_pass_drops_errors_that_are_not_real() -> None:
     assert scores[0].value == -4
     assert scores[0].parts["refused"] == 1
     assert scores[0].usage["calls"] == 4
-    assert "1 errors were rejected by the second pass and are not counted" in metric.remarks(scores)[-1]
+    assert "1 error was rejected by the second pass and is not counted" in metric.remarks(scores)[-1]
 
 
 def test_an_error_that_cannot_be_checked_counts() -> None:
@@ -521,7 +521,7 @@ def test_words_that_only_the_source_has_are_distinguished_and_not_dropped() -> N
     assert (score.parts["grounded"], score.parts["in_source"], score.parts["dropped"]) == (0.25, 0.25, 2.0)
     metric = ErrorAnalysis(llm=judge([SLOW, left_out, INVENTED, INVENTED]))
     remarks = " ".join(metric.remarks(metric.score(Shard([RECORD]))))
-    assert "1 of 4 errors (25.0%) were located in the output, 1 (25.0%) in the source only" in remarks
+    assert "1 of 4 errors (25.0%) was located in the output, 1 (25.0%) in the source only" in remarks
 
 
 def test_a_short_word_that_is_only_within_others_is_not_grounded() -> None:

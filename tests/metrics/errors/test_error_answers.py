@@ -114,7 +114,7 @@ def test_a_cut_off_tail_keeps_what_was_complete_and_says_so() -> None:
     assert result.penalty == 4.0
     assert "the answer is truncated; what is complete counts" in result.notes
     assert "error 2 has no readable penalty and does not count" in result.notes
-    assert "the header claims 2 errors, 1 are complete" in result.notes
+    assert "the header claims 2 errors, 1 is complete" in result.notes
 
 
 def test_an_answer_that_is_known_to_be_cut_off_is_partial_even_where_it_looks_whole() -> None:

@@ -176,7 +176,7 @@ def test_a_record_without_instruction_is_judged_under_the_usual_one(task: str | 
     scores = metric.score(Shard([Record(item="1", system="a", output="x", source="s", task=task)]))
     assert f"Instruction: \n{instruction}\ns\n" in llm.requests[0][0].text
     assert scores.parts["default_instruction"][0] == 1.0
-    assert "1 records have no instruction; the default one of their task was used" in metric.remarks(scores)[-1]
+    assert "1 record has no instruction; the default one of its task was used" in metric.remarks(scores)[-1]
 
 
 def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
@@ -195,8 +195,8 @@ def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     assert "neither a header" in texts[0]
     assert "best" in texts[1]
     assert "2 of 4 errors (50.0%) were located in the output" in texts
-    assert "1 answers were truncated or incomplete; the errors that are complete count" in texts
-    assert "1 answers were irregular; their explanations say how" in texts
+    assert "1 answer was truncated or incomplete; the errors that are complete count" in texts
+    assert "1 answer was irregular; its explanation says how" in texts
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_published_checkpoint_behind_a_chat_template_is_remarked_on(llm: str, 
 def test_remarks_say_what_was_dropped() -> None:
     metric = TigerScore(llm=FakeLLM(lambda *_: tigerscore.format_tiger_answer([PLACED, INVENTED])), ungrounded="drop")
     assert (
-        "1 of 2 errors (50.0%) were located in the output, 1 that were not located were dropped"
+        "1 of 2 errors (50.0%) was located in the output, 1 that were not located were dropped"
         in metric.remarks(metric.score(Shard([RECORD])))[-1]
     )
 

@@ -103,7 +103,7 @@ def test_failures_and_nan_are_data(program) -> None:
         ("", "external exited with code 0 but wrote no answers; expected one JSON line per record"),
         (
             "open(outputs, 'w').write('{\"value\": 1}\\n')",
-            "external gave 1 answers to 2 records; expected one each",
+            "external gave 1 answer to 2 records; expected one each",
         ),
         ("open(outputs, 'w').write('{\"value\": 1}\\n' * 3)", "external gave 3 answers to 2 records"),
         ("open(outputs, 'w').write('1\\n2\\n')", r"answer 1 of external cannot be parsed .*, got '1'"),

@@ -254,7 +254,7 @@ def test_outputs_that_are_the_same_are_a_tie_that_nobody_is_asked_about():
     ]
     assert judged[0].explanation == "The two outputs are equal; the LLM was not asked."
     assert len(llm.requests) == 2
-    assert judge.observations(judged) == [f"{judge.text}: 1 of 1 choices changed with the order and count as ties"]
+    assert judge.observations(judged) == [f"{judge.text}: 1 of 1 choice changed with the order and counts as a tie"]
     assert JudgePair(llm=llm, orders="one").prefer([pair("same", "same")])[0].preference == "tie"
     assert len(llm.requests) == 2
 

@@ -76,7 +76,7 @@ def test_the_run_is_told_how_often_the_judges_agreed():
     texts = "the judges agreed on 2 of 2 outputs; their grades differ by 0 on average"
     assert remarks[0].endswith(f"{texts} (graded: judge_1 2, judge_2 2, judge_3 0)")
     silent = Panel(judges=(judge(None), judge(None)))
-    assert silent.remarks(silent.score(Shard([RECORD])))[0].startswith(f"{silent.text}: 0 of 1 outputs were scored")
+    assert silent.remarks(silent.score(Shard([RECORD])))[0].startswith(f"{silent.text}: 0 of 1 output was scored")
     assert len(panel.score(Shard([]))) == 0
 
 

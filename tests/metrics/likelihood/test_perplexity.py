@@ -88,7 +88,7 @@ def test_a_long_output_is_read_in_windows_without_losing_a_token(metric):
     assert result.parts["windows"].tolist() == [1 + math.ceil((300 - 127) / 64), 1]
     assert result.parts["cut_tokens"].tolist() == [0, 0]
     (remark,) = perplexity.remarks(result)
-    assert remark == f"{perplexity.text}: 1 of 2 outputs were too long for the model and read in windows"
+    assert remark == f"{perplexity.text}: 1 of 2 outputs was too long for the model and read in windows"
     assert perplexity.remarks(perplexity.score(shard("the cat"))) == []
 
 

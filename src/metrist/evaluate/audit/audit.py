@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError
+from metrist.errors import MetristError, RunError, format_count
 from metrist.evaluate.audit.card import (
     FEWEST,
     Finding,
@@ -191,7 +191,9 @@ def _check_some_graded(judge: Judge, scores: Scores) -> None:
     """Stop the audit if the judge graded nothing, unless this is a dry run, which makes no calls."""
     if len(scores.failures) == len(scores) and budget.current_estimate() is None:
         answer = quote_first_answer(scores.raws[i] for i in sorted(scores.raws))
-        raise RunError(f"{judge.text} graded none of {len(scores):,} outputs, such as: {scores.failures[0]}{answer}")
+        raise RunError(
+            f"{judge.text} graded none of {format_count(len(scores), 'output')}, such as: {scores.failures[0]}{answer}"
+        )
 
 
 def _judge_pairs(judge: Judge, sample: AuditSample) -> list[Judgment]:
@@ -347,7 +349,7 @@ def measure_own_wins(sample: AuditSample, judgments: Sequence[Judgment]) -> list
             wins.append(win if pair.first.system == sample.own else 1 - win)
     part, name = "own outputs", "own outputs' win rate"
     if len(wins) < FEWEST:
-        return [build_unmeasured(part, name, f"only {len(wins)} pairs with an own output")]
+        return [build_unmeasured(part, name, f"only {format_count(len(wins), 'pair')} with an own output")]
     return [build_estimate(part, name, mean_by_item(np.array(wins), items), len(wins), "pairs")]
 
 

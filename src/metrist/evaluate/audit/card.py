@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError
+from metrist.errors import RunError, format_count
 from metrist.metrics.llm_metric import describe_replay
 from metrist.report.tables import Column, Count, Estimate, Table, or_none, shorten
 from metrist.stats.resampling import pooled_interval
@@ -237,7 +237,7 @@ def _is_unclear(finding: Finding) -> bool:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return format_count(number, noun)
 
 
 def _describe_problem(finding: Finding) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, did_you_mean, format_count
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, gold, rater_gold
 from metrist.stats.samples import Sample
@@ -127,8 +127,10 @@ class JudgedDataset:
 
     def __repr__(self) -> str:
         return (
-            f"JudgedDataset({len(self):,} outputs, {len(self.items.names):,} items, {len(self.systems.names)} systems, "
-            f"aspects: {', '.join({**self.ratings, **self.preferences}) or 'none'}, {len(self.scores)} metrics)"
+            f"JudgedDataset({format_count(len(self), 'output')}, {format_count(len(self.items.names), 'item')}, "
+            f"{format_count(len(self.systems.names), 'system')}, "
+            f"aspects: {', '.join({**self.ratings, **self.preferences}) or 'none'}, "
+            f"{format_count(len(self.scores), 'metric')})"
         )
 
     def column(self, name: str) -> Labels:

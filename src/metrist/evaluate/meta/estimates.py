@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from metrist.errors import RunError
+from metrist.errors import RunError, format_count
 from metrist.evaluate.meta.calibration import (
     CalibratedScores,
     Thresholds,
@@ -164,7 +164,7 @@ def check_groups(data: AspectData) -> None:
     if np.bincount(np.unique(codes, return_inverse=True)[1].reshape(-1)).max(initial=0) < 2:
         raise RunError(
             f"grouped by {data.plan.group}, no group has two rated outputs to compare ({len(selected.outputs):,} "
-            f"outputs, {systems} system{'s' * (systems != 1)}): try --group none"
+            f"outputs, {format_count(systems, 'system')}): try --group none"
         )
 
 
@@ -180,7 +180,7 @@ def check_crossfit(data: AspectData) -> None:
             items = len(np.unique(selected.sample.item))
             raise RunError(
                 "--epsilon-over crossfit chooses a threshold on other items than those it evaluates, and "
-                f"{items} item{'s' * (items != 1)} with ratings leave no pair of outputs to choose it on: "
+                f"{format_count(items, 'item')} with ratings leave no pair of outputs to choose it on: "
                 "try --epsilon-over all"
             )
 

@@ -21,6 +21,7 @@ from shlex import quote
 
 import numpy as np
 
+from metrist.errors import agree, format_count
 from metrist.evaluate.meta.dataset import MetricScores, select_sample
 from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
@@ -110,7 +111,7 @@ def _interval_notes(plan: MetaPlan, figures: Sequence[Figure]) -> list[str]:
     notes = [f"No interval for {_list(names)}: {reason}; {way_out} may give one." for reason, names in reasons.items()]
     if len(notes) > _MAX_LISTED:
         rest = sum(len(names) for names in list(reasons.values())[_MAX_LISTED:])
-        notes[_MAX_LISTED:] = [f"No interval for {rest} more values, for similar reasons."]
+        notes[_MAX_LISTED:] = [f"No interval for {format_count(rest, 'more value')}, for similar reasons."]
     return notes
 
 
@@ -181,9 +182,10 @@ def missing_notes(data: AspectData) -> list[str]:
     """Count the outputs that lack a rating or a score."""
     rated = np.isfinite(data.gold[data.outputs])
     notes = []
-    if not rated.all():
+    if unrated := int(np.count_nonzero(~rated)):
         notes.append(
-            f"{np.count_nonzero(~rated):,} of {len(rated):,} outputs have no {data.aspect} rating and are left out."
+            f"{unrated:,} of {format_count(len(rated), 'output')} {agree(unrated, 'has', 'have')} no {data.aspect} "
+            f"rating and {agree(unrated, 'is', 'are')} left out."
         )
     missing = [(m.name, np.count_nonzero(~np.isfinite(m.values[data.outputs][rated]))) for m in data.metrics]
     listed = [f"{name} {count:,}" for name, count in missing if count]
@@ -234,7 +236,7 @@ def direction_notes(
     notes = []
     if assumed:
         notes.append(
-            f"Higher is assumed to be better for {len(assumed)} metric{'s' * (len(assumed) != 1)} without a stated "
+            f"Higher is assumed to be better for {format_count(len(assumed), 'metric')} without a stated "
             "direction (--lower-is-better NAME reverses one)."
         )
     suspicious = sorted(name for name in assumed if suggests_lower_is_better(name))
@@ -337,7 +339,7 @@ def _advise(evaluation: MetaEvaluation, group: _FigureGroup) -> str:
         runs = "run" if len(against) > 1 else "runs"
         sentences += f" Do not use {names}{more}: {'they' if len(against) > 1 else 'it'} {runs} against people."
     if 0 < best.groups < _SMALL_SLICE and best.group == "item":
-        sentences += f" The slice is small ({best.groups} groups)."
+        sentences += f" The slice is small ({format_count(best.groups, 'group')})."
     return sentences
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.io.writer import atomic_write
 from metrist.report.tables import Column, Count, Estimate, Number, Share, Table, or_none
@@ -200,7 +200,10 @@ class MetaEvaluation:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"MetaEvaluation({len(self.figures)} figures of {len(self.dataset.scores)} metrics)"
+        return (
+            f"MetaEvaluation({format_count(len(self.figures), 'figure')} of "
+            f"{format_count(len(self.dataset.scores), 'metric')})"
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain row per metric, aspect, measure and slice."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from metrist.errors import InputError, did_you_mean
+from metrist.errors import InputError, did_you_mean, format_count
 from metrist.io.compression import BYTE_ORDER_MARK, decode_line, open_bytes
 from metrist.io.convert.json_input import ConvertOptions, Row, drop_empty, format_names, parse_number
 from metrist.io.row_model import Location, RowError, format_value
@@ -78,7 +78,8 @@ def _count_lines(paths: Sequence[Path]) -> int:
             counts.append(sum(1 for _ in file))
         if counts[-1] != counts[0]:
             raise InputError(
-                f"{path}: has {counts[-1]:,} lines, but {paths[0]} has {counts[0]:,}; line n of every file must belong "
+                f"{path}: has {format_count(counts[-1], 'line')}, but {paths[0]} has {counts[0]:,}; line "
+                "n of every file must belong "
                 "to the same item"
             )
     return counts[0]

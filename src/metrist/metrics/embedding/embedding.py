@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, format_count
 from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, hash_file, pairs_of
 from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above
@@ -98,7 +98,8 @@ class Embedding(ModelMetric):
         remarks = super().remarks(scores)
         if count := count_above(scores, WINDOWED, 0):
             remarks.append(
-                f"{self.label}: {count:,} of {len(scores):,} outputs had texts longer than the model's context; these "
+                f"{self.label}: {count:,} of {format_count(len(scores), 'output')} had texts longer than "
+                "the model's context; these "
                 "were read in overlapping windows"
             )
         return remarks

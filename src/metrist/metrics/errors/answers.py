@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from metrist.errors import agree, format_count
 from metrist.metrics.answer_parsing import find_objects
 
 #: The range of penalties that the prompts ask for.
@@ -77,7 +78,7 @@ def build_answer(
         where = ", truncated before the first penalty" if truncated else ""
         return ErrorAnswer(failure=f"the answer lists errors without a readable penalty{where}")
     if not complete and claimed_count:
-        return ErrorAnswer(failure=f"the answer claims {claimed_count} errors and lists none")
+        return ErrorAnswer(failure=f"the answer claims {format_count(claimed_count, 'error')} and lists none")
     if not complete and truncated:
         return ErrorAnswer(failure="the answer is truncated")
     short = claimed_count is not None and len(complete) < claimed_count
@@ -117,7 +118,10 @@ def _is_known_severity(severity: str | None) -> bool:
 
 def _compare_with_claims(errors: Sequence[WrittenError], count: int | None, total: float | None) -> Iterator[str]:
     if count is not None and count != len(errors):
-        yield f"the header claims {count} errors, {len(errors)} are complete"
+        yield (
+            f"the header claims {format_count(count, 'error')}, {len(errors)} "
+            f"{agree(len(errors), 'is', 'are')} complete"
+        )
     actual = math.fsum(error.penalty or 0.0 for error in errors)
     if total is not None and not math.isclose(total, actual, abs_tol=1e-6):
         yield f"the header claims a reduction of {total:g}, the penalties add up to {actual:g}; their sum counts"

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from metrist.errors import agree, format_count
 from metrist.metrics.base import check_choice
 from metrist.metrics.errors.answers import ErrorAnswer
 from metrist.metrics.errors.fuzzy_matching import normalise
@@ -54,18 +55,30 @@ class ErrorMetric(LLMMetric):
         counts = part(ERRORS) + part(DROPPED)
         if total := round(float(counts.sum())):
             in_output, in_source = (round(float((part(name) * counts).sum())) for name in (GROUNDED, IN_SOURCE))
-            remark = f"{in_output:,} of {total:,} errors ({in_output / total:.1%}) were located in the output"
+            remark = (
+                f"{in_output:,} of {format_count(total, 'error')} ({in_output / total:.1%}) "
+                f"{agree(in_output, 'was', 'were')} located in the output"
+            )
             if in_source:
                 remark += f", {in_source:,} ({in_source / total:.1%}) in the source only"
             if part(DROPPED).any():
                 remark += f", {int(part(DROPPED).sum()):,} that were not located were dropped"
             remarks.append(remark)
         if partial := int(part(PARTIAL).sum()):
-            remarks.append(f"{partial:,} answers were truncated or incomplete; the errors that are complete count")
+            remarks.append(
+                f"{format_count(partial, 'answer was', 'answers were')} truncated or incomplete; the "
+                "errors that are complete count"
+            )
         if irregular := len(scores.explanations):
-            remarks.append(f"{irregular:,} answers were irregular; their explanations say how")
+            remarks.append(
+                f"{format_count(irregular, 'answer was', 'answers were')} irregular; "
+                f"{agree(irregular, 'its explanation says', 'their explanations say')} how"
+            )
         if default := int(part(DEFAULT_INSTRUCTION).sum()):
-            remarks.append(f"{default:,} records have no instruction; the default one of their task was used")
+            remarks.append(
+                f"{format_count(default, 'record has', 'records have')} no instruction; the default one of "
+                f"{agree(default, 'its', 'their')} task was used"
+            )
         return [*super().remarks(scores), *(f"{self.label}: {remark}" for remark in remarks)]
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, agree, format_count
 from metrist.llm.messages import Completion, Message
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors import answers as json_answers
@@ -162,7 +162,10 @@ class ErrorAnalysis(ErrorMetric):
         rejected = int(np.nansum(scores.parts.get(REFUSED, np.zeros(0))))
         if not rejected:
             return super().remarks(scores)
-        remark = f"{self.label}: {rejected:,} errors were rejected by the second pass and are not counted"
+        remark = (
+            f"{self.label}: {format_count(rejected, 'error was', 'errors were')} rejected by the second pass "
+            f"and {agree(rejected, 'is', 'are')} not counted"
+        )
         return [*super().remarks(scores), remark]
 
     def _shared_table(self) -> AspectTable | None:
@@ -317,7 +320,12 @@ def _apply_verdicts(errors: Sequence[Error], verdicts: Sequence[tuple[Completion
     return CheckedErrors(
         accepted=tuple(error for error, (_, real) in zip(errors, verdicts, strict=True) if real is not False),
         rejected=sum(real is False for _, real in verdicts),
-        notes=(f"{unchecked} errors could not be checked and count{reason}",) if unchecked else (),
+        notes=(
+            f"{format_count(unchecked, 'error')} could not be checked and "
+            f"{'counts' if unchecked == 1 else 'count'}{reason}",
+        )
+        if unchecked
+        else (),
         completions=tuple(answer for answer, _ in verdicts),
     )
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from metrist.errors import ModelError, SpecError
+from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Metric, Shard, check_choice, check_within
 from metrist.ratings import Error
 from metrist.records import Need, Record
@@ -165,7 +165,8 @@ def run_program(
         except subprocess.TimeoutExpired:
             _kill(process)
             raise ModelError(
-                f"{program.name} did not answer within {program.time_limit:g} seconds and was killed; allow more with "
+                f"{program.name} did not answer within {program.time_limit:g} "
+                f"{agree(program.time_limit, 'second', 'seconds')} and was killed; allow more with "
                 f"time_limit=…{_quote_output(folder)}"
             ) from None
         except BaseException:
@@ -225,7 +226,10 @@ def parse_answers(name: str, path: Path, outputs: Sequence[str]) -> list[Score]:
     lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
     if len(lines) != len(outputs):
-        raise ModelError(f"{name} gave {len(lines):,} answers to {len(outputs):,} records; expected one each, in order")
+        raise ModelError(
+            f"{name} gave {format_count(len(lines), 'answer')} to {format_count(len(outputs), 'record')}; "
+            "expected one each, in order"
+        )
     scores = []
     for number, (line, output) in enumerate(zip(lines, outputs, strict=True), 1):
         try:

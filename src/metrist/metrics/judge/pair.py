@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, agree, format_count
 from metrist.llm.messages import Completion, Message
 from metrist.metrics.base import check_choice
 from metrist.metrics.comparator import REVERSED, Comparator, Judgment
@@ -104,7 +104,10 @@ class JudgePair(Comparator, LLMMetric):
             return [f"{self.label}: each pair was shown in one order only, so the effect of the order is unknown"]
         if not flips:
             return []
-        return [f"{self.label}: {sum(flips):,} of {len(flips):,} choices changed with the order and count as ties"]
+        return [
+            f"{self.label}: {sum(flips):,} of {format_count(len(flips), 'choice')} changed with the order "
+            f"and {agree(sum(flips), 'counts as a tie', 'count as ties')}"
+        ]
 
     def _decide_without_llm(self, pair: Pair) -> Judgment | None:
         """The judgment of a pair that needs no question; None for others."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, format_count
 from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.comparator import Comparator, Judgment, build_comparator
 from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, merge_usage
@@ -99,7 +99,7 @@ class Panel(Metric):
             f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in _judge_names(self.judges)
         )
         return [
-            f"{self.label}: the judges agreed on {agreed:,} of {voted:,} outputs; their grades differ by "
+            f"{self.label}: the judges agreed on {agreed:,} of {format_count(voted, 'output')}; their grades differ by "
             f"{np.nanmean(differences):.3g} on average (graded: {counts})"
         ]
 

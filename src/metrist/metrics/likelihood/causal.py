@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from metrist.errors import SpecError, did_you_mean
+from metrist.errors import SpecError, agree, did_you_mean, format_count
 from metrist.metrics.base import Reduce, Shard, check_choice
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
@@ -122,7 +122,7 @@ class GptScore(ModelMetric):
         """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
-            outputs = f"{count:,} of {len(scores):,} outputs"
+            outputs = f"{count:,} of {format_count(len(scores), 'output')}"
             remarks.append(f"{self.label}: {outputs} had a condition read in several windows")
         return remarks
 
@@ -244,7 +244,9 @@ class Perplexity(ModelMetric):
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
             remarks.append(
-                f"{self.label}: {count:,} of {len(scores):,} outputs were too long for the model and read in windows"
+                f"{self.label}: {count:,} of {format_count(len(scores), 'output')} "
+                f"{agree(count, 'was', 'were')} too long for the model "
+                "and read in windows"
             )
         return remarks
 

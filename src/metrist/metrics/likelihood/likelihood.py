@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 
-from metrist.errors import ModelError, SpecError
+from metrist.errors import ModelError, SpecError, format_count
 from metrist.metrics.base import Reduce, Shard, check_choice, hash_file
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
@@ -142,7 +142,7 @@ class Likelihood(ModelMetric):
         """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if self.long != "truncate" and (count := count_above(scores, WINDOWS, 1)):
-            outputs = f"{count:,} of {len(scores):,} outputs"
+            outputs = f"{count:,} of {format_count(len(scores), 'output')}"
             remarks.append(f"{self.label}: {outputs} had a condition read in several windows")
         return remarks
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metrist.criteria import CriteriaGroup, Suite
+from metrist.errors import format_count
 from metrist.report.tables import Column, Table, format_number, or_none
 from metrist.stats.measures import measure
 from metrist.studies.heap.jobs import SETUPS, Codes, SetupName, SplitName
@@ -93,7 +94,7 @@ def _add_seed_counts(table: Table) -> Table:
 
 
 def _count_seeds(seeds: int) -> str:
-    return f"{seeds:,} seed{'' if seeds == 1 else 's'}"
+    return format_count(seeds, "seed")
 
 
 def _columns(names: Sequence[str]) -> list[Column]:
