@@ -60,6 +60,8 @@ def test_nested_calls_and_negative_numbers_are_read() -> None:
         ("a" * 20_000, "20,000 characters is too long"),
         ("f(x=" * 1900 + "1" + ")" * 1900, "cannot read the metric"),
         ("chrf(beta=b'2')", "is neither a literal nor a name"),
+        ("judge(llm=gpt-4o-mini, rubric='r')", r"; write llm=openai\(model='gpt-4o-mini'\)"),
+        ("judge(llm=claude-3-5)", r"; write llm=openai\(model='claude-3-5'\)"),
     ],
 )
 def test_invalid_specs_are_refused_with_the_reason(text: str, message: str) -> None:

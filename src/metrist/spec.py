@@ -45,7 +45,8 @@ def parse(text: str) -> Spec:
         hint = _describe_bare_model(text)
         raise SpecError(f"cannot read the metric {text!r}: {error.msg} at character {error.offset}{hint}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise SpecError(f"cannot read the metric {text!r}: {str(error) or 'it is nested too deeply'}") from None
+        reason = f"{str(error) or 'it is nested too deeply'}{_describe_bare_model(text)}"
+        raise SpecError(f"cannot read the metric {text!r}: {reason}") from None
     if not isinstance(spec, Spec):
         raise SpecError(f"cannot read the metric {text!r}: expected a name such as chrf(word_order=2)")
     return spec

@@ -27,6 +27,7 @@ from metrist.metrics.llm_metric import (
     continue_conversations,
     cost_remarks,
     coverage_remarks,
+    describe_usage,
     is_retryable,
     merge_usage,
     score_answers,
@@ -289,6 +290,14 @@ def test_answers_from_the_cache_are_announced_with_what_they_would_cost():
     assert any("0 US dollars, 0.006 without the cache" in note for note in again.notes)
     both = run(AsNumber, "good", "fine")
     assert any("2 of 2 answers came from the cache (--fresh asks again)" in note for note in both.notes)
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"), [(0.0, "0"), (0.0123456, "0.01235"), (0.0000465, "0.000046"), (12.3456, "12.35")]
+)
+def test_small_amounts_are_shown_without_an_exponent(cost: float, text: str):
+    usage = {"calls": 1, "cached": 0, "estimated": 0, "cost": cost}
+    assert describe_usage("m", usage) == [f"m: 1 call, {text} US dollars"]
 
 
 def test_an_unreadable_answer_is_kept_as_long_as_the_parser_is_the_same():

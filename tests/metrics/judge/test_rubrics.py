@@ -123,6 +123,8 @@ def test_a_rubric_that_cannot_be_found_is_refused_with_those_that_can(tmp_path):
     (tmp_path / "odd.toml").write_bytes(b"\xff")
     with pytest.raises(SpecError, match=r"odd\.toml: a rubric must be a text file in UTF-8"):
         load_rubric(str(tmp_path / "odd.toml"))
+    with pytest.raises(SpecError, match=r"did you mean '.*odd\.toml'\?"):
+        load_rubric(str(tmp_path / "od.toml"))
 
 
 def test_an_aspect_that_a_rubric_has_not_is_refused():
