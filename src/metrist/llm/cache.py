@@ -480,7 +480,8 @@ def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replace_before
     before = _parse_completion(blob[0]) if blob else None
     if before is not None and has_requested_parts(answer.request, before):
         return before
-    connection.execute("DELETE FROM unreadable WHERE key = ?", (key,))
+    if blob or replace_before:  # There is an answer, and it may be marked.
+        connection.execute("DELETE FROM unreadable WHERE key = ?", (key,))
     request, completion = _compress(answer.request.to_json()), _compress(completion_to_json(answer.completion))
     connection.execute(
         "INSERT OR REPLACE INTO answers (key, llm, question, answer, arrived) VALUES (?, ?, ?, ?, ?)",

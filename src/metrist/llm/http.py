@@ -253,7 +253,8 @@ class HttpClient:
     def _post(self, body: bytes) -> Response | TransportError:
         self._limits.start(self._timeout)
         with self._client.stream("POST", self._url, content=body) as response:
-            encoding = response.headers.get("content-encoding", "").strip().lower()
+            headers = dict(response.headers)
+            encoding = headers.get("content-encoding", "").strip().lower()
             if encoding not in _ENCODINGS:
                 return TransportError(f"the response is encoded as {encoding!r:.60}, expected gzip, deflate or none")
             content = bytearray()
@@ -261,7 +262,7 @@ class HttpClient:
                 content += chunk
                 if len(content) > _MAX_BYTES:
                     raise _LimitExceeded(f"{_MAX_BYTES:,} bytes")
-            return Response(response.status_code, dict(response.headers), bytes(content))
+            return Response(response.status_code, headers, bytes(content))
 
     def _describe(self, error: Exception) -> TransportError:
         library = _load_library()
@@ -339,6 +340,9 @@ class _LimitedStream:
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        if len(buffer) <= _SEND_BYTES:
+            self._stream.write(buffer, self._limits.shorten(timeout))
+            return
         for start in range(0, len(buffer), _SEND_BYTES):
             self._stream.write(buffer[start : start + _SEND_BYTES], self._limits.shorten(timeout))
 

@@ -240,9 +240,13 @@ def _parse_text_logprobs(logprobs: Any) -> tuple[TokenChoice, ...] | None:
 
 def _parse_usage(data: Any) -> Usage:
     """The token counts; those that cannot be right are unknown, and marked so."""
-    values = [data.get(name) if isinstance(data, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    prompt_tokens, completion_tokens = (value if is_token_count(value) else None for value in values)
-    unusable = any(value is not None and not is_token_count(value) for value in values)
+    if not isinstance(data, dict):
+        return Usage()
+    prompt, output = data.get("prompt_tokens"), data.get("completion_tokens")
+    if is_token_count(prompt) and is_token_count(output):
+        return Usage(prompt_tokens=prompt, completion_tokens=output)
+    prompt_tokens, completion_tokens = (value if is_token_count(value) else None for value in (prompt, output))
+    unusable = (prompt, output) != (prompt_tokens, completion_tokens)
     return Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, unusable=unusable)
 
 
