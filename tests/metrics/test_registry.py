@@ -454,6 +454,11 @@ def test_names_that_could_be_misread_are_refused(name: str) -> None:
         build("chrf").named(name)
 
 
+def test_a_metric_has_one_name() -> None:
+    with pytest.raises(SpecError, match="two names: expected one, as in a=chrf"):
+        build("a=b=chrf")
+
+
 def test_a_setting_cannot_take_the_place_of_what_every_metric_has() -> None:
     with pytest.raises(SpecError, match="a setting cannot be called 'label'"):
         type("Labelled", (Metric,), {"__annotations__": {"label": "str"}})

@@ -182,6 +182,8 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
         )
     if isinstance(metric, str) and "=" in metric:
         name, text = split_name(metric)
+        if name is not None and split_name(text)[0] is not None:
+            raise SpecError(f"{metric!r} gives a metric two names: expected one, as in {name}={split_name(text)[1]}")
         if name is not None:
             built = build(text, allow_import=allow_import, disable_risky_llms=disable_risky_llms)
             return built.named(name)
