@@ -153,3 +153,17 @@ def test_meta_errors_are_one_line(metrist: Command, rated: Path, arguments: list
     assert answer.code == 2
     assert message in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_meta_takes_preferences_where_there_are_no_ratings(metrist: Command, tmp_path: Path) -> None:
+    rows = [
+        {"item": str(n), "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"better": [1]}, "scores": {"j": 1}}
+        for n in range(5)
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assumed, named = metrist("meta", path, "--draws", 20), metrist("meta", path, "--draws", 20, "--preferences")
+    assert assumed.code == named.code == 0
+    assert assumed.out == named.out
+    assert "--preferences is assumed" in assumed.err
+    assert "assumed" not in named.err

@@ -250,7 +250,7 @@ def meta(
     form: TableFormat = Format.text,
 ) -> None:
     """Measure how far each metric agrees with human ratings or preferences, per slice, with intervals and tests."""
-    from metrist.cli.output import print_table, print_text
+    from metrist.cli.output import print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.meta import meta_evaluate
     from metrist.evaluate.meta.analyses import analyse
@@ -259,6 +259,9 @@ def meta(
 
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     judged = join(inputs if len(inputs) > 1 else inputs[0], parts=part or (), **reading.keywords())
+    if not preferences and judged.preferences and not judged.ratings and gold == "mean":
+        print_note("the data hold preferences and no ratings: --preferences is assumed")
+        preferences = True
     with progress_bar("evaluating", "slices") as progress:
         evaluation = meta_evaluate(
             judged,

@@ -250,8 +250,8 @@ def _select_metrics(dataset: JudgedDataset, names: Sequence[str] | None) -> tupl
     known = list(dataset.scores)
     if not known:
         raise RunError(
-            "the data hold no scores to evaluate: give records with 'scores', or the run folder that `metrist score` "
-            f"wrote (--agreement needs none){_preferences_hint(dataset)}"
+            "the data hold no scores to evaluate: run `metrist score FILE -m chrf -o run/`, then `metrist meta run/`, "
+            f"or give records with 'scores' (--agreement and --show ratings need none){_preferences_hint(dataset)}"
         )
     return tuple(dataset.scores[name] for name in (known if names is None else check_names("metric", names, known)))
 
@@ -261,7 +261,7 @@ def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
     if plan.aspects:
         return check_names("aspect", plan.aspects, known)
     if len(known) > 1:
-        raise RunError(f"the data have several aspects, choose one: --aspect {' or --aspect '.join(known)}")
+        raise RunError(f"the data have several aspects, choose one or more: --aspect {' or --aspect '.join(known)}")
     return known
 
 

@@ -117,12 +117,23 @@ def _mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
 
 
 def rating_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: the humans' and the metrics' mean on each slice, with intervals over items, and how often more than
-    half of an output's raters agree (the lower panels of Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
-    return [_rating_table(evaluation, aspect) for aspect in evaluation.golds]
+    """The humans' and the metrics' mean of each aspect on each slice, with intervals over items, and how often more
+    than half of an output's raters agree (the lower panels of Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
+    aspects = list(evaluation.golds)
+    rows = [[aspect, *row][len(aspects) == 1 :] for aspect in aspects for row in _rating_rows(evaluation, aspect)]
+    head = [Column("aspect")] * (len(aspects) > 1) + [Column("slice"), Column("by")]
+    head += [Column(name, "right") for name in ("n", "mean", "0 to 1", "majority")]
+    notes = [
+        "0 to 1: where the mean lies between the worst and the best rating (metrics: if on the raters' scale).",
+        "Majority: the share of outputs, of those with two or more ratings, where more than half of the raters agree.",
+    ]
+    # The main table shows the notes on doubled ratings and the like; without figures there is no main table.
+    notes = [*([] if evaluation.figures else evaluation.notes), *notes]
+    title = f"mean {aspects[0] if len(aspects) == 1 else 'ratings'}"
+    return [Table(title=title, columns=head, rows=rows, notes=notes)]
 
 
-def _rating_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+def _rating_rows(evaluation: MetaEvaluation, aspect: str) -> list[list[Any]]:
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     ratings = dataset.ratings[aspect]
     low, high = float(ratings.value.min()), float(ratings.value.max())
@@ -151,16 +162,10 @@ def _rating_table(evaluation: MetaEvaluation, aspect: str) -> Table:
             values = dataset.scores[name].values
             scored = rated[np.isfinite(values[rated])]
             estimate = _mean_over_items(evaluation, values, scored)
-            level = (estimate[0] - low) / (high - low) if name in judges and rescaled else math.nan
+            on_scale = estimate[0] * (-1 if dataset.scores[name].higher_is_better is False else 1)
+            level = (on_scale - low) / (high - low) if name in judges and rescaled else math.nan
             rows.append([part.name, name, Count(len(scored)), Estimate(*estimate), Number(level, 3), ""])
-    notes = [
-        f"0 to 1: the mean with {low * sign:g} as {'0' if sign > 0 else '1'} and {high * sign:g} as "
-        f"{'1' if sign > 0 else '0'}, the lowest and highest rating; for metrics on the raters' scale.",
-        "Majority: the share of outputs, of those with two or more ratings, where more than half of the raters agree.",
-    ]
-    head = [Column("slice"), Column("by"), *(Column(n, "right") for n in ("n", "mean", "0 to 1", "majority"))]
-    own_notes = [] if evaluation.figures else list(evaluation.notes)
-    return Table(title=f"mean {aspect}", columns=head, rows=rows, notes=[*own_notes, *notes])
+    return rows
 
 
 def _mean_over_items(evaluation: MetaEvaluation, values: Floats, outputs: Codes) -> tuple[float, float, float]:
