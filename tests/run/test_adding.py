@@ -251,7 +251,7 @@ def test_cheap_metrics_of_all_records_are_stored_before_the_first_model_score(wr
         out="run",
         shard_size=2,
         executor="serial",
-        progress=lambda done, total, metric="": calls.append((done, total, metric)),  # type: ignore[misc]
+        progress=lambda done, total, metric="": calls.append((done, total, metric)),
     )
     assert stored == [[TEXT]] * 3
     assert [call for call in calls if call[2] == Looking().text] == [

@@ -162,8 +162,11 @@ def test_scores_are_found_by_record_whatever_file_holds_them(part: MetricFolder)
     hashes = hash_units(rows("d", "a", "new"))
     pieces, is_whole = part.find(0, hashes, "chrf | 1", tokens=False)
     assert not is_whole
-    found = {position: block[n].value for positions, block, _ in pieces for n, position in enumerate(positions)}
-    assert found == {0: 4.0, 1: 1.0}
+    values: dict[int, float] = {}
+    for positions, block, _ in pieces:
+        assert isinstance(block, Scores)
+        values |= dict(zip(positions, block.values, strict=True))
+    assert values == {0: 4.0, 1: 1.0}
     assert MetricFolder(part.run, part.name).find(0, hashes, "chrf | 2", tokens=False) == ([], False)
     assert part.find(0, hashes, "chrf | 1", tokens=True) == ([], False)
     (piece,), is_whole = part.find(2, hash_units(rows("c", "d")), "chrf | 1", tokens=False)

@@ -120,9 +120,9 @@ def test_williams_within_groups_is_the_test_of_partial_correlations() -> None:
     rows = rng.normal(size=(3, 60)) + rng.normal(size=60) + 3 * rng.normal(size=(3, 12))[:, groups]
     indicators = np.eye(12)[groups]
     residuals = rows - (indicators @ np.linalg.lstsq(indicators, rows.T, rcond=None)[0]).T
-    r = np.corrcoef(residuals)
+    r = np.asarray(np.corrcoef(residuals))
     expected = williams(r[0, 1], r[0, 2], r[1, 2], 60 - 11)
-    assert williams_from_values(*rows, groups=groups)[:3] == pytest.approx(expected[:3])
+    assert williams_from_values(rows[0], rows[1], rows[2], groups=groups)[:3] == pytest.approx(expected[:3])
     constant = np.arange(12.0)[groups]
     assert math.isnan(williams_from_values(rows[0], constant, rows[1], groups=groups).p)
 
@@ -135,5 +135,5 @@ def test_williams_within_items_rejects_a_true_null_as_often_as_it_says(items: in
     p = []
     for _ in range(2000):
         values = cholesky @ rng.normal(size=(3, items * systems)) + 2 * rng.normal(size=(3, items))[:, groups]
-        p.append(williams_from_values(*values, groups=groups).p)
+        p.append(williams_from_values(values[0], values[1], values[2], groups=groups).p)
     assert 0.04 <= np.mean(np.array(p) <= 0.05) <= 0.06

@@ -38,7 +38,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use_recipe(monkeypatch: pytest.MonkeyPatch, name: str = "comet", **changes: object) -> None:
     settings = {"packages": (), "module": "comet", "pythons": (HERE, HERE), "megabytes": 1, **changes}
-    monkeypatch.setattr(environments, "RECIPES", {**environments.RECIPES, name: PackageRecipe(**settings)})  # type: ignore[arg-type]
+    monkeypatch.setattr(environments, "RECIPES", {**environments.RECIPES, name: PackageRecipe(**settings)})
 
 
 def test_an_environment_is_made_once_and_found_by_its_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
