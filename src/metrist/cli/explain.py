@@ -52,7 +52,7 @@ def worst(
     run: RunPath,
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[IN…]", help="Files with the texts and ratings.", show_default="those the run read"),
+        typer.Argument(metavar="IN…", help="Files with the texts and ratings.", show_default="those the run read"),
     ] = None,
     *,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many to show.")] = 10,

@@ -105,8 +105,9 @@ def print_estimate(estimate: CallEstimate, form: StrEnum, run: RunEstimate | Non
         print_table(table, form)
     if times is not None and not rows:
         print_text(f"\n{calls.notes[0]}")
-    for metric, count in (run.stored if run is not None else {}).items():
-        print_text(f"\n{metric}: {count:,} of {run.records if run else 0:,} scores are in the run folder already")
+    if run is not None and any(run.stored.values()):
+        held = ", ".join(f"{count:,} of {run.records:,} by {metric}" for metric, count in run.stored.items())
+        print_text(f"\nscores that the run folder holds already: {held}")
     for prompt in prompts:
         print_text(f"\n{_format_prompt(prompt)}")
 
