@@ -148,3 +148,9 @@ def test_a_share_is_held_out_by_default_only_where_the_file_has_no_development_p
     path.write_text("chosen,rejected\n" + "".join(f"good {n},bad {n}\n" for n in range(40)))
     data = load_preference_pairs([path], None, seed=0, default_dev="0.2")
     assert (len(data.train), len(data.dev)) == (32, 8)
+
+
+def test_a_file_without_judgments_says_what_training_reads(tmp_path: Path) -> None:
+    (tmp_path / "half.csv").write_text("prompt,chosen\na,b\n")
+    with pytest.raises(InputError, match="Training reads 'prompt', 'chosen' and 'rejected', or ratings"):
+        load_preference_pairs([tmp_path / "half.csv"], None, seed=0)

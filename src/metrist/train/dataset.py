@@ -381,7 +381,13 @@ def read_preferences(path: Path, notes: list[str], criterion: str | None = None)
     first = next((row for _, row in open_source(path).read()), None)
     if first is None or (type(first) is dict and ("good" in first or "bad" in first)):
         return read_good_bad(path)
-    judgments = read_judgments([path])
+    try:
+        judgments = read_judgments([path])
+    except InputError as fault:
+        raise InputError(
+            f"{fault}. Training reads 'prompt', 'chosen' and 'rejected', or ratings; `metrist build pairs` has options "
+            "for other columns, and writes pairs to train on"
+        ) from fault
     aims = [
         Aim(aspect=aspect, criterion=_choose_criterion(aspect, judgments.aspects, criterion), choice=aspect == CHOSEN)
         for aspect in judgments.aspects
