@@ -316,7 +316,7 @@ def test_csv_has_plain_numbers_with_all_digits() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@x", "＝1", '=HYPERLINK("x")'])
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x()", "@x", '=HYPERLINK("x")'])
 def test_csv_holds_no_formula(name: str) -> None:
     (row,) = csv.reader([table(name).render("csv").splitlines()[1]])
     assert row[0] == f"'{name}"

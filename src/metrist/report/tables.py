@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from metrist.errors import RunError, did_you_mean, escape_controls
+from metrist.io.writer import escape_formula
 from metrist.report.cells import (
     NOT_AVAILABLE,
     Align,
@@ -60,7 +61,6 @@ __all__ = [
     "align_columns",
     "decimals_for",
     "escape_controls",
-    "escape_formula",
     "escape_markdown",
     "format_cell",
     "format_number",
@@ -442,11 +442,6 @@ def _csv_cell(value: Any) -> str:
         return json.dumps(value) if isinstance(value, bool) else repr(value)
     text = escape_formula(escape_controls(value))
     return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"') else text
-
-
-def escape_formula(text: str) -> str:
-    """The text as a spreadsheet shows it, whatever it begins with: an apostrophe keeps it from being a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")) else text
 
 
 # An underscore inside a word (word_order) needs no escape.
