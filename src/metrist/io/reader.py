@@ -213,7 +213,8 @@ class Reader:
                 position = position + 1 if layout is None else layout.position
                 try:
                     if type(row) is dict or type(row) is Cells:
-                        if not (row.keys() <= columns.known and columns.samples):
+                        # All rows of a table have the same columns.
+                        if not columns.samples or (type(row) is dict and not row.keys() <= columns.known):
                             self._learn_columns(row, source, layout, columns)
                     elif isinstance(row, RowError):
                         raise row

@@ -108,6 +108,7 @@ def read_delimited(
     # strict: a stray quote must be an error; a lenient parser would swallow the rows that follow.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header = _read_header(reader, lines, name)
+    is_escaped = header[: len(_SCORE_COLUMNS)] == _SCORE_COLUMNS
     while header:
         begin = reader.line_num + lines.skipped + 1
         try:
@@ -120,6 +121,8 @@ def read_delimited(
             return
         row_error = lines.pop_error()
         if row_error is not None or cells:
+            if is_escaped:
+                cells = list(map(unescape_formula, cells))
             yield begin, row_error or _build_row(header, cells)
 
 
@@ -197,8 +200,6 @@ def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
                 f"must have {len(header)} cells like the header, got {len(cells)}; put texts that contain the "
                 "delimiter in quotes, or skip such rows with --skip-bad"
             )
-    if header[: len(_SCORE_COLUMNS)] == _SCORE_COLUMNS:
-        cells = list(map(unescape_formula, cells))
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
 
 
