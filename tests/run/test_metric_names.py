@@ -84,6 +84,15 @@ def test_names_may_change_places_between_two_runs_of_a_folder(rows: list[dict[st
     }
 
 
+def test_an_unfinished_metric_is_noted_by_its_name(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    score(rows, ["short=rougeL(stem=True)", "chrf"], out=tmp_path / "run")
+    next((tmp_path / "run" / "results").glob("rougeL*/complete.json")).unlink()
+    loaded = load(tmp_path / "run")
+    assert list(loaded.scores) == ["chrf"]
+    assert loaded.unfinished == (STEMMED,)
+    assert any(note.startswith("short is left out, because it is not finished") for note in loaded.notes)
+
+
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "(", 7, None])
 def test_a_name_in_a_damaged_manifest_that_nobody_could_have_given_is_ignored(
     rows: list[dict[str, Any]], tmp_path: Path, name: Any

@@ -65,13 +65,13 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     scores = {metric.label: stored.scores for metric, stored in zip(built, contents.stored, strict=True)}
     signatures = {metric.label: stored.signature for metric, stored in zip(built, contents.stored, strict=True)}
     unfinished = [
-        f"{text} is left out, because it is not finished: run the same `metrist score` again"
-        for text in contents.unfinished
+        f"{name} is left out, because it is not finished: run the same `metrist score` again"
+        for name in (contents.names.get(text) or text for text in contents.unfinished)
     ]
     outdated = [
-        f"{text}: these are the scores of an earlier run; a later one, by another version of the metric, was not "
+        f"{name}: these are the scores of an earlier run; a later one, by another version of the metric, was not "
         "finished: run `metrist score` again"
-        for text in contents.outdated
+        for name in (contents.names.get(text) or text for text in contents.outdated)
     ]
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     return Results(

@@ -139,6 +139,8 @@ class Contents:
     unfinished: list[str]
     outdated: list[str]
     notes: list[str] = field(default_factory=list)
+    #: Short names by text, None for metrics without one.
+    names: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class RunFolder:
@@ -274,6 +276,7 @@ class RunFolder:
             unfinished=[text for name, text in folders.items() if name not in pages],
             outdated=[page.metric for name, page in pages.items() if parts[name].is_outdated],
             notes=notes,
+            names=names,
         )
 
 
