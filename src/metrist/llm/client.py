@@ -274,7 +274,8 @@ class ChatClient:
         self.state.responded = True
         masked = self.credentials.mask_body(response.body)
         has_secret = masked is not response.body
-        response = replace(response, body=masked)
+        if has_secret:
+            response = replace(response, body=masked)
         if 200 <= response.status < 300 and not is_error_body(response.body):
             outcome = self._parse(response)
             if has_secret and isinstance(outcome, Success):
@@ -319,7 +320,7 @@ class ChatClient:
                 self.state.learn_answer()
                 has_answer = completion.failure is None and completion.finish != "filter"
                 enforced = shape.schema and self.state.schema is True
-                return replace(completion, structured=has_answer and enforced)
+                return replace(completion, structured=True) if has_answer and enforced else completion
             case FatalError():
                 return self._fail_batch(outcome.reason)
             case RetryableError(unreachable=True):
