@@ -1,0 +1,124 @@
+"""A run with a slow model that is killed by kill -9 at any moment goes on from there: what it has computed is on disk
+within seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+
+#: A metric with a model that takes its time, and notes each record when it is done, with the time.
+PROGRAM = """
+import sys, time
+from dataclasses import dataclass
+import metrist
+
+rows, pause, log = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+
+class Slow(metrist.Metric):
+    resident = True
+    def score_record(self, record):
+        time.sleep(pause)
+        with open(log, "a") as file:
+            file.write(f"{record.item} {time.time()}\\n")
+        return float(record.item)
+
+records = [{"item": str(n), "system": "s", "output": f"text {n}"} for n in range(rows)]
+metrist.score(records, [Slow(), "length"], out="run", executor="serial")
+"""
+
+
+def start(folder: Path, rows: int, pause: float) -> subprocess.Popen[bytes]:
+    (folder / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "program.py", str(rows), str(pause), "log"]
+    return subprocess.Popen(command, cwd=folder, env={**os.environ})
+
+
+def computed(folder: Path) -> dict[str, float]:
+    """The items that the metric has scored, with the time of each."""
+    log = folder / "log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return {item: float(moment) for item, moment in map(str.split, lines)}
+
+
+def stored(folder: Path, metric: str) -> set[str]:
+    """The items with a score on disk, in whole files only."""
+    items = set()
+    for path in folder.glob(f"run/results/*{metric}*/0*.jsonl"):
+        first, *rows, last = path.read_text().splitlines() or [""] * 2
+        if '"sha256"' in last and len(rows) == json.loads(first)["count"]:
+            items |= {json.loads(row)[0] for row in rows}
+    return items
+
+
+def kill_when(run: subprocess.Popen[bytes], folder: Path, count: int) -> float:
+    """Kill the run when it has scored so many records; returns when."""
+    while len(computed(folder)) < count:
+        assert run.poll() is None
+        time.sleep(0.01)
+    run.kill()
+    run.wait()
+    return time.time()
+
+
+def check_loss(folder: Path, killed: float, seconds: float) -> None:
+    """Whatever was computed more than some seconds before is there."""
+    lost = {item: moment for item, moment in computed(folder).items() if item not in stored(folder, "Slow")}
+    assert all(killed - moment < seconds for moment in lost.values()), lost
+
+
+def test_a_killed_run_with_a_model_loses_seconds_and_resumes(tmp_path: Path) -> None:
+    run = start(tmp_path, rows=60, pause=0.15)
+    # 0.15 s a record: a task holds about 13 of them, of 60 in one file. The limit is loose, since machines are busy.
+    killed = kill_when(run, tmp_path, 40)
+    assert stored(tmp_path, "length") == {str(n) for n in range(60)}
+    assert (tmp_path / "run/results/length/complete.json").exists()
+    durable = stored(tmp_path, "Slow")
+    assert len(durable) >= 10
+    check_loss(tmp_path, killed, 30.0)
+    (tmp_path / "log").unlink()
+    assert start(tmp_path, rows=60, pause=0.0).wait(timeout=100) == 0
+    assert set(computed(tmp_path)).isdisjoint(durable)
+    assert set(computed(tmp_path)) | durable == {str(n) for n in range(60)}
+    assert len(list(tmp_path.glob("run/results/*Slow*/0*.jsonl"))) == 1
+    (tmp_path / "log").unlink()
+    assert start(tmp_path, rows=60, pause=0.0).wait(timeout=100) == 0
+    assert computed(tmp_path) == {}
+
+
+def test_an_interrupted_run_stores_everything_that_it_has_computed(tmp_path: Path) -> None:
+    run = start(tmp_path, rows=60, pause=0.02)
+    while len(computed(tmp_path)) < 10:
+        assert run.poll() is None
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    run.wait()
+    done = set(computed(tmp_path))
+    # The task under way is lost, at most four times as many as all before it.
+    assert len(stored(tmp_path, "Slow")) >= len(done) // 5
+
+
+@pytest.mark.torture
+def test_ten_kills_at_random_moments_lose_five_seconds_each_at_most(tmp_path: Path) -> None:
+    rng = random.Random(os.getpid())
+    for _ in range(10):
+        run = start(tmp_path, rows=2000, pause=0.02)
+        time.sleep(rng.uniform(2, 12))
+        assert run.poll() is None
+        run.kill()
+        run.wait()
+        check_loss(tmp_path, time.time(), 5.0)
+        before = len(stored(tmp_path, "Slow"))
+        assert before
+    log = computed(tmp_path)
+    assert start(tmp_path, rows=2000, pause=0.0).wait(timeout=100) == 0
+    assert len(stored(tmp_path, "Slow")) == 2000 >= len(log)
