@@ -16,6 +16,7 @@ import polars
 import pytest
 import sacrebleu
 
+import metrist
 from metrist.errors import InputError, MetristError, ModelError, RunError
 from metrist.evaluate.check import check
 from metrist.evaluate.compare import compare
@@ -267,3 +268,15 @@ def test_systems_with_different_items_are_remarked_on() -> None:
 def test_options_of_the_reader_can_be_given_to_score() -> None:
     results = score([{"id": 1, "answer": "a b"}], "length", fields={"output": "answer", "item": "id"}, system="mine")
     assert (results.items, results.systems) == (["1"], ["mine"])
+
+
+def test_statistics_that_do_not_fit_the_named_metric_are_refused(rows: Rows, tmp_path: Path) -> None:
+    score(rows, ["length"], out=tmp_path / "x.jsonl")
+    page = tmp_path / "forged.jsonl"
+    lines = map(json.loads, (tmp_path / "x.jsonl").read_text().splitlines())
+    forged = ({**line, "metric": "chrf", "signature": metrist.metric("chrf").signature} for line in lines)
+    page.write_text("".join(json.dumps(line) + "\n" for line in forged))
+    with pytest.raises(
+        RunError, match="chrf: the stored statistics have 2 columns, which are not those of this metric"
+    ):
+        load(page)

@@ -560,12 +560,34 @@ def build_stored_metric(text: str, signature: str, higher_is_better: bool | None
     """The metric that a stored text names. Code is never imported because a file says so: a metric from outside the
     catalog is replaced by one that knows only what the file says."""
     try:
-        return build(text, allow_import=False, disable_risky_llms=True)
+        known = build(text, allow_import=False, disable_risky_llms=True)
+        _check_width(known, scores)
+        return known
+    except UnfitStatistics:
+        raise
     except MetristError:
         # The direction belongs to the class, as for every metric; so each of these has a class of its own.
         cls: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})
         metric: Metric = cls(text, signature, scores)
         return metric
+
+
+class UnfitStatistics(RunError):
+    """Stored statistics that are not those of the metric which the file names."""
+
+
+def _check_width(metric: Metric, scores: Scores) -> None:
+    """Refuse statistics that a metric cannot pool: the file that holds them is not what metrist wrote."""
+    if len(scores.failures) == len(scores):
+        return  # Where nothing was scored, the width of the rows is not known.
+    try:
+        with np.errstate(all="ignore"):
+            metric.pool(scores.stats[None, :1])
+    except (IndexError, ValueError):
+        raise UnfitStatistics(
+            f"{metric.text}: the stored statistics have {scores.stats.shape[1]} columns, which are not those of this "
+            "metric: the file was changed, or another program wrote it"
+        ) from None
 
 
 class StoredMetric(Metric):

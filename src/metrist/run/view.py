@@ -89,6 +89,8 @@ class RunInput:
                 texts += [f"--field {shlex.quote(f'{ours}={theirs}')}" for ours, theirs in value.items()]
             elif name == "item_key":
                 texts.append(f"{option} {shlex.quote('+'.join(value))}")
+            elif name == "outputs":
+                texts += [f"--output {shlex.quote(str(column))}" for column in value]
             elif value is True:
                 texts.append(option)
             elif isinstance(value, str):
