@@ -56,6 +56,10 @@ def test_a_baseline_one_test_and_one_system_change_the_text(results: Results) ->
     assert "The metric is ROUGE-L" in text
     assert "the corrected p-value is at most 0.05" in text
     assert "Intervals" not in text
+    two = describe_methods(results, systems=["one", "three"])
+    assert "(1 pair)" in two
+    assert "Holm" not in two
+    assert "if both p-values are at most 0.05" in two
     alone = describe_methods(results, systems=["one"])
     assert "6 outputs of 1 system on 6 items" in alone
     assert "p-value" not in alone

@@ -213,6 +213,12 @@ def _describe_tests(
         f"For each metric we test {what} ({format_count(pairs, 'pair')}) on the items for which both have a score, "
         f"with {named}, two-sided, with {draws:,} draws{' each' if len(tests) > 1 else ''} and seed {seed}."
     )
+    if pairs == 1:  # Nothing to correct for.
+        yield (
+            "We call a difference significant if "
+            f"{'both p-values are' if len(tests) > 1 else 'the p-value is'} at most {alpha:g}."
+        )
+        return
     each = ", for each test by itself" if len(tests) > 1 else ""
     both = "both corrected p-values are" if len(tests) > 1 else "the corrected p-value is"
     yield (
