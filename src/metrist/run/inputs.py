@@ -16,7 +16,8 @@ from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.shard_file import hash_units
 from metrist.run.view import RunInput
 
-_STANDARD_INPUT = "-"
+#: How folders of older versions, and of runs that did not finish, name it.
+_STANDARD_INPUT = ("-", "standard input")
 
 
 def read_inputs(
@@ -36,19 +37,22 @@ def read_inputs(
         folder = RunFolder(path)
     if folder is None:
         raise RunError(f"{path} does not say which files it was made from: name them on the command line")
-    inputs = [one for one in folder.view.inputs if one.path is not None]
+    inputs = [source for source in folder.view.inputs if source.path is not None]
     if not inputs and folder.inputs:  # A folder of an older version, or one that was not read to the end.
         return read_records([_locate(name, path) for name in folder.inputs], **reading)
     if not inputs:
         raise RunError(f"the run in {path} read no files but rows in memory: name the files with its texts")
     readers, notes = list[Reader](), list[str]()
-    for one in inputs:
-        place = _find(one, path)
-        readers.append(read_records(place, **{**one.options, **reading}))
-        if place.resolve() != (path / str(one.path)).resolve():
-            notes.append(f"{one.label} has moved since it was scored: it is read from {place}")
+    for source in inputs:
+        place = _find(source, path)
+        readers.append(read_records(place, **{**source.options, **reading}))
+        if place.resolve() != (path / str(source.path)).resolve():
+            notes.append(f"{source.label} has moved since it was scored: it is read from {place}")
     return RunReader(
-        sources=tuple(s for reader in readers for s in reader.sources), readers=readers, inputs=inputs, notes=notes
+        sources=tuple(rows for reader in readers for rows in reader.sources),
+        readers=readers,
+        inputs=inputs,
+        notes=notes,
     )
 
 
@@ -115,19 +119,20 @@ class RunReader(Reader):
         self.skipped.count += reader.skipped.count
 
 
-def _find(one: RunInput, run: Path) -> Path:
-    places = one.locate(run)
+def _find(source: RunInput, run: Path) -> Path:
+    places = source.locate(run)
     for place in places:
         if place.is_file():
             return place
     looked = ", ".join(os.path.abspath(place) for place in places)
     raise RunError(
-        f"the run in {run} read {one.label}, which is missing (looked for {looked}): name the file on the command line"
+        f"the run in {run} read {source.label}, which is missing (looked for {looked}): name the file on the command "
+        "line"
     )
 
 
 def _locate(name: str, run: Path) -> Path:
-    if name == _STANDARD_INPUT:
+    if name in _STANDARD_INPUT:
         raise RunError(f"the run in {run} read standard input, which is gone: name a file with its records")
     places = list(dict.fromkeys([Path(name), run.parent / name, run.parent / Path(name).name]))
     for place in places:

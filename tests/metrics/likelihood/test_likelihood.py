@@ -280,7 +280,7 @@ class TestIdentity:
         assert "not known here: bartscore_para needs a folder" in " ".join(cards.describe(BartScorePara()).split())
 
     def test_the_docs_show_the_same_way(self):
-        page = Path(__file__).parents[3] / "docs" / "likelihood.md"
+        page = Path(__file__).parents[3] / "docs" / "guides" / "likelihood.md"
         assert CONVERSION in page.read_text(encoding="utf-8")
 
     @pytest.mark.parametrize(
