@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from metrist.errors import RunError, did_you_mean, format_count
+from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.compare import align_scores
 from metrist.evaluate.selection import (
     check_signatures,
@@ -90,7 +90,7 @@ class Report:
         """One line: how many checks there were and how many failed."""
         count, failed = len(self.verdicts), len(self.failures)
         checks = format_count(count, "check")
-        return f"{checks}, {failed} failed" if failed else f"{checks}, all passed"
+        return f"{checks}, {failed} failed" if failed else f"{checks}, {agree(count, 'passed', 'all passed')}"
 
     def table(self) -> Table:
         """One row per verdict, failures first."""
@@ -104,6 +104,9 @@ class Report:
     def junit(self, suite: str = "metrist") -> str:
         """The report as JUnit XML."""
         return junit_xml(suite, [_test_case(verdict, self.notes) for verdict in self.verdicts])
+
+    def __repr__(self) -> str:
+        return f"Report({self.summary})"
 
     def __str__(self) -> str:
         return self.table().text()

@@ -159,6 +159,9 @@ class Comparison:
             "notes": list(self.notes),
         }
 
+    def __repr__(self) -> str:
+        return f"Comparison({format_count(len(self.contests), 'contest')}, metrics: {', '.join(self.signatures)})"
+
     def __str__(self) -> str:
         return self.table().text()
 

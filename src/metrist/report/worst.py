@@ -120,6 +120,9 @@ class WorstOutputs:
     def __iter__(self) -> Iterator[WorstEntry]:
         return iter(self.entries)
 
+    def __repr__(self) -> str:
+        return f"WorstOutputs({self.title!r}, {len(self)} shown)"
+
     def render(self, form: str = "text", *, full: bool = False) -> str:
         """The outputs in one of the `FORMATS`; texts are shortened unless `full`, except in JSON."""
         match form:
