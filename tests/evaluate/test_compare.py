@@ -15,6 +15,7 @@ from sacrebleu.significance import PairedTest, Result
 import metrist
 from metrist.errors import RunError
 from metrist.evaluate.compare import compare
+from metrist.scores import Failure, FailureKind
 from metrist.stats.resampling import Test, paired_bootstrap, paired_randomisation
 from metrist.stats.significance import holm
 
@@ -313,3 +314,21 @@ def test_a_single_pair_needs_no_correction_and_is_not_counted() -> None:
     note = compare(make_run(quality={"a": [0.1, 0.2, 0.3], "b": [0.3, 0.1, 0.2]}), draws=200).table().notes[0]
     assert note.endswith("are two-sided, from 200 draws.")
     assert "over the 6 pairs of each metric" in compare(make_run(quality=FOUR), draws=200).table().notes[0]
+
+
+def test_a_system_that_a_metric_has_not_scored_whole_has_no_score() -> None:
+    """The mean of the few outputs that an interrupted run has scored is not the system's score."""
+    best_so_far = [0.9] * 4 + [None] * 76
+    run = make_run(quality={"a": noisy(0.6, 1), "b": noisy(0.5, 2), "c": best_so_far})
+    block = run.scores["quality"]
+    pending = {row: Failure(FailureKind.pending, "not scored yet") for row in block.failures}
+    comparison = compare(replace(run, scores={"quality": replace(block, failures=pending)}), draws=500)
+    table = comparison.system_table()
+    assert [row[1].cell.value for row in table.rows[:2]] == pytest.approx(
+        [np.mean(noisy(0.6, 1)), np.mean(noisy(0.5, 2))]
+    )
+    assert math.isnan(table.rows[2][1].cell.value)
+    assert "quality has not scored 76 outputs of c yet: no score is shown until it is finished." in table.notes
+    by_pair = {(contest.first, contest.second): contest for contest in comparison.contests}
+    assert by_pair["a", "c"].items == 0
+    assert by_pair["a", "b"].winner == "a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -25,6 +26,7 @@ from metrist.evaluate.selection import (
 from metrist.grid import Grid
 from metrist.metrics.base import Metric
 from metrist.report.tables import Change, Column, Count, Estimate, Marked, Number, PValue, Signature, Table, or_none
+from metrist.scores import FailureKind
 from metrist.stats.resampling import PairTest, Test, pair_tests
 from metrist.stats.significance import holm, letters
 
@@ -120,6 +122,8 @@ class Comparison:
     #: The scores of each system, metric by metric in the order of `signatures`.
     scores: Mapping[str, tuple[SystemScore, ...]] = field(default_factory=dict)
     reference_counts: tuple[int, ...] = ()
+    #: Notes on systems that a metric has not scored whole; their scores are NaN.
+    unfinished: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> list[Metric]:
@@ -204,12 +208,20 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         scores = results[metric].scores
         labels += [names[results.systems[row]] for row in rows]
         items += [results.items[row] for row in rows]
-        values.append(scores.values[rows])
+        unfinished = find_unfinished(results, metric)
+        values.append(np.where([results.systems[row] in unfinished for row in rows], np.nan, scores.values[rows]))
         stats.append(scores.stats[rows])
     # A run in which every output failed does not know the number of statistics: pad its zeros.
     width = max(part.shape[1] for part in stats)
     padded = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in stats]
     return AlignedScores(metric, Grid.of(metric.label, labels, items, np.concatenate(values)), np.concatenate(padded))
+
+
+def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:
+    """The systems of which the metric has not scored all outputs yet, and how many it has not. A mean over the others
+    is not the system's score, so they are compared by this metric only once it is finished."""
+    failures = run[metric].scores.failures
+    return Counter(run.systems[row] for row, failure in failures.items() if failure.kind is FailureKind.pending)
 
 
 def compare(
@@ -239,16 +251,27 @@ def compare(
     scores: dict[str, list[SystemScore]] = {system: [] for system in select_systems(present, systems)}
     if baseline is not None:
         scores.setdefault(baseline, [])
+    unfinished_notes: list[str] = []
     for run in opened:
+        unfinished = {metric.label: find_unfinished(run, metric) for metric in chosen}
         for score in run.system_scores(seed=seed, metrics=chosen):
+            if score.system in unfinished[score.metric]:
+                score = score._replace(value=np.nan, low=np.nan, high=np.nan)
             if score.system in scores:
                 scores[score.system].append(score)
+        unfinished_notes += [
+            f"{label} has not scored {count:,} outputs of {system} yet: no score is shown until it is finished."
+            for label, systems_left in unfinished.items()
+            for system, count in systems_left.items()
+            if system in scores
+        ]
     return Comparison(
         contests=tuple(contest for metric in chosen for contest in _test_pairs(metric, opened, pairs, plan)),
         signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
         plan=plan,
         scores={system: tuple(own) for system, own in scores.items()},
         reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
+        unfinished=tuple(unfinished_notes),
         notes=(*_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
     )
 
@@ -444,6 +467,7 @@ def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
         notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
     if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
         notes.append(f"Lower is better: {', '.join(lower)}.")
+    notes += comparison.unfinished
     if any(contest.left_out for contest in comparison.contests):
         notes.append("Scores are of all outputs that have one; a pair is tested on the items that both systems share.")
     return Table(
