@@ -102,6 +102,7 @@ def test_the_note_on_people_counts_the_pairs_of_every_comparator():
     """By hand: three pairs, two of which people decided; the second comparator cannot judge the pair of item 2."""
     (note,) = [note for note in metrist.prefer(PAIRS, Longer()).comparator_table().notes if "good" in note]
     assert note.endswith("chose as most people did, of 3; a coin would reach 0.167.")
+    assert "a tie is a miss where people prefer one" in note
     rows = [*PAIRS[:3], {**PAIRS[3], "outputs": ["", "yy"]}]
     results = metrist.prefer(rows, [Longer(), "by_score(metric=length, better='higher')"])
     (note,) = [note for note in results.comparator_table().notes if "good" in note]

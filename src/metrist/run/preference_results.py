@@ -366,7 +366,8 @@ def _agreement_notes(aspect: str, agreements: Sequence[HumanAgreement]) -> list[
     shown = [agreement for agreement in agreements if agreement.aspect == aspect and agreement.pairs]
     if not shown:
         return []
-    share = f"As people, {aspect}: the share of pairs where the comparator chose as most people did"
+    miss = "a tie is a miss where people prefer one"
+    share = f"As people, {aspect} ({miss}): the share of pairs where the comparator chose as most people did"
     if len({(agreement.pairs, agreement.chance) for agreement in shown}) == 1:
         return [f"{share}, of {shown[0].pairs:,}; a coin would reach {shown[0].chance:.3f}."]
     each = ", ".join(f"{a.comparator} {a.pairs:,} and {a.chance:.3f}" for a in shown)

@@ -361,3 +361,43 @@ def test_a_file_of_preferences_that_is_read_twice_is_pointed_out() -> None:
     rows = drop_fields(three_systems(), "raters")
     assert any(note in text for text in meta_evaluate([*rows, *rows], preferences=True, draws=0).notes)
     assert not any("more than one row" in text for text in meta_evaluate(rows, preferences=True, draws=0).notes)
+
+
+def judge_pairs(*counts: tuple[int, int, int]) -> list[Row]:
+    """Pairs from (number, people's choice, the judge's choice)."""
+    choices = [(human, judge) for count, human, judge in counts for _ in range(count)]
+    return [pair(item, [human], {"judge": judge}) for item, (human, judge) in enumerate(choices)]
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "pair_accuracy", "darr_wmt17", "acc_eq"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(judge_pairs((17, 1, 0), (4, 1, 1), (4, 1, 2)), id="mostly ties, else a coin"),
+        pytest.param(judge_pairs((25, 1, 0)), id="only ties"),
+        # Four of four wrong: a coin does so in 6 of 100 cases, above 2.5; resamples of the four would not vary.
+        pytest.param(judge_pairs((21, 1, 0), (4, 1, 2)), id="mostly ties, else wrong"),
+        pytest.param(judge_pairs((25, 0, 1)), id="people only tie"),
+    ],
+)
+def test_a_judge_that_ties_does_not_run_against_people(rows: list[Row], measure: str) -> None:
+    result = meta_evaluate(rows, preferences=True, measures=measure, draws=200)
+    assert not any(row["against"] for row in result.rows())
+    assert "against people" not in "".join([*result.notes, result.table().text()])
+    (table,) = analyse(result, "advice")
+    assert "Do not use" not in table.text()
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "pair_accuracy", "acc_eq"])
+def test_a_judge_that_decides_against_people_is_marked_whatever_it_ties(measure: str) -> None:
+    rows = judge_pairs((60, 1, 0), (36, 1, 2), (4, 2, 2), (10, 0, 1))
+    (row,) = meta_evaluate(rows, preferences=True, measures=measure, draws=200).rows()
+    assert row["against"].startswith("right in 0.100 [")
+    assert row["against"].endswith("] of the 40 pairs that neither ties, chance 0.500")
+
+
+def test_a_note_says_how_many_pairs_a_judge_ties() -> None:
+    rows = judge_pairs((17, 1, 0), (4, 1, 1), (4, 1, 2))
+    note = "judge ties 68 % of the pairs. A tie is a miss where people prefer one output."
+    assert note in meta_evaluate(rows, preferences=True, draws=0).notes
+    assert "ties" not in "".join(meta_evaluate(judge_pairs((9, 1, 1)), preferences=True, draws=0).notes)

@@ -224,6 +224,24 @@ def test_a_metric_that_runs_against_people_is_pointed_out(measure: str, group: s
     assert "against people" not in "".join(turned.notes)
 
 
+@pytest.mark.parametrize("measure", ["pair_accuracy", "darr_wmt17"])
+def test_a_metric_that_ties_most_outputs_does_not_run_against_people(measure: str) -> None:
+    rows = [
+        {
+            "item": str(n),
+            "system": s,
+            "output": s,
+            "ratings": {"quality": r},
+            "scores": {"flat": r if n % 5 == 0 else 1},
+        }
+        for n in range(40)
+        for s, r in (("a", 1), ("b", 2), ("c", 3))
+    ]
+    (row,) = meta_evaluate(rows, "quality", measure, draws=200).rows()
+    assert row["high"] < row["chance"]
+    assert not row["against"]
+
+
 def test_preferences_against_a_metric_are_pointed_out() -> None:
     rows = [
         {"item": str(n), "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"better": [2 if n % 5 else 1]},

@@ -38,6 +38,8 @@ from metrist.stats.tie_optimism import calibrated_interval
 
 #: The measure that says in which direction a metric orders outputs.
 _ORDER = "kendall_b"
+#: Measures that a tie lowers as much as an order against people.
+_TIES_MISS = ("pair_accuracy", "darr_wmt17")
 #: Soft pairwise accuracy compares systems and is computed from p-values, so it has no rows to resample.
 SOFT = "spa"
 
@@ -86,7 +88,7 @@ class RatingAspect:
         )
         tests = compare_metrics(data, panel, np.array([interval.value for interval in intervals]))
         figures = [_metric_figure(data, panel, number, interval) for number, interval in enumerate(intervals)]
-        figures = [mark_against(_find_opposition(data, part, figure)) for figure in rank_figures(plan, figures, tests)]
+        figures = [_mark_against(_find_opposition(data, part, figure)) for figure in rank_figures(plan, figures, tests)]
         if self._has_ceiling():
             trials = [make_trial(data, scorer, part, measure) for scorer in self._raters()]
             values = resample_trials(data, trials, part.outputs)
@@ -158,18 +160,19 @@ class RatingAspect:
         return scorers
 
 
-def mark_against(figure: Figure) -> Figure:
-    """Mark a figure whose interval lies below what chance reaches. A calibrated accuracy (with ε) hides the order of
-    outputs behind ties, and f1 has no chance to compare with."""
-    if figure.against or not math.isnan(figure.epsilon) or figure.measure == "f1" or not figure.high < figure.chance:
+def _mark_against(figure: Figure) -> Figure:
+    """Mark a figure whose interval lies below what chance reaches. A calibrated accuracy (with ε) and measures that
+    count ties as misses hide the order of outputs behind ties (see `_find_opposition`)."""
+    hidden = not math.isnan(figure.epsilon) or figure.measure in _TIES_MISS
+    if figure.against or hidden or not figure.high < figure.chance:
         return figure
     chance = f", chance {figure.chance:.3f}" if figure.chance else ""
     return replace(figure, against=f"{figure.measure} {figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]{chance}")
 
 
 def _find_opposition(data: AspectData, part: Slice, figure: Figure) -> Figure:
-    """Give a calibrated accuracy the evidence of Kendall's τ-b under the same grouping, if that is below 0."""
-    if math.isnan(figure.epsilon) and not data.is_calibrated(figure.measure):
+    """Give a figure behind ties the evidence of Kendall's τ-b under the same grouping, if that is below 0."""
+    if math.isnan(figure.epsilon) and not data.is_calibrated(figure.measure) and figure.measure not in _TIES_MISS:
         return figure
     metric = next(metric for metric in data.metrics if metric.name == figure.metric)
     trial = make_trial(data, make_scorer(data, metric), part, _ORDER)

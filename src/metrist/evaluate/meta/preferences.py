@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.errors import RunError, SpecError, did_you_mean, format_count
 from metrist.evaluate.meta.dataset import Choices, JudgedDataset, check_names, describe_unknown
 from metrist.evaluate.meta.estimates import mean_of_known
-from metrist.evaluate.meta.figures import average_figure, mark_against
+from metrist.evaluate.meta.figures import average_figure
 from metrist.evaluate.meta.metric_tests import UNTESTED, PairResults, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, MetaPlan, Tests
@@ -42,9 +42,12 @@ from metrist.stats.measures import MEASURES
 from metrist.stats.permutation import exchange_p_values, exchange_rows
 from metrist.stats.preferences import Preferences, bradley_terry, shares_won
 from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
+from metrist.stats.significance import coin_tail
 
 _TESTS = ("auto", "permutation", "none")
 _CELLS = 9
+#: A metric that ties this share of the pairs gets a note.
+_MANY_TIES = 0.1
 
 
 # ---- Choices of humans
@@ -275,6 +278,12 @@ def _pairwise(name: str) -> PreferenceMeasure:
     return PreferenceMeasure(*map(from_counts, (measure.pool, measure.chance, measure.all_ties or measure.chance)))
 
 
+def _decided_share(sums: Floats) -> Floats:
+    """The share of right choices among the pairs that neither humans nor the metric tie."""
+    alike, opposed = np.moveaxis(tables.pair_counts(sums)[..., :2], -1, 0)
+    return divide(alike, alike + opposed)
+
+
 _ACCURACY = PreferenceMeasure(*map(_from_tables, (tables.accuracy, tables.chance_accuracy, _tie_share)))
 PREFERENCE_MEASURES: Mapping[str, PreferenceMeasure] = MappingProxyType(
     {
@@ -372,7 +381,7 @@ class PreferenceAspect:
             for chooser, epsilon, values in zip(self.choosers, epsilons, numbers, strict=True)
         ]
         tests = self._compare(part, measure, stats, np.array([figure.value for figure in figures]))
-        return [mark_against(figure) for figure in rank_figures(self.plan, figures, tests)], tests
+        return [self._mark_against(figure, part, items) for figure in rank_figures(self.plan, figures, tests)], tests
 
     def average_slices(self, slices: Sequence[Slice], measure: str, figures: Sequence[Figure]) -> list[Figure]:
         """Average each metric over the slices of one column, whose figures are given.
@@ -412,8 +421,21 @@ class PreferenceAspect:
         listed = ", ".join(f"{name} {count:,}" for name, count in list(missing.items())[:5] if count)
         if listed:
             notes.append(f"Pairs without a choice or without both scores, left out for that metric: {listed}.")
+        notes += self._tie_notes()
         items = len(np.unique(self.dataset.items.codes[self.pairs.first]))
         return notes + few_units_notes(self.plan, [(items, "items", self.aspect)])
+
+    def _tie_notes(self) -> list[str]:
+        """Say which metrics tie many pairs, which lowers most measures without being a choice against people."""
+        listed = []
+        for chooser in self.choosers:
+            known = chooser.leaning[~np.isnan(chooser.leaning)]
+            if len(known) and (share := np.count_nonzero(known == 0) / len(known)) >= _MANY_TIES:
+                listed.append(f"{chooser.name} ties {100 * share:.0f} % of the pairs")
+        if not listed:
+            return []
+        more = f" and {len(listed) - 5} more metrics tie many" * (len(listed) > 5)
+        return [f"{', '.join(listed[:5])}{more}. A tie is a miss where people prefer one output."]
 
     def _epsilons(self, part: Slice, measure: str) -> list[float]:
         """Return each metric's tie threshold, 0 if it has none."""
@@ -464,6 +486,25 @@ class PreferenceAspect:
                 }
             )
         return numbers
+
+    def _mark_against(self, figure: Figure, part: Slice, items: Codes) -> Figure:
+        """Mark a metric that mostly chooses the other output than people. Only pairs that neither ties count: a tie is
+        a miss, but no sign of the opposite direction. f1 is not marked."""
+        chooser = next(chooser for chooser in self.choosers if chooser.name == figure.metric)
+        item = np.searchsorted(items, self.dataset.items.codes[self.pairs.first[part.outputs]])
+        rows = choice_rows(self.pairs.human[part.outputs], chooser.leaning[part.outputs], 0.0, item, len(items))
+        alike, opposed = map(int, tables.pair_counts(rows.sum(axis=0).reshape(3, 3))[:2])
+        plan, tail = self.plan, (1 - self.plan.confidence) / 2
+        # The resamples of a few pairs, all wrong, do not vary: an exact test guards against them.
+        if figure.measure == "f1" or not plan.draws or not coin_tail(opposed, alike + opposed) < tail:
+            return figure
+        share = alike / (alike + opposed)
+        resampled = bootstrap_scores(rows[np.newaxis], _from_tables(_decided_share), plan.draws, plan.rng())
+        low, high = interval(resampled[:, 0], plan.confidence, len(items), share)
+        if not high < 0.5:
+            return figure
+        pairs = f"the {format_count(alike + opposed, 'pair')} that neither ties, chance 0.500"
+        return replace(figure, against=f"right in {share:.3f} [{low:.3f}, {high:.3f}] of {pairs}")
 
     def _explain_missing(self, resampled: Floats, items: int, value: float) -> str:
         return "" if math.isnan(value) else explain_missing_interval(resampled, self.plan.confidence, items, "items")
