@@ -336,6 +336,16 @@ def test_a_runs_reasons_are_shown_worst_first(metrist: Command, outputs: Path, t
     assert "no errors" not in answer.out
 
 
+def test_a_part_of_a_judge_is_explained_by_the_whole_judge(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    assert metrist("score", outputs, "-m", f"tone={JUDGE}", "-o", tmp_path / "run").code == 0
+    whole = metrist("explain", tmp_path / "run", "-m", "tone")
+    part = metrist("explain", tmp_path / "run", "-m", "tone:naturalness")
+    assert (part.code, part.out) == (0, whole.out)
+    unknown = metrist("explain", tmp_path / "run", "-m", "tone:naturalnes")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "tone has no part 'naturalnes'; did you mean 'naturalness'? (parts: " in unknown.err
+
+
 def test_a_judge_gives_its_reasons_now(metrist: Command, outputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "reasons.jsonl"
     answer = metrist("explain", outputs, "-m", JUDGE, "--limit", 2, "-o", out)

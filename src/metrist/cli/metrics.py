@@ -186,9 +186,17 @@ def meta(
             help="mean, median, majority, z, or a rater's name; from preferences win-rate or bradley-terry.",
         ),
     ] = "mean",
-    metrics: Annotated[Names, typer.Option("-m", "--metric", metavar="NAME", help="Only these; repeatable.")] = None,
+    metrics: Annotated[
+        Names,
+        typer.Option("-m", "--metric", metavar="NAME", help="Only these, or parts such as judge:fluency; repeatable."),
+    ] = None,
     part: Annotated[
-        Names, typer.Option("--part", metavar="PART", help="Add a part of a run's scores, such as recall; repeatable.")
+        Names,
+        typer.Option(
+            "--part",
+            metavar="PART",
+            help="Use a part of a run's scores, such as recall, instead of the whole; repeatable.",
+        ),
     ] = None,
     lower_is_better: Annotated[
         Names, typer.Option("--lower-is-better", metavar="NAME", help="A metric or aspect where lower is better.")
@@ -256,9 +264,15 @@ def meta(
     from metrist.evaluate.meta.analyses import analyse
     from metrist.evaluate.meta.evaluate import needs_no_metric
     from metrist.evaluate.meta.join import join
+    from metrist.evaluate.selection import list_names
 
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
-    judged = join(inputs if len(inputs) > 1 else inputs[0], parts=part or (), **reading.keywords())
+    judged = join(
+        inputs if len(inputs) > 1 else inputs[0],
+        parts=part or (),
+        metrics=list_names(metrics) or (),
+        **reading.keywords(),
+    )
     if not preferences and judged.preferences and not judged.ratings and gold == "mean":
         print_note("the data hold preferences and no ratings: --preferences is assumed")
         preferences = True

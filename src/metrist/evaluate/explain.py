@@ -18,7 +18,7 @@ from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
 from metrist.llm.budget import CallEstimate
 from metrist.metrics import registry
-from metrist.metrics.base import Metric, calls_llm
+from metrist.metrics.base import Metric, PartMetric, calls_llm
 from metrist.metrics.calibrated import Calibrated
 from metrist.metrics.errors.base import ErrorMetric
 from metrist.ratings import Error
@@ -221,6 +221,13 @@ def _explain_run(
     # Errors say more than reasons: a metric that marks them comes first.
     telling.sort(key=lambda metric: not results.scores[metric.label].errors)
     chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric)
+    if isinstance(chosen, PartMetric):
+        # Errors and reasons belong to the whole metric.
+        part, chosen = chosen.part, chosen.metric
+        parts = results.scores[chosen.label].parts
+        if part not in parts:
+            known = ", ".join(parts) or "none"
+            raise RunError(f"{chosen.label} has no part {part!r}{did_you_mean(part, parts)} (parts: {known})")
     if chosen is None or chosen not in telling:
         names = chosen.label if chosen else ", ".join(metric.label for metric in results.metrics)
         raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain")

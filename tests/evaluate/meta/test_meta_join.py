@@ -88,6 +88,34 @@ def test_a_part_of_a_run_replaces_the_value(tmp_path: Path) -> None:
         join(path, parts=["recall"])
 
 
+def test_a_part_named_with_its_metric_stands_beside_the_whole(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
+    results = metrist.score(path, ["rouge1", "exact"])
+
+    def metrics(names: str | list[str], **settings: str) -> list[str]:
+        result = metrist.meta_evaluate([results, path], "quality", metrics=names, draws=0, **settings)
+        return sorted(row["metric"] for row in result.rows() if row["metric"] != "(one rater)")
+
+    assert metrics("rouge1:recall") == ["rouge1:recall"]
+    assert metrics("rouge1,rouge1:recall") == ["rouge1", "rouge1:recall"]
+    assert metrics(["rouge1:recall", "exact"]) == ["exact", "rouge1:recall"]
+    assert metrics("rouge1,rouge1:precision,rouge1:recall", part="recall") == [
+        "rouge1",
+        "rouge1:precision",
+        "rouge1:recall",
+    ]
+    judged = join([results, path], metrics=["rouge1:recall"])
+    assert judged.scores["rouge1:recall"].values.tolist() == results.scores["rouge1"].parts["recall"].tolist()
+    with pytest.raises(RunError, match=r"no metric 'exact:recall' in the data, which has"):
+        metrics("exact:recall")
+
+
+def test_a_stored_score_may_have_a_comma_in_its_name() -> None:
+    rows = [{**row, "scores": {"a,b": row["scores"]["near"], "a": 1.0}} for row in make_rows(items=3)]
+    result = metrist.meta_evaluate(rows, "quality", metrics="a,b", draws=0)
+    assert {row["metric"] for row in result.rows()} - {"(one rater)"} == {"a,b"}
+
+
 def test_a_flat_result_file_is_known_by_its_first_line(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
     metrist.score(path, ["rougeL"], out=tmp_path / "flat.jsonl")

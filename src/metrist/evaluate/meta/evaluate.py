@@ -45,8 +45,9 @@ from metrist.evaluate.meta.slices import (
     select_outputs,
     select_top_systems,
 )
+from metrist.evaluate.selection import list_names
 from metrist.io.reader import check_keywords
-from metrist.spec import parse
+from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
 
@@ -99,6 +100,7 @@ def meta_evaluate(
     dataset = join(
         data,
         parts=as_names(part),
+        metrics=list_names(metrics) or (),
         lower_is_better=as_names(lower_is_better),
         **reading,
     )
@@ -122,7 +124,7 @@ def meta_evaluate(
         correction=correction,
         test=test,
         one_sided=one_sided,
-        metrics=None if metrics is None else as_names(metrics),
+        metrics=None if metrics is None else _split_names(dataset, as_names(metrics)),
         systems=None if systems is None else as_names(list(systems)),
         exclude_systems=as_names(exclude_systems),
         top_k=top_k,
@@ -180,6 +182,12 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         outputs=outputs,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _split_names(dataset: JudgedDataset, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of metrics, those with commas between them one by one, unless the data have such a name."""
+    known = {*dataset.scores, *dataset.choices}
+    return as_names([n for name in names for n in ([name] if name in known else split_list(name))])
 
 
 def _evaluate_aspect(

@@ -17,6 +17,7 @@ from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
+from metrist.metrics.base import PART
 from metrist.run import Results, load
 from metrist.run.inputs import read_inputs
 from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
@@ -33,6 +34,7 @@ def join(
     data: Any,
     *,
     parts: Sequence[str] = (),
+    metrics: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
     **reading: Any,
 ) -> JudgedDataset:
@@ -42,7 +44,8 @@ def join(
     wrote), a `Results`, or whatever `read_records` takes. If there are only run folders, the files that they read are
     read again for their ratings.
 
-    `parts` uses these parts of the runs' scores (`recall`) instead of their values. `lower_is_better` names the
+    `parts` uses these parts of the runs' scores (`recall`) instead of their values. Parts that `metrics` name in full
+    (`judge:fluency`) are added, whatever else it names. `lower_is_better` names the
     aspects and metrics whose larger values are worse, if the data do not say so.
     """
     if isinstance(data, JudgedDataset):
@@ -58,7 +61,7 @@ def join(
         for entry in reader.entries():
             builder.add(entry)
         notes += [*reader.remarks, *_describe_skipped(reader)]
-    scores, errors = _read_runs(builder, runs, parts)
+    scores, errors = _read_runs(builder, runs, parts, metrics)
     dataset = JudgedDataset(
         items=builder.items(),
         systems=builder.systems(),
@@ -138,7 +141,7 @@ def _describe_skipped(reader: Reader) -> list[str]:
 
 
 def _read_runs(
-    builder: ColumnsBuilder, runs: Sequence[tuple[str, Results]], parts: Sequence[str]
+    builder: ColumnsBuilder, runs: Sequence[tuple[str, Results]], parts: Sequence[str], metrics: Sequence[str]
 ) -> tuple[list[MetricScores], dict[str, ErrorSpans]]:
     _check_parts(runs, parts)
     scores: list[MetricScores] = []
@@ -148,7 +151,7 @@ def _read_runs(
         costs = _read_costs(Path(name), results)
         for metric in results.metrics:
             block = results.scores[metric.label]
-            for label, values in _select_parts(metric.label, block.values, block.parts, parts):
+            for label, values in _select_parts(metric.label, block.values, block.parts, parts, metrics):
                 column = np.full(len(builder.outputs), np.nan)
                 column[at] = values
                 scores.append(
@@ -168,13 +171,14 @@ def _read_runs(
 
 
 def _select_parts(
-    text: str, values: Floats, parts: Mapping[str, Floats], names: Sequence[str]
+    label: str, values: Floats, parts: Mapping[str, Floats], names: Sequence[str], metrics: Sequence[str]
 ) -> Iterator[tuple[str, Floats]]:
-    selected = [part for part in names if part in parts]
-    if not selected:
-        yield text, values
-    for part in selected:
-        yield f"{text}:{part}", parts[part]
+    replacing = [part for part in names if part in parts]
+    if not replacing or label in metrics:
+        yield label, values
+    added = [part for part in parts if f"{label}{PART}{part}" in metrics]
+    for part in dict.fromkeys([*replacing, *added]):
+        yield f"{label}{PART}{part}", parts[part]
 
 
 def _check_parts(runs: Sequence[tuple[str, Results]], names: Sequence[str]) -> None:
