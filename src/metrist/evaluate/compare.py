@@ -493,7 +493,10 @@ def _mark_systems(
             first, second = order.index(contest.first), order.index(contest.second)
             different[first, second] = different[second, first] = True
         own = letters(different)
-        return None if own is None else dict(zip(order, own, strict=True))
+        if own is None:
+            return None
+        # What was not tested does not differ either: a letter would say more than is known.
+        return {s: "" if np.isnan(scores[s].value) else marked for s, marked in zip(order, own, strict=True)}
     if marks == "none" or metric.higher_is_better is None:
         return {}
     baseline = comparison.plan.baseline
