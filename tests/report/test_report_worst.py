@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -71,6 +72,25 @@ def test_two_outputs_share_their_source_and_references() -> None:
     assert text.index("source:") < text.index("system a") < text.index("system b")
     different = Record(item="1", system="b", output="A dog sat.", source="another")
     assert page(output("a"), output("b", record=different)).text().count("source:") == 2
+
+
+def test_the_output_and_the_reasons_come_before_the_references_which_may_be_many() -> None:
+    references = tuple(f"Reference text {number}." for number in range(1, 12))
+    record = Record(item="1", system="a", output="The cat sat.", source="Le chat.", references=references)
+    score = Score(value=1.0, explanation="It is too short.")
+    shown = page(output(record=record, scores={"judge": score}))
+    text = shown.text()
+    order = ["Le chat.", "The cat sat.", "It is too short.", "text 1.", "text 2.", "… and 9 more references (--full)"]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "text 3." not in text
+    full = shown.text(full=True)
+    assert all(reference in full for reference in references)
+    assert "more reference" not in full
+    three = replace(record, references=references[:3])
+    two = page(output(record=three), output("b", record=replace(three, system="b"))).text()
+    assert two.count("text 2.") == two.count("… and 1 more reference (--full)") == 1
+    assert two.index("text 1.") > two.index("system b")
 
 
 def test_failures_stand_apart() -> None:

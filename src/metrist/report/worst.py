@@ -43,6 +43,8 @@ _WIDTH = 96
 _CONTEXT, _LONGEST = 160, 160
 #: The same for what a metric says about an output.
 _REMARK_CONTEXT = 400
+#: References shown in a short form.
+_MAX_REFERENCES = 2
 _SEVERITY_CLASSES = ("major", "major", "minor", "other")
 
 
@@ -237,13 +239,15 @@ def _compose(rank: int, entry: WorstEntry, decimals: Mapping[str, int], *, full:
     # Two outputs of an item usually have the same source and references, which are shown once.
     shared = bool(others) and all(_context_of(first) == _context_of(other) is not None for other in others)
     if shared:
-        yield from list(_list_texts(first))[:-1]
+        yield from _list_context(first)
     for output in entry.outputs:
         if others:
             yield _Line("system", f"system {output.system}{_describe_run(output)}")
         yield _Line("scores", " · ".join(f"{name} {value}" for name, value in _list_scores(output, decimals)))
-        texts = list(_list_texts(output))
-        yield from texts[-1:] if shared else texts
+        if not shared:
+            yield from _list_context(output)
+        if output.record:
+            yield _NamedText("output", output.record.output, _locate_errors(output, "output"))
         for name, (number, error) in _number_errors(output):
             yield _Line("error", f"{describe_error(error)} ({escape_controls(name)})", error=(number, error))
         for name, score in output.scores.items():
@@ -251,6 +255,10 @@ def _compose(rank: int, entry: WorstEntry, decimals: Mapping[str, int], *, full:
                 yield _Line("remark", f"no score: {score.failure}", name)
             if score.explanation:
                 yield _Line("remark", _shorten(score.explanation, full=full), name)
+        if not shared:
+            yield from _list_references(output, full=full)
+    if shared:
+        yield from _list_references(first, full=full)
 
 
 def _describe_item(output: ScoredOutput) -> str:
@@ -281,19 +289,29 @@ def _number_errors(output: ScoredOutput) -> list[tuple[str, NumberedError]]:
     return [(name, (number, error)) for number, (name, error) in enumerate(listed, 1)]
 
 
-def _list_texts(output: ScoredOutput) -> Iterator[_NamedText]:
-    """The texts of an output, the output itself last."""
+def _locate_errors(output: ScoredOutput, side: str) -> list[NumberedError]:
+    """The errors to mark in the output or in its source."""
+    numbered = [one for _, one in _number_errors(output)]
+    return [(number, error) for number, error in numbered if error.start is not None and error.side == side]
+
+
+def _list_context(output: ScoredOutput) -> Iterator[_NamedText]:
+    """What the output answers."""
     record = output.record
-    if record is None:
-        return
-    located = [numbered for _, numbered in _number_errors(output) if numbered[1].start is not None]
-    if record.instruction:
+    if record and record.instruction:
         yield _NamedText("instruction", record.instruction)
-    if record.source:
-        yield _NamedText("source", record.source, [numbered for numbered in located if numbered[1].side == "source"])
-    for number, reference in enumerate(record.references, 1):
-        yield _NamedText("reference" if len(record.references) == 1 else f"reference {number}", reference)
-    yield _NamedText("output", record.output, [numbered for numbered in located if numbered[1].side == "output"])
+    if record and record.source:
+        yield _NamedText("source", record.source, _locate_errors(output, "source"))
+
+
+def _list_references(output: ScoredOutput, *, full: bool) -> Iterator[_Line | _NamedText]:
+    """The references, which may be many: the first ones, and how many are left out."""
+    references = output.record.references if output.record else ()
+    shown = len(references) if full else min(len(references), _MAX_REFERENCES)
+    for number, reference in enumerate(references[:shown], 1):
+        yield _NamedText("reference" if len(references) == 1 else f"reference {number}", reference)
+    if shown < len(references):
+        yield _Line("remark", f"… and {format_count(len(references) - shown, 'more reference')} (--full)")
 
 
 def _list_scores(output: ScoredOutput, decimals: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -208,14 +208,16 @@ class Judge(LLMMetric):
         return Scores.of(_note_instruction(score, record) for score, record in zip(scores, shard.records, strict=True))
 
     def remarks(self, scores: Scores) -> list[str]:
-        """The remarks of all LLM metrics, and how many records were judged by a default instruction."""
+        """The remarks of all LLM metrics, and how many records were judged by a default instruction, where others were
+        judged by their own."""
         column = scores.parts.get(DEFAULT_INSTRUCTION)
         count = int(np.nansum(column)) if column is not None else 0
+        scored = len(scores) - len(scores.failures)
         remark = (
-            f"{self.label}: {count:,} of the {len(scores) - len(scores.failures):,} scored outputs have no instruction "
-            "and were judged by the default of their task"
+            f"{self.label}: {count:,} of the {scored:,} scored outputs have no instruction and were judged by the "
+            "default of their task"
         )
-        return [*super().remarks(scores), *([remark] if count else [])]
+        return [*super().remarks(scores), *([remark] if 0 < count < scored else [])]
 
     @property
     def _asks_reasons(self) -> bool:
