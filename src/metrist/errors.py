@@ -77,6 +77,14 @@ def install_command(extra: str) -> str:
     return " ".join([pip, *words])
 
 
+def quote_word(text: str) -> str:
+    """Return a text as one word of a shell command. One with single quotes goes in double quotes, which people can
+    read, unless a shell would interpret something in there."""
+    import shlex
+
+    return f'"{text}"' if "'" in text and not set('"$`\\!\n') & set(text) else shlex.quote(text)
+
+
 def find_pip() -> str:
     """Return `pip` if the one on the path is this environment's, else the longer command that surely is."""
     import shlex

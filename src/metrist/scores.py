@@ -227,6 +227,11 @@ class Scores(Sequence[Score]):
             **sparse,
         )
 
+    @property
+    def pending(self) -> int:
+        """The number of outputs that the metric was not asked for yet: they have no score, and did not fail."""
+        return sum(failure.kind is FailureKind.pending for failure in self.failures.values())
+
     def __len__(self) -> int:
         return len(self.values)
 

@@ -119,6 +119,8 @@ def test_what_was_spent_is_summed_as_far_as_it_is_known():
         "cached": 1,
         "estimated": 0,
         "unpriced": 1,
+        "unpaid_prompt_tokens": 7,
+        "unpaid_completion_tokens": 2,
         "prompt_tokens": 12,
         "completion_tokens": 2,
         "cost": 0.5,
@@ -150,6 +152,15 @@ def test_the_mean_is_told_with_its_bounds_if_the_failed_ones_were_worst_or_best(
     assert len(coverage_remarks(metric, failed(1))) == 1
 
 
+def test_outputs_that_were_not_asked_for_are_no_failures():
+    metric = TwoSteps(llm=FakeLLM(two_steps))
+    pending = [Score.failed("not yet", "pending") for _ in range(5)]
+    scores = Scores.of([*failed(2, 0.25, 0.75), *pending])
+    assert coverage_remarks(metric, scores) == coverage_remarks(metric, failed(2, 0.25, 0.75))
+    assert coverage_remarks(metric, Scores.of([0.5, *pending])) == []
+    assert coverage_remarks(metric, Scores.of(pending)) == []
+
+
 @dataclass(frozen=True, kw_only=True)
 class Penalties(TwoSteps):
     bounds = (-np.inf, 0.0)
@@ -171,9 +182,22 @@ def test_cost_is_told_where_it_is_known():
     usage = {"calls": 3, "cached": 1, "estimated": 2, "prompt_tokens": 1200, "cost": 0.0123}
     texts, replayed = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
     assert "1 of 3 answers came from the cache" in replayed
-    calls = "3 calls (2 sent, 1 cached or repeated)"
+    calls = "3 calls (2 sent, 1 from the cache)"
     assert texts == f"{metric.text}: {calls}, about 1,200 tokens in, 0.0123 US dollars"
     assert cost_remarks(metric, Scores.of([1.0])) == []
+
+
+def test_tokens_are_those_that_were_paid_as_the_cost_is():
+    paid = Completion(text="1", usage=Usage(prompt_tokens=100, completion_tokens=10, cost=0.5))
+    recalled = Completion(
+        text="1", usage=Usage(prompt_tokens=70, completion_tokens=7, cost=0.0, cached=True, saved=0.25)
+    )
+    repeats = [
+        Completion(text="1", usage=Usage(prompt_tokens=100, completion_tokens=10, cost=0.0, cached=True, repeated=True))
+    ] * 2
+    told, _ = describe_usage("m", merge_usage(sum_usage([answer]) for answer in [paid, recalled, *repeats]))
+    sources = "1 sent, 1 from the cache, 2 repeated questions were asked once"
+    assert told == f"m: 4 calls ({sources}), 100 tokens in, 10 tokens out, 0.5 US dollars, 0.75 without the cache"
 
 
 def test_a_question_to_which_nothing_came_is_no_answer_of_unknown_cost():
@@ -282,7 +306,8 @@ def requests_of(metric: type[LLMMetric], *outputs: str, **options: Any) -> list[
 def test_answers_from_the_cache_are_announced_with_what_they_would_cost():
     first = run(AsNumber, "good", "odd", "good", "fine")
     assert not any("came from the cache" in note for note in first.notes)
-    assert any("4 calls (3 sent, 1 cached or repeated)" in note and "0.006 US dollars" in note for note in first.notes)
+    told = "4 calls (3 sent, 1 repeated question was asked once)"
+    assert any(told in note and "0.006 US dollars" in note for note in first.notes)
     again = run(AsNumber, "good", "odd", "good", "new", "fine")
     notes = [note for note in again.notes if "came from the cache" in note]
     assert len(notes) == 1

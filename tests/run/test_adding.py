@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 
 import metrist
 from metrist import Metric, Score
-from metrist.errors import RunError
+from metrist.errors import RunError, quote_word
+from metrist.evaluate.check import check
+from metrist.evaluate.worst import worst
 from metrist.run import load, score
 
 SEEN: list[str] = []
@@ -25,6 +28,13 @@ class Counting(Metric):
     def score_record(self, record: Any) -> float | Score:
         SEEN.append(record.output)
         return float(len(record.output))
+
+
+class Picky(Counting):
+    """Fails on one output."""
+
+    def score_record(self, record: Any) -> float | Score:
+        return Score.failed("a bad output") if record.output == "bad" else 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +107,32 @@ def test_a_metric_that_other_inputs_lack_is_shown_with_the_command_that_adds_it(
     assert coverage == {("a", TEXT): 1, ("b", TEXT): 1, ("a", "length"): 0, ("b", "length"): 1}
     score("a.jsonl", ["length"], out="run", fields={"output": "output"})
     assert load("run").notes == ()
+
+
+def test_outputs_that_a_metric_was_not_asked_for_are_no_failures(write: Write) -> None:
+    write("a", ["x", "yy", "z"])
+    write("b", ["x", "bad"])
+    run("a.jsonl")
+    results = run("b.jsonl", Picky().named("picky"))
+    assert repr(results["picky"]) == "ResultColumn(picky, 5 scores, 1 failed)"
+    (told,) = (note for note in results.notes if "has not scored" in note)
+    assert told.startswith("picky has not scored 3 of 3 outputs of a.jsonl: `metrist score a.jsonl -m picky=")
+    assert load("run").notes == (told,)
+    notes = results.table(draws=10).notes
+    assert "picky: 1 of 2 outputs not scored, such as: a bad output" in notes
+    coverage = {verdict.system: verdict.why for verdict in check(results, min_coverage=1).failures}
+    assert coverage == {
+        "a": "only 0.0 % of the outputs have a score: 3 were not scored yet (a note has the command), 0 failed",
+        "b": "only 50.0 % of the outputs have a score",
+    }
+    assert [output.system for output in worst(results, metric="picky").failures] == ["b"]
+
+
+@pytest.mark.parametrize("text", ["plain", "judge(llm='a b')", "it's $HOME", "a 'b' \"c\"", "don't!", "a `b` 'c'", ""])
+def test_commands_in_notes_quote_readably_what_a_shell_reads_back(text: str) -> None:
+    quoted = quote_word(text)
+    assert subprocess.run(["sh", "-c", f"printf %s {quoted}"], stdout=-1, text=True, check=True).stdout == text
+    assert quote_word("tone=judge(llm='a b')") == "\"tone=judge(llm='a b')\""
 
 
 def test_an_output_that_two_files_share_is_scored_once(write: Write, seen: list[str]) -> None:

@@ -24,6 +24,7 @@ from metrist.evaluate.selection import (
 from metrist.metrics.base import Metric
 from metrist.report.junit import JUnitCase, junit_xml
 from metrist.report.tables import Change, Column, Number, PValue, Share, Table, or_none
+from metrist.scores import FailureKind
 from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows
 from metrist.stats.significance import holm
 
@@ -276,6 +277,12 @@ def _check_threshold(
 def _check_coverage(results: Results, metric: Metric, system: str, least: float) -> Verdict:
     _, coverage = _score_system(results, metric, system)
     passed = coverage >= least and coverage > 0
+    why = f"only {Share(coverage)} of the outputs have a score"
+    failures = results[metric].scores.failures
+    own = [failure for i, failure in failures.items() if results.systems[i] == system]
+    if pending := sum(failure.kind is FailureKind.pending for failure in own):
+        verb = agree(pending, "was not scored yet", "were not scored yet")
+        why += f": {pending:,} {verb} (a note has the command), {len(own) - pending:,} failed"
     return Verdict(
         kind="coverage",
         system=system,
@@ -284,7 +291,7 @@ def _check_coverage(results: Results, metric: Metric, system: str, least: float)
         requirement=f">= {100 * least:g} % scored",
         observed=Share(coverage),
         coverage=coverage,
-        why="" if passed else f"only {Share(coverage)} of the outputs have a score",
+        why="" if passed else why,
         value=coverage,
     )
 

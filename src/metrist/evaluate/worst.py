@@ -29,7 +29,7 @@ from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.tables import format_number
 from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
-from metrist.scores import Score
+from metrist.scores import FailureKind, Score
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -181,6 +181,10 @@ def worst(
             ranking = _rank_by_difference(sides, chosen[0], signs, vs, systems, n)
         else:
             ranking = _rank_by_score(results, chosen[0], signs, systems, n)
+    # Outputs that no metric failed on, but that it was not asked for yet, are told by a note of the run.
+    if ranking.failed:
+        attempted = [_find_failed(side.results, chosen) for side in sides]
+        ranking.failed = [(side, row) for side, row in ranking.failed if row in attempted[side]]
     failed = ranking.failed[:n]
     if by != "people":
         shown = [place for entry in ranking.ranked for place in entry.places]
@@ -241,6 +245,12 @@ def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metr
     if names and len(chosen) > 1:
         raise RunError(f"one metric ranks outputs, got {', '.join(metric.label for metric in chosen)}: name one")
     return chosen[:1]
+
+
+def _find_failed(results: Results, metrics: Sequence[Metric]) -> set[int]:
+    """The rows on which a metric failed, without those that it was not asked for yet."""
+    failures = (entry for metric in metrics for entry in results[metric].scores.failures.items())
+    return {row for row, failure in failures if failure.kind is not FailureKind.pending}
 
 
 def _is_named(metric: Metric, names: Sequence[str]) -> bool:

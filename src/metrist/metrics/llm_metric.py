@@ -281,11 +281,11 @@ def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = 
 
     `calls`, and how many of them answered no request of the metric's own (`probes`), came from the cache or repeat
     another (`cached`), repeat another (`repeated`), could not be read (`unreadable`) although they came from the cache
-    (`unreadable_cached`), have estimated token counts (`estimated`), an unknown
-    cost (`unpriced`), token counts of the server that cannot be right (`unusable`), or were withheld by a filter
-    (`filtered`); tokens, US dollars paid (`cost`) and not paid thanks to the cache (`saved`), seconds and attempts. A
-    number that
-    no answer reports is left out.
+    (`unreadable_cached`), have estimated token counts (`estimated`), an unknown cost (`unpriced`), token counts of the
+    server that cannot be right (`unusable`), or were withheld by a filter (`filtered`); the tokens of all answers, and
+    of those that came from the cache or repeat another (`unpaid_prompt_tokens`, `unpaid_completion_tokens`); US dollars
+    paid (`cost`) and not paid thanks to the cache (`saved`), seconds and attempts. A number that no answer reports is
+    left out.
     """
     asked_answers = [answer for answer in answers if answer.failure != NOT_ASKED]
     usages = [answer.usage for answer in asked_answers]
@@ -294,6 +294,10 @@ def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = 
         for name in ("prompt_tokens", "completion_tokens", "cost", "saved", "seconds", "attempts")
     }
     sums = {name: sum(values) for name, values in reported.items() if values}
+    unpaid = {
+        f"unpaid_{name}": sum(getattr(usage, name) or 0 for usage in usages if usage.cached)
+        for name in ("prompt_tokens", "completion_tokens")
+    }
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in ("cached", "estimated")}
     rare = {
         "unpriced": sum(map(_is_unpriced, asked_answers)),
@@ -305,7 +309,7 @@ def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = 
         FILTERED: sum(answer.finish == "filter" for answer in asked_answers),
     }
     calls = sum(usage.calls for usage in usages)
-    return {"calls": calls, **counts, **{name: count for name, count in rare.items() if count}, **sums}
+    return {"calls": calls, **counts, **{name: n for name, n in (rare | unpaid).items() if n}, **sums}
 
 
 def _is_unpriced(answer: Completion) -> bool:
@@ -324,14 +328,15 @@ def merge_usage(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 
 
 def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
-    """How many outputs have no score, the most frequent reason, and the bounds of the mean over all outputs."""
-    failed = len(scores.failures)
-    if not failed:
+    """How many outputs have no score, the most frequent reason, and the bounds of the mean over all outputs. Those that
+    the metric was not asked for yet are left to the notes of the run."""
+    reasons = Counter(failure for failure in scores.failures.values() if failure.kind is not FailureKind.pending)
+    if not reasons:
         return []
-    reason, count = Counter(scores.failures.values()).most_common(1)[0]
-    scored = len(scores) - failed
-    verb = agree(min(scored or 2, len(scores)), "was", "were")
-    outputs = format_count(len(scores), "output")
+    reason, count = reasons.most_common(1)[0]
+    scored, total = len(scores) - len(scores.failures), len(scores) - scores.pending
+    verb = agree(min(scored or 2, total), "was", "were")
+    outputs = format_count(total, "output")
     coverage = f"{metric.label}: {scored:,} of {outputs} {verb} scored; most frequent failure ({count:,}): "
     raws = (scores.raws.get(i) or "" for i in sorted(scores.failures) if scores.failures[i] == reason)
     answer = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
@@ -345,8 +350,9 @@ def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
     values = scores.values[~np.isnan(scores.values)]
     if not len(values) or not (math.isfinite(low) or math.isfinite(high)):
         return []
-    failed = len(scores) - len(values)
-    means = [(float(values.sum()) + failed * bound) / len(scores) for bound in (low, high)]
+    total = len(scores) - scores.pending
+    failed = total - len(values)
+    means = [(float(values.sum()) + failed * bound) / total for bound in (low, high)]
     worst, best = means if metric.higher_is_better is not False else means[::-1]
     cases = [
         f"{mean:.4g} if {'it' if failed == 1 else 'they'} had the {case} score"
@@ -365,14 +371,21 @@ def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
 
 
 def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
-    """Calls, tokens and cost of a metric in words, and which answers came from the cache."""
+    """Calls, tokens and cost of a metric in words, and which answers came from the cache. Tokens are those that were
+    paid, as the cost is."""
     if not total.get("calls"):
         return []
     requests = total["calls"] - total["cached"]
-    cached = f" ({requests:,} sent, {total['cached']:,} cached or repeated)" if total["cached"] else ""
+    repeated = total.get("repeated", 0)
+    sources = [f"{requests:,} sent"]
+    if recalled := total["cached"] - repeated:
+        sources.append(f"{recalled:,} from the cache")
+    if repeated:
+        sources.append(f"{format_count(repeated, 'repeated question was', 'repeated questions were')} asked once")
+    cached = f" ({', '.join(sources)})" if total["cached"] else ""
     about = "about " if total["estimated"] else ""
     tokens = [
-        f"{about}{format_count(total[name], 'token')} {direction}"
+        f"{about}{format_count(total[name] - total.get(f'unpaid_{name}', 0), 'token')} {direction}"
         for name, direction in (("prompt_tokens", "in"), ("completion_tokens", "out"))
         if name in total
     ]

@@ -761,7 +761,8 @@ class StoredPipeline(Pipeline):
             for number, (name, header) in self._files[text].items()
         }
         scores, missing = store.arrange(page, self._view.hashes, known)
-        self.notes += self._view.describe_missing(text, missing) if missing else ()
+        name = next((metric.short_name for metric in self._metrics if metric.text == text), None)
+        self.notes += self._view.describe_missing(text, name, missing) if missing else ()
         return scores
 
     def _write_machine(self) -> None:

@@ -71,7 +71,7 @@ class ResultColumn(Sequence[Score]):
         return self.scores[index]
 
     def __repr__(self) -> str:
-        failed = len(self.scores.failures)
+        failed = len(self.scores.failures) - self.scores.pending
         return f"ResultColumn({self.metric.label}, {format_count(len(self), 'score')}, {failed:,} failed)"
 
 
@@ -235,7 +235,7 @@ class Results:
                 *([f"Lower is better: {', '.join(lower)}"] if lower else []),
                 *notes,
                 *(
-                    f"{label}: {len(reasons):,} of {format_count(len(block), 'output')} not scored, "
+                    f"{label}: {len(reasons):,} of {format_count(len(block) - block.pending, 'output')} not scored, "
                     f"{summarize_reasons(reasons)}"
                     for label, block in self.scores.items()
                     # Metrics that ask an LLM say it in a remark of their own.
@@ -464,7 +464,7 @@ def describe_total_failure(text: str, scores: Scores) -> str | None:
     of them yet."""
     if len(scores.failures) < len(scores) or not len(scores):
         return None
-    if all(failure.kind is FailureKind.pending for failure in scores.failures.values()):
+    if scores.pending == len(scores):
         return None
     return describe_failures(text, "records", _reasons(scores), [scores.raws[i] for i in sorted(scores.raws)])
 

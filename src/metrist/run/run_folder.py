@@ -258,7 +258,7 @@ class RunFolder:
                 stored.append(replace(parts[name].read_whole(page), name=names.get(page.metric)))
                 continue
             scores, missing = parts[name].arrange(page, view.hashes)
-            notes += view.describe_missing(page.metric, missing) if missing else ()
+            notes += view.describe_missing(page.metric, names.get(page.metric), missing) if missing else ()
             stored.append(
                 Stored(
                     metric=page.metric,

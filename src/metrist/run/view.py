@@ -16,14 +16,13 @@ import hashlib
 import json
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
-from metrist.errors import RunError
+from metrist.errors import RunError, quote_word
 from metrist.io.writer import atomic_write_bytes
 
 FOLDER = "inputs"
@@ -82,19 +81,19 @@ class RunInput:
 
     def describe_command(self) -> str:
         """The arguments that read this input again."""
-        texts = [shlex.quote(self.name or "FILE")]
+        texts = [quote_word(self.name or "FILE")]
         for name, value in self.options.items():
             option = f"--{name.replace('_', '-')}"
             if name == "fields":
-                texts += [f"--field {shlex.quote(f'{ours}={theirs}')}" for ours, theirs in value.items()]
+                texts += [f"--field {quote_word(f'{ours}={theirs}')}" for ours, theirs in value.items()]
             elif name == "item_key":
-                texts.append(f"{option} {shlex.quote('+'.join(value))}")
+                texts.append(f"{option} {quote_word('+'.join(value))}")
             elif name == "outputs":
-                texts += [f"--output {shlex.quote(str(column))}" for column in value]
+                texts += [f"--output {quote_word(str(column))}" for column in value]
             elif value is True:
                 texts.append(option)
             elif isinstance(value, str):
-                texts.append(f"{option} {shlex.quote(value)}")
+                texts.append(f"{option} {quote_word(value)}")
         return " ".join(texts)
 
     def encode(self) -> bytes:
@@ -211,17 +210,18 @@ class View:
                 moved = one
         return moved
 
-    def describe_missing(self, metric: str, missing: set[str]) -> list[str]:
-        """Notes on the records, by hash, that a metric has not scored, with the command that adds their scores."""
+    def describe_missing(self, metric: str, name: str | None, missing: set[str]) -> list[str]:
+        """Notes on the records, by hash, that a metric, which may have a short name, has not scored, with the command
+        that adds their scores."""
         notes = []
         for one in self.inputs:
             count = sum(digest in missing for digest in one.hashes)
             if not count:
                 continue
             outputs = f"{count:,} of {len(one.hashes):,} outputs of {one.label}"
-            options = f"-m {shlex.quote(metric)} -o {shlex.quote(f'{self.run}/')}"
+            options = f"-m {quote_word(f'{name}={metric}' if name else metric)} -o {quote_word(f'{self.run}/')}"
             command = f"`metrist score {one.describe_command()} {options}`" if one.path else "score the same rows again"
-            notes.append(f"{metric} has not scored {outputs}: {command} to add them")
+            notes.append(f"{name or metric} has not scored {outputs}: {command} to add them")
         return notes
 
 
@@ -282,7 +282,7 @@ class ViewUpdate:
         same = draft.path is not None and other.path is not None
         same = same and os.path.realpath(str(draft.path)) == os.path.realpath(self.view.run / str(other.path))
         where = f"{other.label}, read as `{other.describe_command()}`" if same else other.label
-        removal = f"`metrist remove {shlex.quote(f'{self.view.run}/')} --input {shlex.quote(other.label)}`"
+        removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --input {quote_word(other.label)}`"
         return (
             f"{own}: item {item!r} of system {system!r} is in {self.view.run} already, with other texts, from {where}; "
             f"nothing was scored. Give these outputs a system of their own (--system NAME), name a new run folder, or "
@@ -359,7 +359,7 @@ class ViewUpdate:
         if gone:
             parts.append(f"{gone:,} {'is' if gone == 1 else 'are'} no longer in the file and {_were(gone)} set aside")
         if parts:
-            removal = f"`metrist remove {shlex.quote(f'{self.view.run}/')} --unused` deletes the earlier scores"
+            removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --unused` deletes the earlier scores"
             self.notes.append(f"{draft.name}: {', '.join(parts)}; {removal}")
 
     def _list_rows(self, draft: Draft, order: int) -> RunInput | None:
@@ -376,7 +376,7 @@ class ViewUpdate:
             return None
         changed = sum(row[:2] in known for row in new)
         if changed:
-            removal = f"`metrist remove {shlex.quote(f'{self.view.run}/')} --unused` deletes the earlier scores"
+            removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --unused` deletes the earlier scores"
             self.notes.append(f"{_outputs(changed)} changed and {_were(changed)} scored again; {removal}")
         items, systems, hashes = map(list, zip(*new, strict=True))
         return RunInput(
