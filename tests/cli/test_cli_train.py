@@ -45,7 +45,7 @@ def test_a_dry_run_counts_texts_that_are_too_long(metrist, tiny: Callable[[str],
     answer = metrist("train", "likelihood", "--data", path, "--base", tiny("bart"), "--out", "x", "--dry-run")
     assert answer.out.splitlines()[3:] == [
         "tokens             264 an epoch; 132 a pair, at most 132",
-        "too long           1 conditions, 1 targets; 348 tokens cut",
+        "too long           1 condition, 1 target; 348 tokens cut",
     ]
 
 

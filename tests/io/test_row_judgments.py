@@ -131,7 +131,7 @@ def test_a_row_without_a_text_still_has_ratings_and_scores() -> None:
         ({"ratings": {"a": "NaN"}}, "the rating 'a' must be a finite number, got 'NaN'"),
         ({"ratings": {"a": 10**400}}, "the rating 'a' must be a finite number, got 1000000"),
         ({"ratings": {"a": [[1]]}}, "the rating 'a' must be a finite number, got [1]"),
-        ({"ratings": {"a": [1, 2]}, "raters": ["r"]}, "the rating 'a' must have a value for each of 1 raters, got 2"),
+        ({"ratings": {"a": [1, 2]}, "raters": ["r"]}, "the rating 'a' must have a value for each of 1 rater, got 2"),
         ({"ratings": {"a": 1}, "raters": "r"}, "'raters' must be a list of names, got 'r'"),
         ({"raters": [[]]}, "'raters' must be a non-empty text or a number, got []"),
         ({"scores": 3}, "'scores' must be an object, got 3"),

@@ -87,7 +87,7 @@ def test_metrics_with_the_same_needs_share_the_smaller_shard() -> None:
     [
         (
             Scores.of([1.0]),
-            "returns returned 1 scores for 2 records (the first is item '6' of system 'nllb'): expected",
+            "returns returned 1 score for 2 records (the first is item '6' of system 'nllb'): expected",
         ),
         ([1.0, 2.0], "returns: score(shard) must return Scores, got list"),
         (None, "returns: score(shard) must return Scores, got NoneType"),

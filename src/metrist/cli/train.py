@@ -373,8 +373,16 @@ def preference(
     from metrist.train.distributed import is_first_process
     from metrist.train.preference import PreferencePlan, PreferenceTask, base_instructions
 
-    suite.check()
     paths = _merge_files(files, data)
+    unsupported = {
+        "--dev": training.dev,
+        "--seed": training.seed,
+        "--licence": licence,
+        "--criterion": criterion,
+        "--keep-checkpoints": training.keep_checkpoints,
+        "--resume": training.resume,
+    }
+    suite.check(paths, unsupported)
     options = training.base_model(base)
     settings: dict[str, Any] = {
         "base": options,
@@ -387,20 +395,11 @@ def preference(
         "head_lr": head_lr,
     }
     if suite.suite is not None:
-        unsupported = {
-            "--dev": training.dev,
-            "--seed": training.seed,
-            "--licence": licence,
-            "--criterion": criterion,
-            "--keep-checkpoints": training.keep_checkpoints,
-            "--resume": training.resume,
-        }
         run_suite(
             suite,
             settings,
-            paths,
+            paths[0],
             training.folder("preference"),
-            unsupported=unsupported,
             checkpoint_every=training.checkpoint_every,
             dry_run=training.dry_run,
         )

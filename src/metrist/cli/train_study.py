@@ -78,8 +78,9 @@ class SuiteOptions:
         False
     )
 
-    def check(self) -> None:
-        """Raise if an option of a study is used without --suite."""
+    def check(self, data: Sequence[Path], unsupported: Mapping[str, Any]) -> None:
+        """Raise if an option of a study is used without --suite, or with it what a study does not have: several files,
+        or one of the `unsupported` options, which are given with their values."""
         options = {
             "--setup": self.setups,
             "--seeds": self.seeds,
@@ -94,6 +95,17 @@ class SuiteOptions:
         for name, value in options.items():
             if value and not self.suite:
                 raise SpecError(f"{name} is for studies of a suite; add --suite heap or omit it")
+        if self.suite is None:
+            return
+        from metrist.criteria import suite
+
+        suite(self.suite)
+        for name, value in unsupported.items():
+            if value:
+                reason = _REASONS.get(name, "a study has its own splits and seeds")
+                raise SpecError(f"{name} cannot be used with --suite: {reason}; omit it")
+        if len(data) != 1:
+            raise SpecError(f"a study needs exactly one file of pairs, got --data {len(data)} times")
 
     def study(self, pairs: Path, out: Path, settings: Mapping[str, Any], checkpoint_every: int) -> Study:
         from metrist.studies.heap.jobs import SPLITS, Settings
@@ -137,30 +149,23 @@ def _parse_list(text: str) -> tuple[str, ...]:
 def run_suite(
     suite: SuiteOptions,
     settings: Mapping[str, Any],
-    data: Sequence[Path],
+    pairs: Path,
     out: Path,
     *,
-    unsupported: Mapping[str, Any],
     checkpoint_every: int,
     dry_run: bool,
 ) -> None:
-    """Run the study and print its tables. `unsupported` maps options that a study does not have to their values."""
+    """Run the study and print its tables."""
     from metrist.models.reward_layout import RewardLayout
     from metrist.models.weights import find_weights
 
     settings = {**settings, "layout": settings["layout"] or RewardLayout()}
-    for name, value in unsupported.items():
-        if value:
-            reason = _REASONS.get(name, "a study has its own splits and seeds")
-            raise SpecError(f"{name} cannot be used with --suite: {reason}; omit it")
     if find_weights(settings["base"]).runs_on_numpy:
         raise SpecError(
             f"{settings['base'].model} cannot be used with --suite: a study trains models for transformers; "
             "give one as --base, such as facebook/bart-base"
         )
-    if len(data) != 1:
-        raise SpecError(f"a study needs exactly one file of pairs, got --data {len(data)} times")
-    study = suite.study(data[0], out, settings, checkpoint_every)
+    study = suite.study(pairs, out, settings, checkpoint_every)
     if dry_run:
         _print_plan(study)
     else:

@@ -333,6 +333,6 @@ class TestIdentity:
     def test_the_card_leads_from_aspect_to_direction(self):
         text = " ".join(cards.describe(build("likelihood")).split())
         assert "What to use for which aspect" in text
-        assert "coverage, pyramid, recall of content direction='output->reference'" in text
+        assert "relevance, coverage, pyramid rouge1 or rouge2 instead" in text
         for advice in cards.card("bartscore").guidance:
             assert build(f"bartscore({advice.use})").name == "bartscore"
