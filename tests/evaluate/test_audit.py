@@ -438,6 +438,18 @@ def test_agreement_with_people_is_shown_with_its_baselines():
     rated = [row["ratings"]["overall"][0] for row in make_rows()]
     pairs = [(a, b) for i, a in enumerate(rated) for b in rated[:i]]
     assert ties == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
+    assert "acc_eq and spearman compare outputs of all items; `metrist meta` those of one item" in card.table().text()
+
+
+@pytest.mark.parametrize("same", [0, 160])
+def test_the_row_of_an_agreement_shows_the_larger_baseline(same):
+    rows = [{**row, "ratings": {"overall": [5]}} if i < same else row for i, row in enumerate(make_rows())]
+    card = run_audit(Habits(), rows)
+    finding = card.finding("acc_eq with overall, reference hidden")
+    chance, ties = finding.details["chance"], finding.details["all_ties"]
+    assert (ties > chance) is (same > 0)
+    (row,) = [line for line in card.table().text().splitlines() if "acc_eq, overall, reference hidden" in line]
+    assert row.rstrip().endswith(f"all ties {ties:.3f}" if same else f"chance {chance:.3f}")
 
 
 @pytest.mark.parametrize(

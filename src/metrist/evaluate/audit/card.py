@@ -292,6 +292,7 @@ def _card_table(card: JudgeCard) -> Table:
             f"Judge card of {card.judge}. Audited on {sizes}. {intervals}",
             *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
             *baselines,
+            *(["acc_eq and spearman compare outputs of all items; `metrist meta` those of one item"] * bool(baselines)),
             *(["unclear: the number is beyond the limit, but not its whole interval; more items may decide"] * unclear),
             *describe_replay("The audit", card.usage),
             *card.notes,
@@ -320,8 +321,13 @@ def _card_row(finding: Finding) -> Sequence[Any]:
         value,
         Count(finding.n) if finding.n else None,
         verdict,
-        limit or finding.baseline.partition(",")[0],
+        limit or _largest_baseline(finding),
     ]
+
+
+def _largest_baseline(finding: Finding) -> str:
+    """The baseline that is hardest to beat, of those that are listed; the first of equals."""
+    return max(finding.baseline.split(", "), key=lambda text: float(text.rpartition(" ")[2] or 0))
 
 
 def _card_page(card: JudgeCard) -> str:
