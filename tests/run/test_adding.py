@@ -122,7 +122,7 @@ def test_outputs_that_a_metric_was_not_asked_for_are_no_failures(write: Write) -
     assert "picky: 1 of 2 outputs not scored, such as: a bad output" in notes
     coverage = {verdict.system: verdict.why for verdict in check(results, min_coverage=1).failures}
     assert coverage == {
-        "a": "only 0.0 % of the outputs have a score: 3 were not scored yet (a note has the command), 0 failed",
+        "a": "only 0.0 % of the outputs have a score: 3 not scored yet, 0 failed",
         "b": "only 50.0 % of the outputs have a score",
     }
     assert [output.system for output in worst(results, metric="picky").failures] == ["b"]

@@ -281,8 +281,8 @@ def _check_coverage(results: Results, metric: Metric, system: str, least: float)
     failures = results[metric].scores.failures
     own = [failure for i, failure in failures.items() if results.systems[i] == system]
     if pending := sum(failure.kind is FailureKind.pending for failure in own):
-        verb = agree(pending, "was not scored yet", "were not scored yet")
-        why += f": {pending:,} {verb} (a note has the command), {len(own) - pending:,} failed"
+        # Short enough for a cell; the command is in a note of the run.
+        why += f": {pending:,} not scored yet, {len(own) - pending:,} failed"
     return Verdict(
         kind="coverage",
         system=system,

@@ -746,7 +746,7 @@ class StoredPipeline(Pipeline):
         if older:
             removal = f"`metrist remove {shlex.quote(f'{self._folder.path}/')} --unused` deletes them"
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
-            self.notes.append(f"{metric.text}: {what} set aside; {removal}")
+            self.notes.append(f"{metric.label}: {what} set aside; {removal}")
 
     def _collect(self, text: str) -> Any:
         blocks = [self._blocks[text][number] for number in sorted(self._blocks[text])]
