@@ -71,12 +71,18 @@ def test_a_dry_run_prints_what_would_be_asked_and_leaves_no_files(metrist, outpu
     assert not open_cache().path.parent.exists()
 
 
-def test_a_dry_run_as_json_has_plain_numbers_and_says_where_a_price_is_unknown(metrist, outputs, asking):
+def test_a_dry_run_as_json_has_plain_numbers_and_says_where_a_price_is_unknown(
+    metrist, outputs, asking, tmp_path, monkeypatch
+):
     done = metrist("score", outputs, "-m", asking, "--dry-run", "--format", "json")
     table = json.loads(done.out)
     (row,) = table["rows"]
     assert (row["questions"], row["answered"], row["cost from"], row["to"]) == (80, 0, None, None)
     assert any("METRIST_PRICES" in note for note in table["notes"])
+    (tmp_path / "others.toml").write_text("[[price]]\nmodel = 'm1'\ninput = 1.0\noutput = 2.0\n")
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "others.toml"))
+    again = json.loads(metrist("score", outputs, "-m", asking, "--dry-run", "--format", "json").out)
+    assert any("the price is unknown; it is not in others.toml" in note for note in again["notes"])
 
 
 def test_a_dry_run_without_llm_metrics_prints_a_note(metrist, outputs):
@@ -299,6 +305,11 @@ def test_stored_answers_are_announced_and_asked_for_again(metrist, outputs, tmp_
         dry = metrist("score", outputs, "-m", judge, "--retry-failed", "--dry-run", "--format", "json")
         assert json.loads(dry.out)["rows"][0]["answered"] == 0
         for option in ("--retry-failed", "--fresh"):
+            dry = metrist(
+                "score", outputs, "-m", judge, option, "--dry-run", "-o", tmp_path / "run", "--format", "json"
+            )
+            row = json.loads(dry.out)["rows"][0]
+            assert (row["questions"], row["answered"]) == (80, 0)
             metrist("score", outputs, "-m", judge, option, "-o", tmp_path / "run")
             assert len(server.requests) == count + 80
             count += 80

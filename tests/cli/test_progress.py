@@ -225,7 +225,12 @@ def test_a_terminal_shows_a_bar_from_the_first_moment(monkeypatch: pytest.Monkey
     assert moved[-1] == (0, 20)
 
 
-def test_an_interrupted_run_prints_how_many_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "advice"), [([], "again to continue"), (["--fresh"], "without --fresh to use them")]
+)
+def test_an_interrupted_run_prints_how_many_answers_are_kept(
+    options: list[str], advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Three in flight: the ninth question is sent when the answers to six have been taken in.
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "3")
     rows = "".join(json.dumps({"item": str(i), "system": "a", "output": f"out {i}"}) + "\n" for i in range(9))
@@ -237,7 +242,7 @@ def test_an_interrupted_run_prints_how_many_answers_are_kept(tmp_path: Path, mon
 
     with FaultServer(respond) as server:
         spec = f"judge(llm=openai(model='m', url='{server.url}'))"
-        command = [sys.executable, "-m", "metrist", "score", str(tmp_path / "in.jsonl"), "-m", spec]
+        command = [sys.executable, "-m", "metrist", "score", str(tmp_path / "in.jsonl"), "-m", spec, *options]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
             while sum("out " in request.prompt for request in server.requests) < 9:
                 assert run.poll() is None
@@ -246,7 +251,7 @@ def test_an_interrupted_run_prints_how_many_answers_are_kept(tmp_path: Path, mon
             _, err = run.communicate(timeout=60)
     assert (run.returncode, err) == (
         130,
-        "metrist: interrupted; 6 answers are kept: run the same command again to continue\n",
+        f"metrist: interrupted; 6 answers are kept: run the same command {advice}\n",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -147,8 +148,75 @@ def test_a_missing_output_lists_the_available_fields() -> None:
         InputError, match=r"row 1: no 'output'; the fields are 'pair', 'good', 'bad': use --field output=COLUMN"
     ):
         list(read_records([row]))
-    with pytest.raises(InputError, match="row 1: no 'prediction', the column mapped to 'output'"):
+    message = "no column 'prediction', which --field maps to 'output'; the columns are 'item', 'pair', 'good', 'bad'"
+    with pytest.raises(InputError, match=f"the input: {message}"):
         list(read_records([row], fields={"output": "prediction"}))
+
+
+OPTIONAL = [{"item": 1, "output": "a"}, {"item": 2, "output": "b", "gold": "g", "meta": {"lang": None}}]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("fields", "column"),
+    [
+        ({"output": "summry2"}, "summry2"),
+        ({"references": "summry2"}, "summry2"),
+        ({"references": "summary1,summry2"}, "summry2"),
+        ({"rating:x": "summry2", "other": ""}, "summry2"),
+    ],
+)
+def test_a_mapped_column_that_the_file_lacks_is_an_error(
+    suffix: str, fields: dict[str, str], column: str, tmp_path: Path
+) -> None:
+    # The file has the fields under their own names too: they must not be read instead.
+    row = {"item": "1", "output": "o", "references": "r", "summary1": "one", "summary2": "two"}
+    path = tmp_path / f"f{suffix}"
+    if suffix == ".csv":
+        path.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    elif suffix == ".jsonl":
+        path.write_text(json.dumps({**row, "references": ["r"]}) + "\n")
+    else:
+        pytest.importorskip("pandas").DataFrame([row]).to_parquet(path)
+    field = next(iter(fields))
+    message = (
+        f"{path}: no column '{column}', which --field maps to '{field}'; did you mean 'summary2' or 'summary1'? The "
+        "columns are 'item', 'output', 'references', 'summary1', 'summary2'"
+    )
+    for read in (list, lambda reader: list(reader.entries())):
+        with pytest.raises(InputError, match=re.escape(message)):
+            read(read_records(path, fields=fields))
+        with pytest.raises(InputError, match=re.escape(message)):
+            read(read_records(path, fields=fields, skip_bad=True))
+
+
+def test_a_mapped_column_that_only_some_rows_have_is_read_there() -> None:
+    records = list(read_records(OPTIONAL, fields={"references": "gold", "language": "meta.lang"}))
+    assert [record.references for record in records] == [(), ("g",)]
+    with pytest.raises(InputError, match=re.escape("no column 'meta.lng', which --field maps to 'language'")):
+        list(read_records(OPTIONAL, fields={"language": "meta.lng"}))
+
+
+def test_a_mapped_column_is_missed_at_the_end_of_rows_that_come_once() -> None:
+    assert len(list(read_records(iter(OPTIONAL), fields={"references": "gold"}))) == 2
+    with pytest.raises(InputError, match="no column 'glod', which --field maps to 'references'; did you mean 'gold'"):
+        list(read_records(iter(OPTIONAL), fields={"references": "glod"}))
+
+
+def test_each_file_must_have_a_mapped_column_unless_it_holds_only_judgments(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("texts.jsonl", "ratings.jsonl", "others.jsonl")]
+    paths[0].write_text('{"item": "1", "system": "a", "hyp": "o"}\n')
+    paths[1].write_text('{"item": "1", "system": "a", "rating:x": 3}\n')
+    paths[2].write_text('{"item": "2", "system": "a", "output": "o"}\n')
+    hyp = {"output": "hyp"}
+    assert [len(entry.ratings) for entry in read_records(paths[:2], fields=hyp).entries()] == [0, 1]
+    for read in (list, lambda reader: list(reader.entries())):
+        with pytest.raises(InputError, match=re.escape(f"{paths[2]}: no column 'hyp', which --field maps to 'output'")):
+            read(read_records([paths[0], paths[2]], fields=hyp))
+    with pytest.raises(InputError, match=r"ratings.jsonl: no column 'hyp'"):
+        list(read_records(paths[:2], fields=hyp))
+    with pytest.raises(InputError, match=r"texts.jsonl, .*ratings.jsonl: no column 'hyq'.*did you mean 'hyp'"):
+        list(read_records(paths[:2], fields={**hyp, "source": "hyq"}).entries())
 
 
 def test_fields_may_be_mapped_and_dropped() -> None:

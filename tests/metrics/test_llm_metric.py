@@ -317,6 +317,21 @@ def test_answers_from_the_cache_are_announced_with_what_they_would_cost():
     assert any("2 of 2 answers came from the cache (--fresh asks again)" in note for note in both.notes)
 
 
+def test_an_unknown_cost_names_the_model_and_the_file_of_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    metric = AsNumber(llm=Moody())
+    # Two of the answers were repeated, which costs nothing: that is not the cost of the other 58.
+    usage = {"calls": 60, "cached": 2, "estimated": 0, "unpriced": 58, "cost": 0.0, "repeated": 2}
+    start = f"{metric.label}: 60 calls (58 sent, 2 cached or repeated), 58 calls of unknown cost"
+    (tmp_path / "prices.toml").write_text("[[price]]\nmodel = 'm1'\ninput = 1.0\noutput = 2.0\n")
+    assert describe_usage(metric.label, usage, metric) == [f"{start} (no price for moody in prices.toml)"]
+    monkeypatch.delenv("METRIST_PRICES")
+    assert describe_usage(metric.label, usage, metric) == [f"{start} (no price for moody: set METRIST_PRICES)"]
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "gone.toml"))
+    assert describe_usage(metric.label, usage, metric) == [f"{start} (no price for moody in gone.toml)"]
+    known = describe_usage(metric.label, {**usage, "cost": 0.25}, metric)[0]
+    assert "0.25 US dollars, 58 calls of unknown cost" in known
+
+
 @pytest.mark.parametrize(
     ("cost", "text"), [(0.0, "0"), (0.0123456, "0.01235"), (0.0000465, "0.000046"), (12.3456, "12.35")]
 )

@@ -196,6 +196,23 @@ def test_scores_that_the_run_folder_holds_are_counted_and_left_out(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
+def test_scores_that_a_run_would_compute_again_are_not_left_out(tmp_path: Path) -> None:
+    records = make_records(20)
+    unreadable = {record.output for record in records[:3]}
+    llm = FakeLLM(lambda messages, _: "no" if messages[-1].text.partition("\n")[2] in unreadable else "4")
+    tone, out = Tone(llm=llm), tmp_path / "run"
+    assert len(score(records, [tone, "length"], out=out).scores[tone.label].failures) == 3
+
+    def count(**options: Any) -> tuple[int, int, int]:
+        result = estimate_run(records, [tone, "length"], out=out, runtime=Runtime().override(**options), clock=clock)
+        calls = result.calls.by_llm.values()
+        return sum(llm.calls for llm in calls), result.stored.get(tone.label, 0), result.stored["length"]
+
+    assert count() == (0, 20, 20)
+    assert count(retry_failed=True) == (3, 17, 20)
+    assert count(fresh=True) == (20, 0, 20)
+
+
 def test_a_destination_that_a_run_would_refuse_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match="not a run folder"):

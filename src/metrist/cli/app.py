@@ -146,7 +146,8 @@ def _describe_interruption() -> str:
     if not stored:
         return "interrupted"
     answers = format_count(stored, "answer is", "answers are")
-    return f"interrupted; {answers} kept: run the same command again to continue"
+    command = "without --fresh to use them" if "--fresh" in sys.argv else "again to continue"
+    return f"interrupted; {answers} kept: run the same command {command}"
 
 
 def _close_output() -> None:

@@ -165,10 +165,14 @@ def _estimate_notes(estimate: CallEstimate) -> Iterator[str]:
         "estimated at 4 bytes each. Costs range from the prompts alone to the longest answers allowed; a --max-cost "
         "of that much never stops the run"
     )
+    from metrist.runtime import Runtime
+
     yield "questions that depend on answers to come, such as a second pass over errors, are not counted"
     for llm in estimate.by_llm.values():
         if llm.price is None:
-            yield f"{llm.llm}: the price is unknown; set METRIST_PRICES to a file with prices (see docs/guides/llm.md)"
+            path = Runtime.current().prices
+            remedy = f"it is not in {path.name}" if path else "set METRIST_PRICES to a file with prices"
+            yield f"{llm.llm}: the price is unknown; {remedy} (see docs/guides/llm.md)"
         elif llm.price.seen:
             yield f"{llm.llm}: list price of {llm.price.seen}"
 

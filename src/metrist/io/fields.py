@@ -18,6 +18,7 @@ JUDGMENTS = ("ratings", "raters", "rater", "errors", "scores")
 FIELDS = ("item", "system", *TEXTS, "task", "language", "systems", "outputs", *JUDGMENTS)
 FAMILIES = ("rating:", "score:", "reference_")
 _LONGEST_NAME = 200
+_SHOWN_COLUMNS = 20
 
 #: Fields that may have another name in a file; judgments are never guessed.
 _RECOGNISED = ("item", "system", "output", "source", "references", "instruction", "task", "language")
@@ -110,6 +111,42 @@ def check_fields(fields: Mapping[str, str]) -> None:
     for field, column in fields.items():
         if column and field not in FIELDS and not field.startswith(FAMILIES):
             raise InputError(f"metrist has no field named {format_value(field)}{did_you_mean(field, FIELDS)}")
+
+
+class ColumnCheck:
+    """Looks for the columns that the user mapped to fields in the rows of one file, as they are in the file.
+
+    `missing` maps fields to columns that no row so far has; `columns` are those that were seen, in their order.
+    """
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.missing: dict[str, str] = {field: column for field, column in fields.items() if column}
+        self.columns: dict[str, None] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if row.keys() <= self.columns.keys() and not any("." in column for column in self.missing.values()):
+            return
+        self.columns.update(dict.fromkeys(row))
+        for field, column in list(self.missing.items()):
+            # --field references=ref1,ref2
+            parts = column.split(",") if field == "references" and column not in row else [column]
+            left = [part for part in map(str.strip, parts) if part and not _has_column(row, part)]
+            if left:
+                self.missing[field] = ",".join(left)
+            else:
+                del self.missing[field]
+
+    def describe(self, field: str) -> str:
+        column = self.missing[field].split(",")[0] if field == "references" else self.missing[field]
+        near = did_you_mean(column, self.columns)
+        if not near and (guess := guess_column(field, self.columns)):
+            near = f"; did you mean {guess!r}?"
+        shown = ", ".join(map(format_value, list(self.columns)[:_SHOWN_COLUMNS]))
+        listed = f"columns are {shown}{', …' if len(self.columns) > _SHOWN_COLUMNS else ''}"
+        return (
+            f"no column {format_value(column)}, which --field maps to {field!r}"
+            f"{near + ' The ' if near else '; the '}{listed}"
+        )
 
 
 class ColumnMap:
@@ -229,6 +266,17 @@ def quote_flag(field: str, column: str) -> str:
     """Return `output=prediction`, or `'output=the text'` for a shell."""
     text = f"{field}={column}"
     return text if re.fullmatch(r"[\w.,:/+=-]+", text) else shlex.quote(text)
+
+
+def _has_column(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a row has the column, or the place inside nested objects and lists, even if it is null there."""
+    if column in row or "." not in column:
+        return column in row
+    *path, last = column.split(".")
+    parent = _follow(dict(row), path)
+    if isinstance(parent, list):
+        return last.isdecimal() and int(last) < len(parent)
+    return isinstance(parent, dict) and last in parent
 
 
 def _follow(value: Any, path: Iterable[str]) -> Any:

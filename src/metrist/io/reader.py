@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.compression import FileFormat
 from metrist.io.dedup import Conflict, DigestIndex, ItemCheck, RecordKeys, SourceCheck, are_distinct_records
-from metrist.io.fields import ColumnMap, check_fields
+from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
 from metrist.io.rows import RowSource, resolve_sources
@@ -192,6 +192,7 @@ class Reader:
         self._layout_remarks = []
         keys, seen = RecordKeys(), DigestIndex()
         any_record = False
+        checks: list[ColumnCheck] = []
         for file, source in enumerate(self.sources):
             self.source_number = file
             name = source.name or "the input"
@@ -199,7 +200,7 @@ class Reader:
             parser = RowParser(system=self.system or source.system, item_key=self.item_key, columns=columns)
             layout: Layout | None = None
             position = good = 0
-            rows = iter(source.read())
+            rows = iter(self._check_columns(source, checks, judgments) if self.fields else source.read())
             first = next(rows, None)
             if first is not None:
                 rows = chain([first], rows)
@@ -252,8 +253,48 @@ class Reader:
                     f"{name}: {agree(position, 'its only row is', f'all {position:,} rows are')} bad; the first error: "
                     f"{self.skipped.messages[0]}"
                 )
+        for field_name in checks[0].missing if checks else ():
+            if all(field_name in check.missing for check in checks):
+                raise InputError(f"{', '.join(self.names) or 'the input'}: {checks[0].describe(field_name)}")
         if not any_record and not judgments:
             raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
+
+    def _check_columns(
+        self, source: RowSource, checks: list[ColumnCheck], judgments: bool
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the rows of a file; raise InputError if none has a column that was mapped to a field. Where the file
+        can be read twice, that is known before the first row is used.
+
+        Judgments may be in another file than the texts: such a file may lack a column that another one has, unless it
+        has the field under its own name, which would be read instead.
+        """
+        check = ColumnCheck(self.fields)
+
+        def finish() -> None:
+            if not check.columns:  # Records, or no row that can be read.
+                return
+            for field_name in check.missing:
+                if not judgments or len(self.sources) == 1 or field_name in check.columns:
+                    raise InputError(f"{source.name or 'the input'}: {check.describe(field_name)}")
+            checks.append(check)
+
+        def look(row: Any) -> None:
+            if check.missing and isinstance(row, dict):
+                check.add(row)
+
+        if source.is_repeatable:
+            for _, row in source.read():
+                look(row)
+                # All rows of a table have the same columns.
+                if not check.missing or type(row) is Cells:
+                    break
+            finish()
+            yield from source.read()
+            return
+        for line, row in source.read():
+            look(row)
+            yield line, row
+        finish()
 
     def _learn_columns(
         self, row: Mapping[str, Any], source: RowSource, layout: Layout | None, columns: ColumnMap

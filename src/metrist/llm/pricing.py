@@ -79,6 +79,18 @@ def price_hint(llm: LLM) -> str:
     )
 
 
+def describe_missing_prices(llms: Sequence[LLM], runtime: Runtime | None = None) -> str:
+    """Which of these models have no price, and what to do: `no price for m2 in prices.toml`."""
+    path = (runtime or Runtime.current()).prices
+    try:
+        unpriced = [llm for llm in llms if find_price(llm, runtime) is None]
+    except ModelError:  # The file is gone since the run.
+        unpriced = list(llms)
+    models = " and ".join(dict.fromkeys(str(getattr(llm, "model", "") or llm.llm_name) for llm in unpriced))
+    subject = f"no price for {models}" if models else "no price"
+    return f"{subject} in {path.name}" if path else f"{subject}: set {VARIABLES['prices']}"
+
+
 def _read_user_prices(path: Path) -> tuple[Price, ...]:
     try:
         changed = path.stat().st_mtime_ns

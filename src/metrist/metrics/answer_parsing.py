@@ -21,6 +21,7 @@ _MAX_DEPTH = 32
 _VALUE_COST = 16
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.%/])")
+_CUT_LITERAL = re.compile(r"[\w.+-]*")
 _WORD = re.compile(r"[^\W\d]\w*")
 _CONSTANTS: Mapping[str, Any] = {
     "true": True,
@@ -67,6 +68,21 @@ def find_objects(text: str) -> list[JsonObject]:
 def find_broken_keys(text: str, start: int) -> frozenset[str]:
     """The keys of unclosed objects that begin after `start`, including the key at which the text ends."""
     return _scan(text, start)[1]
+
+
+def is_cut_off(text: str) -> bool:
+    """Whether the text ends inside an object that is not closed, perhaps followed by the end of a code block."""
+    text = text.rstrip("` \n\r\t")
+    parser = _Parser(text)
+    position = text.find("{")
+    while position >= 0 and parser.steps_left > 0:
+        try:
+            position = parser.parse_members(_Members(), position, 0) - 1
+        except _SyntaxError:
+            if parser.stopped_at_end:
+                return True
+        position = text.find("{", position + 1)
+    return False
 
 
 def _scan(text: str, start: int) -> tuple[list[JsonObject], frozenset[str]]:
@@ -127,6 +143,8 @@ class _Parser:
     steps_left: int = 2_000_000
     #: Whether the value that was started last reaches the end of the text.
     at_end: bool = False
+    #: Whether the latest syntax error is that the text ends.
+    stopped_at_end: bool = False
 
     def parse_members(self, members: _Members, at: int, depth: int) -> int:
         """Parse the object at `at` into `members`, which keeps what precedes a syntax error; return its end."""
@@ -157,7 +175,7 @@ class _Parser:
     def parse_value(self, at: int, depth: int) -> tuple[Any, int]:
         self.steps_left -= _VALUE_COST
         if depth > _MAX_DEPTH or self.steps_left <= 0:
-            raise _SyntaxError
+            raise self.error_at(at - 1)
         first = self.text[at : at + 1]
         self.at_end = not first
         if first == "{":
@@ -173,7 +191,7 @@ class _Parser:
             return float(number[0]), number.end()
         if (word := _WORD.match(self.text, at)) and word[0] in _CONSTANTS:
             return _CONSTANTS[word[0]], word.end()
-        raise _SyntaxError
+        raise self.error_at(_CUT_LITERAL.match(self.text, at).end())  # type: ignore[union-attr]
 
     def parse_key(self, at: int) -> tuple[str, int]:
         """A key as written. Escapes are kept, so that a disguised key is a different key."""
@@ -181,14 +199,14 @@ class _Parser:
             return self.parse_string(at)
         if word := _WORD.match(self.text, at):
             return word[0], word.end()
-        raise _SyntaxError
+        raise self.error_at(at)
 
     def parse_string(self, at: int) -> tuple[str, int]:
         match = _STRINGS[self.text[at]].match(self.text, at)
         self.steps_left -= (match.end() if match else len(self.text)) - at
         self.at_end = not match
         if not match or self.steps_left <= 0:
-            raise _SyntaxError
+            raise self.error_at(at if match else len(self.text))
         return match[1], match.end()
 
     def skip_space(self, at: int) -> int:
@@ -197,8 +215,12 @@ class _Parser:
 
     def expect(self, mark: str, at: int) -> int:
         if not self.text.startswith(mark, at):
-            raise _SyntaxError
+            raise self.error_at(at)
         return at + 1
+
+    def error_at(self, at: int) -> _SyntaxError:
+        self.stopped_at_end = at >= len(self.text)
+        return _SyntaxError()
 
 
 def _is_json(text: str) -> bool:

@@ -21,11 +21,11 @@ import numpy as np
 
 from metrist._version import __version__
 from metrist.errors import RunError, SpecError, agree, format_count
-from metrist.llm import gateway
+from metrist.llm import gateway, pricing
 from metrist.llm.base import LLM
 from metrist.llm.cache import AnswerParser
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
-from metrist.metrics.base import Metric, Shard
+from metrist.metrics.base import Metric, Shard, iterate_nested
 from metrist.records import Record
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Score, Scores
@@ -126,6 +126,10 @@ class LLMMetric(Metric):
 
 class UnparsableAnswer(ValueError):
     """An answer that gives no score; the message becomes the failure of the score."""
+
+
+class CutOffAnswer(UnparsableAnswer):
+    """An answer that ends too early, whatever the server says about it."""
 
 
 def _to_conversation(name: str, prompt: str | Sequence[Message | Mapping[str, str]]) -> Conversation:
@@ -272,7 +276,9 @@ def explain_unparsable(answer: Completion, error: UnparsableAnswer) -> Failure:
     reason = str(error) if answer.text.strip() else "the answer is empty"
     if answer.finish == "filter":
         return Failure(FailureKind.filtered, f"{reason} (the server filtered the answer)")
-    hint = " (the answer was truncated; try a larger max_tokens)" if answer.finish == "length" else ""
+    hint = " (try a larger max_tokens)" if isinstance(error, CutOffAnswer) else ""
+    if answer.finish == "length":
+        hint = " (the answer was truncated; try a larger max_tokens)"
     return Failure(FailureKind.unparsable, f"{reason}{hint}")
 
 
@@ -367,10 +373,10 @@ def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
 
 def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
     """Calls, tokens and cost, as far as known: a run that is loaded from a folder does not know them."""
-    return describe_usage(metric.label, merge_usage(scores.usages.values()))
+    return describe_usage(metric.label, merge_usage(scores.usages.values()), metric)
 
 
-def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
+def describe_usage(name: str, total: Mapping[str, Any], metric: Metric | None = None) -> list[str]:
     """Calls, tokens and cost of a metric in words, and which answers came from the cache. Tokens are those that were
     paid, as the cost is."""
     if not total.get("calls"):
@@ -389,13 +395,16 @@ def describe_usage(name: str, total: Mapping[str, Any]) -> list[str]:
         for name, direction in (("prompt_tokens", "in"), ("completion_tokens", "out"))
         if name in total
     ]
-    cost = [f"{_format_dollars(total['cost'])} US dollars"] if "cost" in total else []
+    # Repeated and cached answers cost nothing: next to others of unknown cost, that is no total.
+    is_known = "cost" in total and (total["cost"] > 0 or "unpriced" not in total)
+    cost = [f"{_format_dollars(total['cost'])} US dollars"] if is_known else []
     if total.get("saved"):
         cost.append(f"{_format_dollars(total.get('cost', 0.0) + total['saved'])} without the cache")
     if "unpriced" in total:
         # An unknown cost must not look like no cost.
         calls = format_count(total["unpriced"], "call")
-        cost.append(f"{calls} of unknown cost (set METRIST_PRICES)")
+        llms = [nested for nested in iterate_nested(metric) if isinstance(nested, LLM)] if metric else []
+        cost.append(f"{calls} of unknown cost ({pricing.describe_missing_prices(llms)})")
     remarks = [f"{name}: " + ", ".join([f"{format_count(total['calls'], 'call')}{cached}", *tokens, *cost])]
     remarks += describe_replay(name, total)
     if unusable := total.get("unusable"):

@@ -102,7 +102,7 @@ def estimate_run(
     judges = [metric for metric in built if calls_llm(metric)]
     work = [(metric, _Work()) for metric in built if not calls_llm(metric)]
     folder = resolve_destination(out).folder
-    stored = _StoredScores(built, folder.path if folder else None, tokens=tokens, fresh=runtime.fresh is not None)
+    stored = _StoredScores(built, folder.path if folder else None, tokens=tokens, runtime=runtime)
     count = 0
     with runtime.activate(), estimate_calls() as calls:
         shards = cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL)
@@ -126,14 +126,18 @@ def estimate_run(
 
 
 class _StoredScores:
-    """What a run folder holds already. Nothing is written."""
+    """What a run folder holds already and the run would not compute again. Nothing is written."""
 
-    def __init__(self, metrics: Sequence[Metric], folder: Path | None, *, tokens: bool, fresh: bool) -> None:
+    def __init__(self, metrics: Sequence[Metric], folder: Path | None, *, tokens: bool, runtime: Runtime) -> None:
+        fresh, retried = runtime.fresh is not None, runtime.retry_failed is not None
         self.counts: dict[str, int] = {}
         self._labels = [metric.label for metric in metrics]
         self._tokens = tokens
         self._stores = {
-            metric.label: (MetricFolder(folder, folder_name(metric.text)), metric.signature)
+            metric.label: (
+                MetricFolder(folder, folder_name(metric.text), retry_failed=retried and calls_llm(metric)),
+                metric.signature,
+            )
             for metric in metrics
             if folder is not None and is_run_folder(folder) and not (fresh and calls_llm(metric))
         }

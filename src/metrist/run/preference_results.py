@@ -163,12 +163,13 @@ class PreferenceResults:
 
     def _observations(self) -> list[str]:
         notes = [note for metric in self.comparators for note in metric.observations(self.judgments[metric.label])]
+        by_label = {metric.label: metric for metric in self.comparators}
         for text, judgments in self.judgments.items():
             reasons = [judgment.failure for judgment in judgments if judgment.failure is not None]
             if reasons:
                 summary = summarize_reasons(reasons)
                 notes.append(f"{text}: {len(reasons):,} of {format_count(len(self), 'pair')} not judged, {summary}")
-            notes += describe_usage(text, merge_usage(judgment.usage for judgment in judgments))
+            notes += describe_usage(text, merge_usage(judgment.usage for judgment in judgments), by_label[text])
         return notes
 
     def _codes(self) -> tuple[_Codes, _Codes, _Codes]:

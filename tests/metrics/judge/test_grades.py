@@ -71,7 +71,11 @@ def test_grades_are_read_in_whatever_form_leaves_no_doubt(answer):
     [
         ("", "the answer has no JSON object"),
         ("quality: 2", "the answer has no JSON object"),
-        ('{"quality": 2, "tone": "rude"', "the answer has no JSON object"),
+        ('{"quality": 2, "tone": "rude"', "the answer ends before its JSON object is closed"),
+        ('```json\n{"quality": 2, "tone": "ru\n```', "the answer ends before its JSON object is closed"),
+        ('Scale {1, 2, 3}: {"quality"', "the answer ends before its JSON object is closed"),
+        ('{"quality": 2, "deep": {"x": [1, tr', "the answer ends before its JSON object is closed"),
+        ('{"quality": -', "the answer ends before its JSON object is closed"),
         ('{"quality": 2/3}', "the answer has no JSON object"),
         ('{"quality": <1, 2, 3>, "id": "a1b2c3"}', "the answer has no JSON object"),
         ('["quality", 2]', "the answer has no JSON object"),

@@ -160,7 +160,8 @@ def test_a_record_without_an_instruction_gets_its_tasks_default_and_the_run_says
         ("", "the answer is empty"),
         ("I cannot help with that.", "the answer has no JSON object"),
         (Completion(failure="the server said 500"), "the server said 500"),
-        (Completion(text='{"reasons": "It is', finish="length"), r"no JSON object .*max_tokens"),
+        ("It is {", r"ends before its JSON object is closed \(try a larger max_tokens\)$"),
+        (Completion(text='{"reasons": "It is', finish="length"), r"is closed \(the answer was truncated; .*max_tokens"),
         (Completion(text="", finish="filter"), r"the answer is empty \(the server filtered the answer\)"),
     ],
 )
