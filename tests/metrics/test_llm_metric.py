@@ -321,7 +321,7 @@ def test_an_unknown_cost_names_the_model_and_the_file_of_prices(tmp_path: Path, 
     metric = AsNumber(llm=Moody())
     # Two of the answers were repeated, which costs nothing: that is not the cost of the other 58.
     usage = {"calls": 60, "cached": 2, "estimated": 0, "unpriced": 58, "cost": 0.0, "repeated": 2}
-    start = f"{metric.label}: 60 calls (58 sent, 2 cached or repeated), 58 calls of unknown cost"
+    start = f"{metric.label}: 60 calls (58 sent, 2 repeated questions were asked once), 58 calls of unknown cost"
     (tmp_path / "prices.toml").write_text("[[price]]\nmodel = 'm1'\ninput = 1.0\noutput = 2.0\n")
     assert describe_usage(metric.label, usage, metric) == [f"{start} (no price for moody in prices.toml)"]
     monkeypatch.delenv("METRIST_PRICES")
