@@ -105,3 +105,22 @@ def test_the_plugin_costs_nothing_until_it_is_used() -> None:
     code = "import sys, metrist.pytest_plugin; print('numpy' in sys.modules, 'metrist.evaluate' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "False"]
+
+
+def test_the_options_for_reading_are_those_of_score(project: pytest.Pytester) -> None:
+    project.path.joinpath("wide.csv").write_text("v1_output,v2_output,gold\na b,a b,a b\nc d,c d,c d\n")
+    project.makepyfile(
+        """
+        import metrist, pytest
+
+        def test_outputs(metrist_check):
+            report = metrist_check("wide.csv", min={"rougeL": 0.2}, outputs="*_output")
+            assert "v1" in str(report) and "v2" in str(report)
+
+        def test_results_are_read_already(metrist_check):
+            results = metrist.score("wide.csv", "rougeL", outputs="*_output")
+            with pytest.raises(metrist.MetristError, match="outputs: options for reading records"):
+                metrist_check(results, min={"rougeL": 0.2}, outputs="*_output")
+        """
+    )
+    project.runpytest_inprocess(*OPTIONS).assert_outcomes(passed=2)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CheckOptions(TypedDict, total=False):
-    """The requirements, as in `metrist.check`."""
+    """The requirements, as in `metrist.check`, and the options for reading records."""
 
     min: Mapping[str, float]
     max: Mapping[str, float]
@@ -31,10 +31,23 @@ class CheckOptions(TypedDict, total=False):
     systems: Sequence[str]
     draws: int
     seed: int
+    # How records are read, as in `metrist.read_records`.
+    item_key: Sequence[str] | str
+    fields: Mapping[str, str]
+    outputs: Mapping[str, str] | Sequence[str] | str
+    skip_bad: bool
+    system: str
+    delimiter: str
+    encoding: str
+    sheet: str
+
+
+#: Those of the options that are for reading.
+_READING = ("item_key", "fields", "outputs", "skip_bad", "system", "delimiter", "encoding", "sheet")
 
 
 class MetristCheck(Protocol):
-    """The fixture's value. `outputs` are records in any form that `metrist.score` takes, a run folder, or results.
+    """The fixture's value. `records` are records in any form that `metrist.score` takes, a run folder, or results.
 
     Records are scored with the metrics that have a threshold and those in `metrics`, or, without any, those of
     `against`.
@@ -42,7 +55,8 @@ class MetristCheck(Protocol):
 
     def __call__(
         self,
-        outputs: Any,
+        records: Any,
+        /,
         *,
         against: Results | str | os.PathLike[str] | None = None,
         metrics: MetricList = (),
@@ -57,7 +71,8 @@ def metrist_check() -> MetristCheck:
 
 
 def _check(
-    outputs: Any,
+    records: Any,
+    /,
     *,
     against: Results | str | os.PathLike[str] | None = None,
     metrics: MetricList = (),
@@ -68,25 +83,33 @@ def _check(
     from metrist.evaluate.selection import open_run
 
     arguments: dict[str, Any] = {**options}
+    reading = {name: arguments.pop(name) for name in _READING if name in arguments}
     minimum, maximum = arguments.pop("min", {}), arguments.pop("max", {})
     limits = list(dict.fromkeys([*minimum, *maximum]))
     baseline = None if against is None else open_run(against, limits)
-    report = check(_load_results(outputs, limits, metrics, baseline), minimum, maximum, baseline, **arguments)
+    results = _load_results(records, limits, metrics, baseline, reading)
+    report = check(results, minimum, maximum, baseline, **arguments)
     if not report.passed:
         pytest.fail(str(report), pytrace=False)
     return report
 
 
-def _load_results(outputs: Any, limits: Sequence[str], metrics: MetricList, baseline: Results | None) -> Results:
+def _load_results(
+    records: Any, limits: Sequence[str], metrics: MetricList, baseline: Results | None, reading: Mapping[str, Any]
+) -> Results:
+    from metrist.errors import RunError
     from metrist.evaluate.selection import open_run
     from metrist.run import score
     from metrist.run.results import Results
 
-    if isinstance(outputs, Results):
-        return outputs
-    if isinstance(outputs, str | os.PathLike) and os.path.isdir(outputs):
-        return open_run(outputs, limits)
-    return score(outputs, _choose_metrics(limits, metrics) or list(baseline.metrics if baseline else ()))
+    is_folder = isinstance(records, str | os.PathLike) and os.path.isdir(records)
+    if reading and (is_folder or isinstance(records, Results)):
+        raise RunError(f"{', '.join(reading)}: options for reading records, but these are scored already")
+    if isinstance(records, Results):
+        return records
+    if is_folder:
+        return open_run(records, limits)
+    return score(records, _choose_metrics(limits, metrics) or list(baseline.metrics if baseline else ()), **reading)
 
 
 def _choose_metrics(limits: Sequence[str], metrics: MetricList) -> list[Metric]:

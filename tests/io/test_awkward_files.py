@@ -287,14 +287,15 @@ READ = {
         ],
         "outputs = v1_output (v1), v2_output (v2), item = id, references = gold, source = question",
         options={"outputs": "*_output"},
+        remark="1 output is empty",
     ),
     "outputs side by side without ids": Awkward(
-        [{"old": "x", "new": "y"}, {"old": "z", "new": None}],
+        [{"old": "x", "new": "y"}, {"old": "z"}],
         [("1", "v1", "x"), ("1", "v2", "y"), ("2", "v1", "z")],
         "outputs = old (v1), new (v2)",
         "data.jsonl",
         options={"outputs": {"v1": "old", "v2": "new"}},
-        remark="new is null in 1 row",
+        remark="new is missing in 1 row",
     ),
     "a sheet": Awkward(
         sheets(Sheet1=[["id", "model", "output", "ref"], [7, "a", "x", "r"], [None] * 4, [8, "a", 42, None]]),

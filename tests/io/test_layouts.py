@@ -233,3 +233,24 @@ def test_preferences_reach_every_command_that_reads_them(tmp_path: Path) -> None
     (choices,) = results.human.values()
     (judgments,) = results.judgments.values()
     assert [judgment.preference for judgment in judgments] == list(choices)
+
+
+def test_a_null_among_the_outputs_of_a_wide_row_is_an_error_and_can_be_skipped() -> None:
+    rows = [{"v1_output": "a", "v2_output": "b"}, {"v1_output": "c", "v2_output": None}]
+    with pytest.raises(InputError, match="row 2: 'v2_output' has no text: fill it with '' to score an empty output"):
+        list(read_records(rows, outputs="*_output"))
+    reader = read_records(rows, outputs="*_output", skip_bad=True)
+    assert [(record.item, record.system) for record in reader] == [("1", "v1"), ("1", "v2"), ("2", "v1")]
+    assert len(reader.skipped) == 1
+
+
+def test_a_column_that_a_later_wide_row_lacks_is_counted() -> None:
+    reader = read_records([{"v1_output": "a", "v2_output": "b"}, {"v1_output": "c"}], outputs="*_output")
+    assert len(list(reader)) == 3
+    assert "v2_output is missing in 1 row: no output of that system is read there" in reader.remarks
+
+
+def test_empty_cells_among_outputs_are_counted(write: Write) -> None:
+    reader = read_records(write("v1_output,v2_output\na,\nb,\nc,d\n", "wide.csv"), outputs="*_output")
+    assert [record.output for record in reader if record.system == "v2"] == ["", "", "d"]
+    assert "2 outputs are empty" in reader.remarks

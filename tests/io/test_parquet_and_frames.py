@@ -91,3 +91,11 @@ def test_without_pyarrow_the_command_that_installs_it_is_named(write: Write, mon
         MissingExtra, match=re.escape("reading Parquet needs an optional dependency: pip install 'metrist[tables]'")
     ):
         list(read_records(path))
+
+
+def test_a_null_output_of_a_frame_is_called_by_its_column() -> None:
+    frame = pandas.DataFrame({"id": [1, 2], "completion": ["a", None], "gold": ["a", "b"]})
+    with pytest.raises(InputError, match=r"row 2: 'completion' \(output\) is null: expected a text.*skip_bad=True"):
+        list(read_records(frame))
+    reader = read_records(frame, skip_bad=True)
+    assert ([record.output for record in reader], len(reader.skipped)) == (["a"], 1)

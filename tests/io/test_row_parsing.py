@@ -243,8 +243,13 @@ def test_an_item_key_is_built_from_fields_and_cannot_collide() -> None:
 def test_an_item_key_that_cannot_be_built_is_named() -> None:
     with pytest.raises(InputError, match=r"row 1: no 'seg', which is part of the item key doc\+seg"):
         list(read_records([{"doc": 1, "output": "x"}], item_key=("doc", "seg")))
-    with pytest.raises(InputError, match="item_key must be a list of fields, got the text 'doc'"):
-        read_records([], item_key="doc")
+    with pytest.raises(InputError, match=r"item_key must name fields, such as 'doc\+segment', got 'doc\+'"):
+        read_records([], item_key="doc+")
+
+
+def test_an_item_key_can_be_a_text_as_on_the_command_line() -> None:
+    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc+seg").item == "a|2"
+    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc").item == "a"
 
 
 @pytest.mark.parametrize(

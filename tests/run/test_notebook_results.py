@@ -148,3 +148,56 @@ def test_the_package_has_the_verbs_of_the_command_line() -> None:
     assert "train" in dir(metrist)
     for name in ("audit", "calibrate", "check", "compare", "export", "explain", "meta_evaluate", "prefer", "worst"):
         assert getattr(metrist, name).__name__ == name
+
+
+def test_texts_of_a_frame_that_changed_are_those_that_were_scored() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"id": [1, 2], "completion": ["a b", "c d"], "gold": ["a b", "c e"], "rating:quality": [5, 1]}
+    )
+    results = metrist.score(frame, "rougeL")
+    (entry,) = results.worst(1)
+    assert [output.ratings for output in entry.outputs] == [{"quality": (1.0, 1)}]
+    frame["completion"] = "x"
+    wide = results.wide()
+    assert list(wide["output"]) == ["a b", "c d"]
+    worst = results.worst(1)
+    (entry,) = worst
+    assert [(output.record.output, output.ratings) for output in entry.outputs] == [("c d", {})]
+    assert "2 rows have changed since they were scored: the texts are those of then" in worst.notes
+    del frame["completion"]
+    (entry,) = results.worst(1)
+    assert [output.record.output for output in entry.outputs] == ["c d"]
+
+
+def test_texts_of_rows_that_changed_are_those_that_were_scored(tmp_path: Path) -> None:
+    for out in (None, tmp_path / "run"):
+        rows = [{"output": "a b", "references": ["a b"]}, {"output": "c d", "references": ["c e"]}]
+        results = metrist.score(rows, "rougeL", out=out)
+        rows[0]["output"] = "x"
+        rows.pop()
+        assert list(results.wide()["output"]) == ["a b", "c d"]
+
+
+def test_a_file_that_changed_gives_no_texts(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"output": "a b", "references": ["a b"]}\n')
+    results = metrist.score(path, "rougeL")
+    assert list(results.wide()["output"]) == ["a b"]
+    path.write_text('{"output": "x", "references": ["a b"]}\n')
+    with pytest.warns(UserWarning, match=r"without texts: .*data.jsonl has changed since it was scored"):
+        assert "output" not in results.wide()
+    worst = results.worst(1)
+    (entry,) = worst
+    assert [output.record for output in entry.outputs] == [None]
+    assert any("data.jsonl has changed since it was scored: pass the records" in note for note in worst.notes)
+
+
+def test_a_chart_of_some_metrics() -> None:
+    pytest.importorskip("altair")
+    both = metrist.score([Record(item="1", system="s", output="a b", references=("a c",))], ["rougeL", "chrf", "bleu"])
+    assert {row["metric"] for row in both.plot("rougeL", draws=10).to_dict()["data"]["values"]} == {"rougeL ↑"}
+    shown = both.plot(["chrf", "rougeL"], draws=10).to_dict()["data"]["values"]
+    assert {row["metric"] for row in shown} == {"chrf ↑", "rougeL ↑"}
+    with pytest.raises(RunError, match="this run has no metric 'rouge'"):
+        both.plot("rouge")

@@ -43,7 +43,7 @@ class Layout:
     position: int = 0
 
 
-Convert = Callable[[dict[str, Any]], list[dict[str, Any]]]
+Convert = Callable[[dict[str, Any]], Sequence[dict[str, Any] | RowError]]
 
 
 def convert_rows(
@@ -118,7 +118,8 @@ class _WideRows:
             pattern = next(iter(self._patterns))
             raise InputError(f"no column matches {pattern!r}; the columns are {', '.join(map(format_value, first))}")
         layout.notes.append("outputs = " + ", ".join(f"{column} ({system})" for system, column in chosen.items()))
-        self._empty: dict[str, int] = {}
+        self._seen = chosen
+        self._missing: dict[str, int] = {}
         self._width = len(chosen)
 
     def _choose(self, row: Mapping[str, Any]) -> dict[str, str]:
@@ -136,8 +137,9 @@ class _WideRows:
                     chosen[system] = column
         return chosen
 
-    def convert(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        chosen = self._choose(row)
+    def convert(self, row: dict[str, Any]) -> list[dict[str, Any] | RowError]:
+        # A pattern matches the columns of earlier rows too: a system without a column here is counted.
+        chosen = self._seen = {**self._seen, **self._choose(row)}
         missing = next((column for column in chosen.values() if column not in row), None)
         if missing is not None and (type(row) is Cells or all(column not in row for column in chosen.values())):
             listed = ", ".join(map(format_value, row))
@@ -156,22 +158,27 @@ class _WideRows:
                 f"not said; write a row per system, or drop it with --field {judged[0]}="
             )
         kind = type(row)
-        rows = []
+        rows: list[dict[str, Any] | RowError] = []
         for system, column in chosen.items():
-            value = row.get(column)
-            if value is None:
-                self._count_empty(column)
-                continue
-            rows.append(kind({**rest, "system": system, "output": value}))
-        if not rows:
-            raise RowError("has an output of no system: all are null")
+            if column not in row:
+                self._count_missing(column)
+            elif row[column] is None:
+                # The outputs of the other systems in the row are read where bad rows are skipped.
+                rows.append(
+                    RowError(
+                        f"{format_value(column)} has no text: fill it with '' to score an empty output, or skip bad "
+                        "rows (--skip-bad, in Python skip_bad=True)"
+                    )
+                )
+            else:
+                rows.append(kind({**rest, "system": system, "output": row[column]}))
         return rows
 
-    def _count_empty(self, column: str) -> None:
-        self._empty[column] = self._empty.get(column, 0) + 1
+    def _count_missing(self, column: str) -> None:
+        self._missing[column] = self._missing.get(column, 0) + 1
         self._layout.remarks[:] = [
-            f"{column} is null in {format_count(count, 'row')}: no output of that system is read there"
-            for column, count in self._empty.items()
+            f"{column} is missing in {format_count(count, 'row')}: no output of that system is read there"
+            for column, count in self._missing.items()
         ]
 
 

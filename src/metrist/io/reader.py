@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 def read_records(
     source: Any,
     *,
-    item_key: Sequence[str] = (),
+    item_key: Sequence[str] | str = (),
     fields: Mapping[str, str] | None = None,
     outputs: Mapping[str, str] | Sequence[str] | str | None = None,
     skip_bad: bool = False,
@@ -44,7 +44,7 @@ def read_records(
     Paths may be patterns (`runs/*.jsonl`). Columns with common names (`id`, `model`, `prediction`, `gold`) are
     recognised; `reader.readings` says which was taken for what, and `announce` is called with that as soon as it is
     known. `fields` maps fields to columns with other names (`{"output": "verdict"}`; a column mapped to "" is dropped).
-    `item_key` lists the fields that together identify an item. `outputs` names the outputs of several systems in one
+    `item_key` lists the fields that together identify an item, also as `"doc+segment"`. `outputs` names the outputs of several systems in one
     row: `{"v1": "v1_output"}`, or a pattern of columns such as `"*_output"`. `skip_bad` skips bad rows and counts them.
     `system` is the system of rows that name none (default: the file's name without suffixes). `delimiter`, `encoding`
     and `sheet` (of an .xlsx file) are recognised where they are not given.
@@ -54,7 +54,9 @@ def read_records(
     if fields:
         check_fields(fields)
     if isinstance(item_key, str):
-        raise InputError(f"item_key must be a list of fields, got the text {format_value(item_key)}")
+        item_key = item_key.split("+") if item_key else ()
+        if not all(item_key):
+            raise InputError(f"item_key must name fields, such as 'doc+segment', got {'+'.join(item_key)!r}")
     form = FileFormat(delimiter, encoding, sheet)
     if delimiter or encoding:
         form.check()
@@ -112,6 +114,8 @@ class Reader:
     _readings: dict[str, str] = field(default_factory=dict, init=False)
     _announced: set[str] = field(default_factory=set, init=False)
     _layout_remarks: list[str] = field(default_factory=list, init=False)
+    #: Of tables, where a cell may be empty by mistake.
+    _empty_outputs: int = field(default=0, init=False)
     _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
     _item_check: ItemCheck = field(default_factory=ItemCheck, init=False)
 
@@ -152,17 +156,22 @@ class Reader:
     def remarks(self) -> list[str]:
         """Notes for the user on the rows of the latest iteration; without `announce` the readings are among them."""
         remarks = [*([] if self.announce else self.readings), *self._layout_remarks]
+        if self._empty_outputs:
+            remarks.append(
+                agree(self._empty_outputs, "1 output is empty", f"{self._empty_outputs:,} outputs are empty")
+            )
         mixed = self._source_check.mixed
         if mixed:
             remarks.append(
                 f"{mixed:,} {'record has' if mixed == 1 else 'records have'} a different source than an earlier record "
-                "of the same item: if the files use the same numbers for different inputs, use --item-key (such as "
-                "language+item) to tell them apart"
+                "of the same item: if the files use the same numbers for different inputs, use --item-key language+item "
+                "(in Python item_key='language+item') or such to tell them apart"
             )
         if self._item_check.disjoint:
             remarks.append(
                 "no item has outputs of two systems, so systems cannot be compared item by item: name the column that "
-                "their rows share (--field item=COLUMN), or --item-key source if the same source is the same item"
+                "their rows share (--field item=COLUMN), or --item-key source if the same source is the same item (in "
+                "Python fields={'item': COLUMN}, item_key='source')"
             )
         return remarks
 
@@ -189,7 +198,7 @@ class Reader:
     def _parse_rows(self, *, judgments: bool) -> Iterator[Any]:
         """The new records of each row, or with `judgments` the parsed row."""
         self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
-        self._layout_remarks = []
+        self._layout_remarks, self._empty_outputs = [], 0
         keys, seen = RecordKeys(), DigestIndex()
         any_record = False
         checks: list[ColumnCheck] = []
@@ -235,6 +244,8 @@ class Reader:
                     continue
                 good += 1
                 any_record = any_record or bool(new)
+                if type(row) is Cells:
+                    self._empty_outputs += sum(not record.output for record in new)
                 if len(self.sources) > 1:
                     for record in new:
                         self._source_check.add(record)

@@ -85,23 +85,23 @@ class RowParser:
             return RowParts(((row.item, row.system),), (_check_record(row),), {})
         if self.columns.fields:
             self.columns.rename(row)
+        is_null = row.get("output", "") is None
         if type(row) is Cells:
             row = parse_cells(row)
         item = self._item(row, position)
         judged = take_judgments(row)
         compares = "outputs" in row or ("systems" in row and "output" not in row)
-        return self._pair(item, row, judged) if compares else self._single(item, row, judged)
+        return self._pair(item, row, judged) if compares else self._single(item, row, judged, is_null)
 
-    def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> RowParts:
+    def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any], is_null: bool) -> RowParts:
         system = row.pop("system", None)
         if type(system) is not str or not system:
             system = self.system if system is None else as_name("system", system)
-        is_null = "output" in row
         output = row.pop("output", None)
         if output is None:
             if not has_judgment(judged) or guess_column("output", row):
                 raise RowError(
-                    _NULL_OUTPUT
+                    _null_output(self.columns.fields)
                     if is_null
                     else _no_output(self.columns.samples or {**row, **judged}, self.columns.fields)
                 )
@@ -210,7 +210,10 @@ def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
     return texts
 
 
-_NULL_OUTPUT = "'output' is null: expected a text, \"\" for an empty one (--skip-bad skips such rows)"
+def _null_output(fields: Mapping[str, str]) -> str:
+    column = fields.get("output")
+    name = f"{column!r} (output)" if column and column != "output" else "'output'"
+    return f'{name} is null: expected a text, "" for an empty one (--skip-bad skips such rows, in Python skip_bad=True)'
 
 
 def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError, agree
 from metrist.io import ParsedRow, Reader, read_records
+from metrist.io.row_model import Location
 from metrist.records import Record
 from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.shard_file import hash_units
@@ -117,6 +118,83 @@ class RunReader(Reader):
         for message in reader.skipped.messages:
             self.skipped.messages.append(message)
         self.skipped.count += reader.skipped.count
+
+
+@dataclass(eq=False, kw_only=True)
+class ScoredInput(Reader):
+    """The input of a run without a folder, with the texts that were scored.
+
+    Iterating reads the input and, where it is in memory, keeps its records: frames and lists change under the hands of
+    their owner. From then on the records are those, and judgments come from rows whose texts are still the same. A file
+    is read again, unless it has changed since.
+    """
+
+    input: Reader
+    _records: list[Record] | None = field(default=None, init=False)
+    _stamps: dict[str, tuple[int, int] | None] = field(init=False)
+    _changed: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._stamps = {source.path: _stamp(source.path) for source in self.sources if source.path is not None}
+
+    @property
+    def remarks(self) -> list[str]:
+        count = agree(
+            self._changed, "a row has changed since it was", f"{self._changed:,} rows have changed since they were"
+        )
+        changed = f"{count} scored: the texts are those of then"
+        return [*self.input.remarks, *([changed] if self._changed else [])]
+
+    def __iter__(self) -> Iterator[Record]:
+        if self._records is not None:
+            yield from self._records
+            return
+        self._check_files()
+        if self.names or not self.is_repeatable:
+            yield from self.input
+            return
+        records = []
+        for record in self.input:
+            records.append(record)
+            yield record
+        self._records = records
+
+    def entries(self) -> Iterator[ParsedRow]:
+        self._check_files()
+        if self._records is None:
+            yield from self.input.entries()
+            return
+        records = {(record.item, record.system): record for record in self._records}
+        for number, (key, record) in enumerate(records.items(), 1):
+            yield ParsedRow(location=Location(None, number), keys=(key,), records=(record,), new=(record,))
+        self._changed = 0
+        rows = self.input.entries()
+        while True:
+            try:
+                entry = next(rows, None)
+            except InputError:  # What is there now cannot be read; the texts are known all the same.
+                self._changed += 1
+                return
+            if entry is None:
+                return
+            if all(records.get((record.item, record.system)) == record for record in entry.records):
+                yield replace(entry, records=(), new=())
+            else:
+                self._changed += 1
+
+    def _check_files(self) -> None:
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                raise RunError(f"{path} has changed since it was scored: pass the records that were scored")
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """What tells cheaply whether a file was written again; None if it is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def _find(source: RunInput, run: Path) -> Path:

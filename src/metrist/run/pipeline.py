@@ -37,6 +37,7 @@ from metrist.records import Record, records_from_lists
 from metrist.report.progress import shows_progress
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
+from metrist.run.inputs import ScoredInput
 from metrist.run.results import NothingScored, Results, describe_total_failure
 from metrist.run.run_folder import (
     SHARD_NAME,
@@ -193,7 +194,8 @@ def score(
         "total": len(records) if isinstance(records, Sized) and not reader.names else None,
     }
     pipeline = StoredPipeline(built, runtime, folder, **options) if folder else Pipeline(built, runtime, **options)
-    blocks = pipeline.run(reader)
+    scored = ScoredInput(sources=reader.sources, input=reader)
+    blocks = pipeline.run(reader if reader.names else scored)
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     notes = (*reader.remarks, *pipeline.notes, *remarks)
@@ -204,7 +206,7 @@ def score(
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
-        inputs=reader if reader.is_repeatable and pipeline.has_all_records else folder.path if folder else None,
+        inputs=scored if reader.is_repeatable and pipeline.has_all_records else folder.path if folder else None,
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if destination.file:

@@ -331,14 +331,24 @@ class Results:
         # Evaluation is a layer above runs, so that it is found through the package.
         return importlib.import_module("metrist").worst(self, n, metric, **options)
 
-    def plot(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Any:
-        """The system scores with their intervals as an altair chart, a panel for each metric and aspect."""
+    def plot(
+        self,
+        metrics: str | Metric | Sequence[str | Metric] | None = None,
+        *,
+        draws: int = DRAWS,
+        seed: int = 0,
+        confidence: float = 0.95,
+    ) -> Any:
+        """The system scores with their intervals as an altair chart: a panel for each of the metrics, by default for
+        each metric and aspect."""
         from metrist.report.charts import plot_scores
 
-        metrics = self.columns
-        headers = {metric.label: header for metric, header in zip(metrics, self._headers(metrics), strict=True)}
-        better = {headers[metric.label]: metric.higher_is_better for metric in metrics}
-        rows = [row._replace(metric=headers[row.metric]) for row in self.system_scores(draws, seed, confidence)]
+        named = [metrics] if isinstance(metrics, str | Metric) else metrics
+        chosen = self.columns if named is None else tuple(map(self.metric, named))
+        headers = {metric.label: header for metric, header in zip(chosen, self._headers(chosen), strict=True)}
+        better = {headers[metric.label]: metric.higher_is_better for metric in chosen}
+        scores = self.system_scores(draws, seed, confidence, chosen)
+        rows = [row._replace(metric=headers[row.metric]) for row in scores]
         return plot_scores([row._asdict() for row in rows], better, f"{confidence:.0%} bootstrap intervals")
 
     def _repr_html_(self) -> str:
