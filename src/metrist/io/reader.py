@@ -44,7 +44,8 @@ def read_records(
     Paths may be patterns (`runs/*.jsonl`). Columns with common names (`id`, `model`, `prediction`, `gold`) are
     recognised; `reader.readings` says which was taken for what, and `announce` is called with that as soon as it is
     known. `fields` maps fields to columns with other names (`{"output": "verdict"}`; a column mapped to "" is dropped).
-    `item_key` lists the fields that together identify an item, also as `"doc+segment"`. `outputs` names the outputs of several systems in one
+    `item_key` lists the fields that together identify an item, also as `"doc+segment"`. `outputs` names the outputs
+    of several systems in one
     row: `{"v1": "v1_output"}`, or a pattern of columns such as `"*_output"`. `skip_bad` skips bad rows and counts them.
     `system` is the system of rows that name none (default: the file's name without suffixes). `delimiter`, `encoding`
     and `sheet` (of an .xlsx file) are recognised where they are not given.
@@ -164,8 +165,8 @@ class Reader:
         if mixed:
             remarks.append(
                 f"{mixed:,} {'record has' if mixed == 1 else 'records have'} a different source than an earlier record "
-                "of the same item: if the files use the same numbers for different inputs, use --item-key language+item "
-                "(in Python item_key='language+item') or such to tell them apart"
+                "of the same item: if the files use the same numbers for different inputs, use "
+                "--item-key (such as language+item; in Python item_key='language+item') to tell them apart"
             )
         if self._item_check.disjoint:
             remarks.append(
