@@ -45,8 +45,8 @@ def read_records(
     recognised; `reader.readings` says which was taken for what, and `announce` is called with that as soon as it is
     known. `fields` maps fields to columns with other names (`{"output": "verdict"}`; a column mapped to "" is dropped).
     `item_key` lists the fields that together identify an item, also as `"doc+segment"`. `outputs` names the outputs
-    of several systems in one
-    row: `{"v1": "v1_output"}`, or a pattern of columns such as `"*_output"`. `skip_bad` skips bad rows and counts them.
+    of several systems in one row: `{"v1": "v1_output"}`, or a pattern of columns such as `"*_output"`. `skip_bad` skips
+    bad rows and counts them.
     `system` is the system of rows that name none (default: the file's name without suffixes). `delimiter`, `encoding`
     and `sheet` (of an .xlsx file) are recognised where they are not given.
     """
