@@ -241,7 +241,6 @@ def _explain_run(
         wanted = {(results.items[i], results.systems[i]) for i in shown}
         records = {key: record for record in reader if (key := (record.item, record.system)) in wanted}
         notes += reader.remarks
-        notes += reader.remarks
     except MetristError as error:
         if texts is not None:
             raise
