@@ -253,7 +253,8 @@ def compare(
         scores.setdefault(baseline, [])
     unfinished_notes: list[str] = []
     for run in opened:
-        unfinished = {metric.label: find_unfinished(run, metric) for metric in chosen}
+        # A run may have another name for the metric.
+        unfinished = {run[metric].metric.label: find_unfinished(run, metric) for metric in chosen}
         for score in run.system_scores(seed=seed, metrics=chosen):
             if score.system in unfinished[score.metric]:
                 score = score._replace(value=np.nan, low=np.nan, high=np.nan)
