@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metrist import errors
-from metrist.errors import MissingExtra, format_count, install_command
+from metrist.errors import MissingExtra, format_count, format_path, install_command
 
 # conftest.py replaces these so that other tests see the same message everywhere.
 find_origin = errors.find_origin
@@ -96,3 +96,13 @@ def test_another_environments_pip_is_not_named(monkeypatch: pytest.MonkeyPatch, 
 )
 def test_counts_are_in_the_singular_or_the_plural(number: int, words: tuple[str, ...], expected: str) -> None:
     assert format_count(number, *words) == expected
+
+
+def test_a_path_is_written_as_one_would_type_it_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert format_path(tmp_path / "here" / "in.csv") == "in.csv"
+    assert format_path("../other/in.csv") == format_path(tmp_path / "other" / "in.csv") == "../other/in.csv"
+    assert format_path(tmp_path / "run" / ".." / "in.csv") == "../in.csv"
+    assert format_path("/x") == "/x"
+    assert format_path("-in.csv") == "./-in.csv"

@@ -11,6 +11,7 @@ MetristError
 
 from __future__ import annotations
 
+import os
 import traceback
 import unicodedata
 from collections.abc import Iterable
@@ -83,6 +84,17 @@ def quote_word(text: str) -> str:
     import shlex
 
     return f'"{text}"' if "'" in text and not set('"$`\\!\n') & set(text) else shlex.quote(text)
+
+
+def format_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as one would type it in the current folder: relative to it, or absolute where that is shorter."""
+    full = os.path.abspath(path)
+    try:
+        relative = os.path.relpath(full)
+    except (ValueError, OSError):  # Another drive, or a current folder that was deleted.
+        return full
+    # A name that begins with a dash would be taken for an option.
+    return min(f"./{relative}" if relative.startswith("-") else relative, full, key=len)
 
 
 def find_pip() -> str:

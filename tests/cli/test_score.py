@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -149,3 +151,27 @@ def test_what_to_cite_for_a_run(metrist, outputs: Path) -> None:
     answer = metrist("score", outputs, "-m", "chrf", "-m", "length", "--format", "bibtex")
     assert answer.out.startswith("% the software\n@misc{metrist,")
     assert "% chrf\n@inproceedings{popovic-2015-chrf," in answer.out
+
+
+def test_the_suggested_command_works_as_it_is_from_another_folder(
+    metrist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    (folder / "two files.csv").write_text("id\tv1\tv2\n1\tx x\ty\n2\tz\tw\n", encoding="utf-16")
+    (folder / "long.jsonl").write_text('{"item": "1", "system": "s", "output": "o"}\n')
+    monkeypatch.chdir(folder)
+    wide = ("two files.csv", "--output", "first one=v1", "--output", "v2=v2", "--delimiter", "tab")
+    assert metrist("score", *wide, "-m", "length", "-o", "../run/").code == 0
+    assert metrist("score", "long.jsonl", "-m", "length", "-m", "words=distinct(order=1)", "-o", "../run/").code == 0
+    for place in (tmp_path, folder, Path("/")):
+        monkeypatch.chdir(place)
+        run = os.path.relpath(tmp_path / "run") + "/"
+        answer = metrist("worst", run, "-m", "words", "-n", 1)
+        command = re.search(r"words has not scored 4 of 4 outputs of .*?: `(metrist score .*?)` to add", answer.out)
+        assert command, answer.out + answer.err
+        words = shlex.split(command[1])
+        assert os.path.samefile(words[2], folder / "two files.csv")
+        assert os.path.samefile(words[-1], tmp_path / "run")
+    assert metrist(*words[1:]).code == 0
+    assert "has not scored" not in metrist("worst", run, "-m", "words").out

@@ -222,7 +222,7 @@ def test_only_the_named_systems_are_ranked() -> None:
         ({"by": "disagreement", "metric": ["quality"]}, "takes two metrics"),
         ({"metric": ["quality", "errors"]}, "one metric ranks outputs"),
         ({"by": "difference", "systems": ["a"], "lower_is_better": ["z"]}, "lower_is_better names 'z'"),
-        ({"by": "people"}, "pass the records as texts"),
+        ({"by": "people"}, "pass the records with texts="),
         ({"by": "people", "texts": [{"item": "0", "system": "a", "output": "o"}]}, "no ratings by people"),
         ({"metric": "qualify"}, "did you mean"),
     ],

@@ -270,3 +270,42 @@ def test_a_reader_knows_which_file_a_record_came_from(write: Write) -> None:
     paths = [write(f'{{"item": "{n}", "output": "a"}}\n' * 2, f"{n}.jsonl") for n in range(3)]
     reader = read_records(paths)
     assert [(record.system, reader.source_number) for record in reader] == [("0", 0), ("1", 1), ("2", 2)]
+
+
+def write_folders(root: Path, **contents: str) -> list[Path]:
+    """`write_folders(root, a="item,output\\n…")`: the files a/data.csv and so on."""
+    for name, content in contents.items():
+        (root / name).mkdir()
+        (root / name / "data.csv").write_text(content)
+    return [root / name / "data.csv" for name in contents]
+
+
+def test_files_of_one_name_are_systems_named_with_their_folders(tmp_path: Path) -> None:
+    announced: list[str] = []
+    files = write_folders(tmp_path, a="id,output\n1,x\n", b="id,output\n1,y\n", c="id,output\n2,z\n")
+    reader = read_records(files, announce=announced.append)
+    assert [record.system for record in reader] == ["a/data", "b/data", "c/data"]
+    assert [entry.keys[0][1] for entry in reader.entries()] == ["a/data", "b/data", "c/data"]
+    assert len(announced) == 1
+    assert announced[0].endswith("item = id, systems = a/data, b/data, c/data (files of one name)")
+    assert [reader.source_options(n) for n in range(2)] == [{"system": "a/data"}, {"system": "b/data"}]
+    # A name for all of them, or columns that name the systems, are taken as they are.
+    assert {record.system for record in read_records([files[0], files[2]], system="s")} == {"s"}
+    assert {record.system for record in read_records([files[0], files[2]], outputs=["v=output"])} == {"v"}
+    twins = tmp_path / "d.csv", tmp_path / "d.tsv"
+    for twin, content in zip(twins, ("id,output\n1,x\n", "id\toutput\n1\ty\n"), strict=True):
+        twin.write_text(content)
+    assert [record.system for record in read_records(list(twins))] == ["d.csv", "d.tsv"]
+
+
+def test_files_of_one_name_stay_one_system_where_they_agree(tmp_path: Path) -> None:
+    files = write_folders(
+        tmp_path,
+        texts="item,output\n1,x\n2,y\n",
+        ratings="item,rating:fluency\n1,3\n2,4\n",
+        both="item,output,rating:fluency\n2,y,5\n",
+        named="item,system,output\n1,s,z\n",
+    )
+    reader = read_records(files)
+    assert {system for entry in reader.entries() for _, system in entry.keys} == {"data", "s"}
+    assert sum(len(entry.ratings) for entry in reader.entries()) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_file_that_moved_or_changed_is_told_and_other_texts_are_left_out(run: 
     shutil.move("data/in.jsonl", "in.jsonl")
     moved = read_inputs(run)
     assert len(list(moved)) == 3
-    assert moved.remarks == [f"data/in.jsonl has moved since it was scored: it is read from {run.parent / 'in.jsonl'}"]
+    assert moved.remarks == ["data/in.jsonl has moved since it was scored: it is read from in.jsonl"]
     shutil.move("in.jsonl", "data/in.jsonl")
     edited = [*ROWS[:2], {**ROWS[2], "output": "edited"}]
     Path("data/in.jsonl").write_text("".join(json.dumps({**row, "ratings": {"q": 1}}) + "\n" for row in edited))
@@ -90,3 +91,58 @@ def test_a_file_that_moved_or_changed_is_told_and_other_texts_are_left_out(run: 
     assert [len(entry.records) for entry in entries] == [1, 1, 0]
     assert sum(len(entry.ratings) for entry in entries) == 3
     assert changed.remarks == [note]
+
+
+def test_a_named_wide_file_is_read_as_the_run_read_it(run: Path) -> None:
+    wide = "id;one;two\n0;x;y\n1;z;w\n"
+    Path("wide.csv").write_text(wide)
+    score("wide.csv", ["length"], out=run, outputs=["A=one", "B=two"])
+    expected = {("0", "A"): "x", ("0", "B"): "y", ("1", "A"): "z", ("1", "B"): "w"}
+
+    def read(*files: str, **reading: Any) -> dict[tuple[str, str], str]:
+        return {(r.item, r.system): r.output for r in read_inputs(run, files, **reading)}
+
+    assert read("wide.csv") == expected
+    Path("new").mkdir()
+    shutil.move("wide.csv", "new/renamed.csv")
+    assert read("new/renamed.csv") == expected  # known by its bytes
+    shutil.move("new/renamed.csv", "new/wide.csv")
+    Path("new/wide.csv").write_text(wide.replace("z", "edited"))
+    changed = read_inputs(run, ["new/wide.csv"])
+    assert [record.output for record in changed] == ["x", "y", "w"]  # known by its name; the old file is gone
+    assert changed.remarks[0] == "new/wide.csv has changed since it was scored: 1 output with other texts left out"
+    # What the caller says about columns counts instead; files that the run never read are read as they are.
+    own = read("new/wide.csv", fields={"output": "one"}, system="A", outputs=None)
+    assert own == {("0", "A"): "x", ("1", "A"): "edited"}
+    Path("other.jsonl").write_text(json.dumps({"item": "9", "system": "z", "output": "o"}))
+    assert read("new/wide.csv", "other.jsonl")["9", "z"] == "o"
+
+
+def test_a_file_of_the_same_name_beside_the_one_that_was_read_is_another(run: Path) -> None:
+    Path("ratings").mkdir()
+    Path("ratings/in.jsonl").write_text(json.dumps({"item": "0", "system": "b", "output": "new"}))
+    assert [record.output for record in read_inputs(run, ["ratings/in.jsonl"])] == ["new"]
+
+
+def test_the_files_of_one_name_that_a_run_read_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in "ab":
+        Path(folder).mkdir()
+        Path(folder, "data.csv").write_text(f"item,output\n0,{folder}\n")
+    results = score(["a/data.csv", "b/data.csv"], ["length"], out="run")
+    assert results.systems == ["a/data", "b/data"]
+    assert [(r.system, r.output) for r in read_inputs("run")] == [("a/data", "a"), ("b/data", "b")]
+    assert [(r.system, r.output) for r in read_inputs("run", ["b/data.csv"])] == [("b/data", "b")]
+    assert [(r.system, r.output) for r in results.read_inputs()] == [("a/data", "a"), ("b/data", "b")]
+    # Scored again, they are the same inputs.
+    assert "new" not in " ".join(score(["b/data.csv", "a/data.csv"], ["length"], out="run").notes)
+    assert len(list(Path("run/inputs").iterdir())) == 2
+
+
+def test_results_in_memory_find_the_texts_of_files_of_one_name(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "data.csv").write_text(f"item,output\n0,{folder * 3}\n")
+    results = score([tmp_path / "a/data.csv", tmp_path / "b/data.csv"], ["length"])
+    texts = {output.system: output.record for entry in results.worst(metric="length") for output in entry.outputs}
+    assert {system: record.output for system, record in texts.items()} == {"a/data": "aaa", "b/data": "bbb"}

@@ -112,3 +112,18 @@ def test_only_run_folders_are_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunError, match="is not a run folder"):
         plan_removal(tmp_path)
+
+
+def test_a_name_that_two_inputs_had_must_say_which(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = run.resolve().parent
+    for folder in "xy":
+        (root / folder).mkdir()
+        monkeypatch.chdir(root / folder)
+        write("data", [("9", folder, "text")])
+        score("data.jsonl", ["length", "distinct"], out="../run")
+    monkeypatch.chdir(root)
+    with pytest.raises(RunError, match=r"several inputs 'data\.jsonl': name one of x/data\.jsonl, y/data\.jsonl"):
+        plan_removal(Path("run"), inputs=["data.jsonl"])
+    monkeypatch.chdir("x")
+    assert remove(Path("../run"), inputs=["data.jsonl"])[0].startswith("1 record of data.jsonl")
+    assert [row[1] for row in rows(Path("../run"))] == ["s", "s", "t", "u", "y"]

@@ -102,7 +102,7 @@ def worst(
         aspect=aspect,
         lower_is_better=lower_is_better or (),
         texts=inputs or None,
-        **(reading.keywords() if inputs else {}),
+        **reading.keywords(),
     )
     if form is PageFormat.text:
         _print_page(TerminalPage(outputs, full))

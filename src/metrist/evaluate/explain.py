@@ -84,7 +84,7 @@ def explain(
     check_keywords(explain, reading)
     selection = _Selection(item, system, limit)
     if llm is None and not isinstance(metric, Metric) and _is_run(source):
-        return _explain_run(source, metric, texts, selection)
+        return _explain_run(source, metric, texts, selection, reading)
     reader = read_records(source, **reading)
     if llm is None and metric is None:
         return _explain_annotations(reader, selection)
@@ -212,7 +212,11 @@ def _skipped_notes(reader: Reader) -> list[str]:
 
 
 def _explain_run(
-    source: str | os.PathLike[str], metric: str | None, texts: str | os.PathLike[str] | None, selection: _Selection
+    source: str | os.PathLike[str],
+    metric: str | None,
+    texts: str | os.PathLike[str] | None,
+    selection: _Selection,
+    reading: Mapping[str, Any],
 ) -> Explanations:
     from metrist.run import load, read_inputs
 
@@ -237,7 +241,7 @@ def _explain_run(
     notes = [f"{chosen.label}: {len(shown):,} of {len(ranked):,} outputs, the worst first"] if shown != ranked else []
     records: Mapping[_Key, Record] = {}
     try:
-        reader = read_records(texts) if texts is not None else read_inputs(source)
+        reader = read_inputs(source, [texts] if texts is not None else (), **reading)
         wanted = {(results.items[i], results.systems[i]) for i in shown}
         records = {key: record for record in reader if (key := (record.item, record.system)) in wanted}
         notes += reader.remarks

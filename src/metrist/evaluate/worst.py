@@ -69,15 +69,22 @@ class _Side:
         from metrist.run import read_inputs
 
         known = set(zip(self.results.items, self.results.systems, strict=True)) if wanted is None else wanted
-        if texts is not None:
-            reader: Reader = read_records(texts, **reading)
-        elif isinstance(self.source, str | os.PathLike):
-            reader = read_inputs(self.source, **reading)
+        run = self.source if isinstance(self.source, str | os.PathLike) else self.results.inputs
+        if isinstance(run, str | os.PathLike):
+            names = [texts] if isinstance(texts, str | os.PathLike) else texts
+            if texts is None or (
+                isinstance(names, list | tuple) and all(isinstance(n, str | os.PathLike) for n in names)
+            ):
+                reader: Reader = read_inputs(run, names or (), **reading)
+            else:
+                reader = read_records(texts, **reading)
+        elif run is None and texts is None:
+            raise RunError(
+                "the results hold no texts, and their records could be read only once or were not stored with them: "
+                "pass the records with texts=RECORDS"
+            )
         else:
-            try:
-                reader = self.results.read_inputs(**reading)
-            except RunError as error:
-                raise RunError(f"{error} as texts") from None
+            reader = self.results.read_inputs(texts, **reading)
         judgments = _Judgments()
         for entry in reader.entries():
             for record in entry.records:
@@ -531,7 +538,6 @@ def _read_texts(sides: Sequence[_Side], places: Sequence[_Place], texts: Any, re
                 raise
             notes.append(f"texts are not shown: {error}")
         else:
-            notes += side.remarks
             if missing := len(wanted - side.judgments.records.keys()):
                 notes.append(
                     f"{missing:,} of {_count(len(wanted), 'output')} have no texts in the files that were read"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from itertools import chain
+from functools import cached_property
+from itertools import chain, combinations
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from metrist.errors import InputError, agree, did_you_mean
-from metrist.io.compression import FileFormat
+from metrist.io.compression import FileFormat, display_name
 from metrist.io.dedup import Conflict, DigestIndex, ItemCheck, RecordKeys, SourceCheck, are_distinct_records
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
-from metrist.io.rows import RowSource, resolve_sources
+from metrist.io.rows import RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
 from metrist.records import Record
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from metrist.io.layouts import Layout
 
 _KEPT_MESSAGES = 20
+#: Systems listed of files that have the same name.
+_SHOWN_SYSTEMS = 6
 _T = TypeVar("_T")
 
 
@@ -141,6 +146,47 @@ class Reader:
             if value != getattr(default, name)
         }
 
+    def source_options(self, number: int) -> dict[str, Any]:
+        """The options that read one of the sources alone as it is read here."""
+        options = self.options
+        if len(self.sources) > 1 and self._default_systems[number] != self.sources[number].system:
+            options["system"] = self._default_systems[number]
+        return options
+
+    @cached_property
+    def _default_systems(self) -> tuple[str, ...]:
+        """The system of rows that name none, by source. Files of one name in several folders are several systems, named
+        with their folders, unless they hold the same outputs or only one of them holds any."""
+        systems = [source.system for source in self.sources]
+        groups: dict[str, list[int]] = {}
+        for number, source in enumerate(self.sources):
+            if source.path is not None and not (self.system or self.outputs):
+                groups.setdefault(source.system, []).append(number)
+        for system, numbers in groups.items():
+            if len({os.path.realpath(str(self.sources[n].path)) for n in numbers}) < 2:
+                continue
+            outputs = {n: texts for n in numbers if (texts := self._list_outputs(n, system))}
+            if all(_agree_on_items(one, other) for one, other in combinations(outputs.values(), 2)):
+                continue
+            for n, name in zip(outputs, _distinct_names([str(self.sources[n].path) for n in outputs]), strict=True):
+                systems[n] = name
+        return tuple(systems)
+
+    def _list_outputs(self, number: int, system: str) -> dict[str, int]:
+        """Hashes of the outputs, by item, of rows that name no system."""
+        alone = replace(self, sources=(self.sources[number],), announce=None, skip_bad=True)
+        try:
+            return {record.item: hash(record.output) for record in alone if record.system == system}
+        except InputError:  # Reading it in earnest says why.
+            return {}
+
+    def _describe_systems(self) -> list[str]:
+        """Which systems files of one name were taken for, where that needs telling."""
+        pairs = zip(self._default_systems, self.sources, strict=True)
+        named = [name for name, source in pairs if name != source.system]
+        shown = [*named[:_SHOWN_SYSTEMS], *(["…"] if len(named) > _SHOWN_SYSTEMS else [])]
+        return [f"systems = {', '.join(shown)} (files of one name)"] if named else []
+
     @property
     def readings(self) -> list[str]:
         """What was recognised, such as `reading data.csv: item = id, output = prediction`; a line for each way in which
@@ -207,7 +253,8 @@ class Reader:
             self.source_number = file
             name = source.name or "the input"
             columns = ColumnMap(self.fields, self.item_key, self.system is not None)
-            parser = RowParser(system=self.system or source.system, item_key=self.item_key, columns=columns)
+            system = self.system or (self._default_systems[file] if len(self.sources) > 1 else source.system)
+            parser = RowParser(system=system, item_key=self.item_key, columns=columns)
             layout: Layout | None = None
             position = good = 0
             rows = iter(self._check_columns(source, checks, judgments) if self.fields else source.read())
@@ -323,6 +370,7 @@ class Reader:
                 *source.format.notes,
                 *(layout.notes if layout else ()),
                 *(columns.describe() if columns.recognised or columns.unread else ()),
+                *(self._describe_systems() if len(self.sources) > 1 else ()),
             ]
         )
         name = source.name or "the rows"
@@ -353,6 +401,24 @@ class Reader:
             "systems' column, or --field COLUMN= to drop a column"
             f"{more}"
         )
+
+
+def _agree_on_items(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    """Whether two files have outputs of the same items, and those are equal."""
+    shared = one.keys() & other.keys()
+    return bool(shared) and all(one[item] == other[item] for item in shared)
+
+
+def _distinct_names(paths: Sequence[str]) -> list[str]:
+    """Name files of one name by as many of their folders as tell them apart; by their suffixes if nothing else does."""
+    files = [PurePath(os.path.abspath(path)) for path in paths]
+    for suffixes in (False, True):
+        names = [file if suffixes else file.with_name(default_system(file)) for file in files]
+        for depth in range(1, max(len(name.parts) for name in names)):
+            shown = [PurePath(*name.parts[-depth:]).as_posix() for name in names]
+            if len(set(shown)) == len({os.path.realpath(path) for path in paths}):
+                return list(map(display_name, shown))
+    return [display_name(file.as_posix()) for file in files]
 
 
 def _drop_repeated(entry: ParsedRow, seen: DigestIndex) -> dict[str, Any]:

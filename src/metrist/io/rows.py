@@ -249,9 +249,7 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     if text == STANDARD_INPUT:
         once = _read_once(read_file_rows(text, form=form), "the rows of standard input")
         return RowSource(name=name, system=UNNAMED, read=once, format=form, is_repeatable=False)
-    # The system is the file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`.
-    file = PurePath(uncompressed_name(text))
-    system = display_name(file.stem if file.suffix.lower() in FORMATS else file) or UNNAMED
+    system = display_name(default_system(text)) or UNNAMED
     try:
         mode = os.stat(text).st_mode
     except FileNotFoundError:
@@ -267,6 +265,12 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     meter, size = Meter(), os.path.getsize(text)
     read = partial(read_file_rows, text, meter, form)
     return RowSource(name=name, system=system, read=read, size=size, meter=meter, format=form, path=text)
+
+
+def default_system(path: str | os.PathLike[str]) -> str:
+    """Return a file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`."""
+    file = PurePath(uncompressed_name(path))
+    return file.stem if file.suffix.lower() in FORMATS else str(file)
 
 
 def _suggest_file(path: str) -> str:

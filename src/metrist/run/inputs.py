@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from metrist.errors import InputError, RunError, agree
+from metrist.errors import InputError, RunError, agree, format_path
 from metrist.io import ParsedRow, Reader, read_records
 from metrist.io.row_model import Location
+from metrist.io.rows import RowSource
 from metrist.records import Record
 from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.shard_file import hash_units
-from metrist.run.view import RunInput
+from metrist.run.view import RunInput, hash_file
 
 #: How folders of older versions, and of runs that did not finish, name it.
 _STANDARD_INPUT = ("-", "standard input")
+#: Reading options that say what the columns of a file are; they belong together.
+_COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})
 
 
 def read_inputs(
@@ -30,12 +32,13 @@ def read_inputs(
     beside the folder. It is read with the options of the run; `reading` are others. The reader's `remarks` say which
     files have moved or changed. Texts that are not those which were scored are left out.
     """
-    if files:
-        return read_records(list(files), **reading)
     folder = run if isinstance(run, RunFolder) else None
     path = Path(run.path if isinstance(run, RunFolder) else run)
     if folder is None and is_run_folder(path):
         folder = RunFolder(path)
+    if files:
+        return read_files(files, [folder] if folder else [], **reading)
+    reading = {name: value for name, value in reading.items() if value}
     if folder is None:
         raise RunError(f"{path} does not say which files it was made from: name them on the command line")
     inputs = [source for source in folder.view.inputs if source.path is not None]
@@ -46,30 +49,70 @@ def read_inputs(
     readers, notes = list[Reader](), list[str]()
     for source in inputs:
         place = _find(source, path)
-        readers.append(read_records(place, **{**source.options, **reading}))
+        readers.append(read_records(format_path(place), **{**source.options, **reading}))
         if place.resolve() != (path / str(source.path)).resolve():
-            notes.append(f"{source.label} has moved since it was scored: it is read from {place}")
-    return RunReader(
-        sources=tuple(rows for reader in readers for rows in reader.sources),
-        readers=readers,
-        inputs=inputs,
-        notes=notes,
-    )
+            notes.append(f"{source.label} has moved since it was scored: it is read from {format_path(place)}")
+    return _join_readers(readers, [*inputs], notes)
+
+
+def read_files(
+    files: Sequence[str | os.PathLike[str]], runs: Sequence[str | os.PathLike[str] | RunFolder], **reading: Any
+) -> Reader:
+    """Return a reader of files that the user named. Those that one of the runs read, wherever they are now, are read
+    with its options, and texts that are not those which were scored are left out. `reading` are other options; where
+    they say what the columns are, the files are read as they say and not as the run did."""
+    reading = {name: value for name, value in reading.items() if value}
+    plain = read_records(list(files), **reading)
+    if not _COLUMN_OPTIONS.isdisjoint(reading):
+        return plain
+    folders = [run if isinstance(run, RunFolder) else RunFolder(Path(run)) for run in runs]
+    inputs = [(one, folder.path) for folder in folders for one in folder.view.inputs if one.path is not None]
+    readers, matches, others = list[Reader](), list[RunInput | None](), list[RowSource]()
+    for source in plain.sources:
+        known = _match_inputs(source.path, inputs) if source.path is not None else []
+        for one in known:
+            readers.append(read_records(source.path, **{**one.options, **reading}))
+            matches.append(one)
+        others += [] if known else [source]
+    if not readers:
+        return plain
+    if others:
+        readers.append(replace(plain, sources=tuple(others)))
+        matches.append(None)
+    return _join_readers(readers, matches, [])
+
+
+def _match_inputs(path: str, inputs: Sequence[tuple[RunInput, Path]]) -> list[RunInput]:
+    """The inputs that were read from this file: from its place, else with its bytes, else under its name if there is no
+    such file any more."""
+    place = os.path.realpath(path)
+    if known := [one for one, run in inputs if os.path.realpath(run / str(one.path)) == place]:
+        return known
+    digest = hash_file(path)
+    if known := [one for one, _ in inputs if one.sha256 == digest]:
+        return known
+    return [one for one, run in inputs if Path(one.label).name == Path(path).name and one.find(run) is None]
+
+
+def _join_readers(readers: list[Reader], inputs: list[RunInput | None], notes: list[str]) -> RunReader:
+    sources = tuple(rows for reader in readers for rows in reader.sources)
+    return RunReader(sources=sources, readers=readers, inputs=inputs, notes=notes)
 
 
 @dataclass(eq=False, kw_only=True)
 class RunReader(Reader):
-    """Reads several files, each with the options with which a run read it."""
+    """Reads several files, each with the options with which a run read it. An input is None where no run read the files
+    of its reader."""
 
     readers: list[Reader]
-    inputs: list[RunInput]
+    inputs: list[RunInput | None]
     notes: list[str]
     _changed: dict[int, int] = field(default_factory=dict, init=False)
 
     @property
     def remarks(self) -> list[str]:
         changed = [
-            f"{self.inputs[n].label} has changed since it was scored"
+            f"{self.readers[n].sources[0].name} has changed since it was scored"
             + (f": {count:,} {'output' if count == 1 else 'outputs'} with other texts left out" if count else "")
             for n, count in self._changed.items()
         ]
@@ -107,12 +150,11 @@ class RunReader(Reader):
         if number == 0:
             self.skipped.count, self.skipped.messages = 0, []
             self._changed.clear()
-        (source,) = self.readers[number].sources
-        with open(str(source.path), "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() == self.inputs[number].sha256:
-                return None
+        known = self.inputs[number]
+        if known is None or hash_file(str(self.readers[number].sources[0].path)) == known.sha256:
+            return None
         self._changed[number] = 0
-        return frozenset(self.inputs[number].hashes)
+        return frozenset(known.hashes)
 
     def _add_skipped(self, reader: Reader) -> None:
         for message in reader.skipped.messages:
@@ -198,11 +240,10 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 def _find(source: RunInput, run: Path) -> Path:
-    places = source.locate(run)
-    for place in places:
-        if place.is_file():
-            return place
-    looked = ", ".join(os.path.abspath(place) for place in places)
+    place = source.find(run)
+    if place is not None:
+        return place
+    looked = ", ".join(os.path.abspath(place) for place in source.locate(run))
     raise RunError(
         f"the run in {run} read {source.label}, which is missing (looked for {looked}): name the file on the command "
         "line"

@@ -421,8 +421,10 @@ class StoredPipeline(Pipeline):
         }
         self._update: ViewUpdate | None = None
         if self._reader:
-            settings = self._reader.options
-            drafts = [Draft(name=s.name, path=s.path, options=settings if s.path else {}) for s in self._reader.sources]
+            drafts = [
+                Draft(name=source.name, path=source.path, options=self._reader.source_options(n) if source.path else {})
+                for n, source in enumerate(self._reader.sources)
+            ]
             self._update = ViewUpdate(folder.view, drafts)
         self._view: View | None = None
         #: Position and hashes of each group, once the input has been read.

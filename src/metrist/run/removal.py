@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -89,10 +89,8 @@ def _choose_metrics(folder: RunFolder, metrics: Sequence[str]) -> dict[str, str]
 
 def _plan_records(removal: Removal, view: View, inputs: Sequence[str], systems: Sequence[str]) -> list[RunInput]:
     """Plan to delete the lists of these inputs and systems; returns the lists that will be there."""
-    labels = dict.fromkeys(one.label for one in view.inputs)
-    for name in inputs:
-        if not any(_is_named(one, name, view.run) for one in view.inputs):
-            raise RunError(f"{view.run} has no input {name!r}{did_you_mean(name, labels)}; it has {', '.join(labels)}")
+    labels = dict.fromkeys(one.describe(view.run) for one in view.inputs)
+    chosen = [one for name in inputs for one in _find_input(view, name, labels)]
     known = dict.fromkeys(view.systems)
     for system in systems:
         if system not in known:
@@ -102,13 +100,13 @@ def _plan_records(removal: Removal, view: View, inputs: Sequence[str], systems: 
     kept = []
     for one in view.inputs:
         rows = [n for n, system in enumerate(one.systems) if system not in systems]
-        if any(_is_named(one, name, view.run) for name in inputs):
+        if any(one is other for other in chosen):
             rows = []
         if len(rows) == len(one.hashes):
             kept.append(one)
             continue
         count = len(one.hashes) - len(rows)
-        removal.messages.append(f"{_count(count, 'record')} of {one.label}; the file itself stays")
+        removal.messages.append(f"{_count(count, 'record')} of {one.describe(view.run)}; the file itself stays")
         old = view.run / FOLDER / one.file_name
         rest = replace(
             one,
@@ -133,10 +131,19 @@ def _replace_list(folder: Path, old: Path, new: RunInput | None) -> Callable[[],
     return step
 
 
-def _is_named(one: RunInput, name: str, run: Path) -> bool:
-    if one.path is None:
-        return name == one.label
-    return name == one.name or os.path.realpath(name) == os.path.realpath(run / one.path)
+def _find_input(view: View, name: str, labels: Iterable[str]) -> list[RunInput]:
+    """The inputs that were read from a file; a name that files of several folders had must say which."""
+    place = os.path.realpath(name)
+    for known in (
+        [one for one in view.inputs if one.path and os.path.realpath(view.run / one.path) == place],
+        [one for one in view.inputs if name == one.label],
+    ):
+        if len({one.path for one in known}) > 1:
+            listed = ", ".join(one.describe(view.run) for one in known)
+            raise RunError(f"{view.run} has several inputs {name!r}: name one of {listed}")
+        if known:
+            return known
+    raise RunError(f"{view.run} has no input {name!r}{did_you_mean(name, labels)}; it has {', '.join(labels)}")
 
 
 def _plan_scores(

@@ -22,7 +22,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
-from metrist.errors import RunError, quote_word
+from metrist.errors import RunError, format_path, quote_word
 from metrist.io.writer import atomic_write_bytes
 
 FOLDER = "inputs"
@@ -52,7 +52,7 @@ class RunInput:
 
     @property
     def label(self) -> str:
-        """The input as messages name it."""
+        """The input as it was named."""
         return self.name or _ROWS_IN_MEMORY
 
     @property
@@ -79,9 +79,20 @@ class RunInput:
         places = [run / self.path, Path(self.name), run.parent / Path(self.name).name]
         return list({os.path.abspath(place): place for place in places}.values())
 
-    def describe_command(self) -> str:
-        """The arguments that read this input again."""
-        texts = [quote_word(self.name or "FILE")]
+    def find(self, run: Path) -> Path | None:
+        """The first of these places that has a file."""
+        return next((place for place in self.locate(run) if place.is_file()), None)
+
+    def describe(self, run: Path) -> str:
+        """The input as messages name it: its file as seen from the current folder, which tells files of one name
+        apart."""
+        if self.path is None or self.name is None:
+            return self.label
+        return format_path(self.find(run) or run / self.path)
+
+    def describe_command(self, run: Path) -> str:
+        """The arguments that read this input again, from the current folder."""
+        texts = [quote_word(self.describe(run))]
         for name, value in self.options.items():
             option = f"--{name.replace('_', '-')}"
             if name == "fields":
@@ -89,11 +100,12 @@ class RunInput:
             elif name == "item_key":
                 texts.append(f"{option} {quote_word('+'.join(value))}")
             elif name == "outputs":
-                texts += [f"--output {quote_word(str(column))}" for column in value]
+                named = [f"{system}={column}" for system, column in value.items()] if isinstance(value, dict) else value
+                texts += [f"--output {quote_word(entry)}" for entry in ([named] if isinstance(named, str) else named)]
             elif value is True:
                 texts.append(option)
             elif isinstance(value, str):
-                texts.append(f"{option} {quote_word(value)}")
+                texts.append(f"{option} {'tab' if value == chr(9) else quote_word(value)}")
         return " ".join(texts)
 
     def encode(self) -> bytes:
@@ -165,8 +177,8 @@ class View:
                     hashes[key], owners[key] = digest, one  # Rows without a file replace earlier ones.
                 elif not self.notes:  # Two runs at once added them.
                     self.notes.append(
-                        f"item {item!r} of system {system!r} has one text in {owners[key].label} and another in "
-                        f"{one.label}: the first is used; `metrist remove` one of them"
+                        f"item {item!r} of system {system!r} has one text in {owners[key].describe(self.run)} and "
+                        f"another in {one.describe(self.run)}: the first is used; `metrist remove` one of them"
                     )
         self.items = [item for item, _ in hashes]
         self.systems = [system for _, system in hashes]
@@ -218,9 +230,11 @@ class View:
             count = sum(digest in missing for digest in one.hashes)
             if not count:
                 continue
-            outputs = f"{count:,} of {len(one.hashes):,} outputs of {one.label}"
+            outputs = f"{count:,} of {len(one.hashes):,} outputs of {one.describe(self.run)}"
             options = f"-m {quote_word(f'{name}={metric}' if name else metric)} -o {quote_word(f'{self.run}/')}"
-            command = f"`metrist score {one.describe_command()} {options}`" if one.path else "score the same rows again"
+            command = f"`metrist score {one.describe_command(self.run)} {options}`"
+            if one.path is None:
+                command = "score the same rows again"
             notes.append(f"{name or metric} has not scored {outputs}: {command} to add them")
         return notes
 
@@ -252,7 +266,7 @@ class ViewUpdate:
     def __post_init__(self) -> None:
         for draft in self.drafts:
             if draft.path is not None:
-                draft.sha256 = _hash_file(draft.path)
+                draft.sha256 = hash_file(draft.path)
                 draft.previous = self.view.find(draft.path, _identity(draft.options), draft.sha256)
         own = {id(draft.previous) for draft in self.drafts}
         has_rows = any(draft.path is None for draft in self.drafts)
@@ -281,8 +295,9 @@ class ViewUpdate:
         own = draft.name or _ROWS_IN_MEMORY
         same = draft.path is not None and other.path is not None
         same = same and os.path.realpath(str(draft.path)) == os.path.realpath(self.view.run / str(other.path))
-        where = f"{other.label}, read as `{other.describe_command()}`" if same else other.label
-        removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --input {quote_word(other.label)}`"
+        where = other.describe(self.view.run)
+        removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --input {quote_word(where)}`"
+        where += f", read as `{other.describe_command(self.view.run)}`" if same else ""
         return (
             f"{own}: item {item!r} of system {system!r} is in {self.view.run} already, with other texts, from {where}; "
             f"nothing was scored. Give these outputs a system of their own (--system NAME), name a new run folder, or "
@@ -317,7 +332,7 @@ class ViewUpdate:
         view = View(self.view.run, [*kept, *written])
         added = len(view.hashes) - len(self.view.hashes)
         if self.view.hashes and added > 0:
-            labels = ", ".join(dict.fromkeys(one.label for one in view.inputs))
+            labels = ", ".join(dict.fromkeys(one.describe(view.run) for one in view.inputs))
             new = f"{added:,} {'is' if added == 1 else 'are'} new"
             self.notes.append(f"{view.run} now holds {_outputs(len(view.hashes))} of {labels}; {new}")
         return view
@@ -396,7 +411,8 @@ def _identity(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in _PASSING_OPTIONS}
 
 
-def _hash_file(path: str) -> str:
+def hash_file(path: str) -> str:
+    """The SHA-256 of a file's bytes."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

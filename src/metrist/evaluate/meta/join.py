@@ -19,7 +19,7 @@ from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
 from metrist.metrics.base import PART
 from metrist.run import Results, load
-from metrist.run.inputs import read_inputs
+from metrist.run.inputs import read_files, read_inputs
 from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
 from metrist.stats import Floats
 
@@ -52,7 +52,8 @@ def join(
         return _apply_directions(data, lower_is_better)
     records, runs = _split_sources(data)
     builder, notes = ColumnsBuilder(), []
-    readers = list(_readers(records, **reading))
+    folders = [name for name, _ in runs if is_run_folder(Path(name))]
+    readers = list(_readers(records, folders, **reading))
     if not records:
         readers = _input_readers([name for name, _ in runs], **reading)
         files = ", ".join(name for reader in readers for name in reader.names)
@@ -108,11 +109,12 @@ def _holds_results(path: Path) -> bool:
     return first is not None and isinstance(first[1], Mapping) and set(first[1]) >= _RESULT_FIELDS
 
 
-def _readers(sources: Sequence[Any], **options: Any) -> Iterator[Reader]:
-    """Yield one reader for all files, which checks rows across files, and one for each other source."""
-    paths = [source for source in sources if isinstance(source, str | os.PathLike)]
+def _readers(sources: Sequence[Any], runs: Sequence[str], **options: Any) -> Iterator[Reader]:
+    """Yield one reader for all files, which checks rows across files, and one for each other source. Files that a run
+    read are read as it did."""
+    paths = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
     if paths:
-        yield read_records([os.fspath(path) for path in paths] if len(paths) > 1 else paths[0], **options)
+        yield read_files(paths, runs, **options) if runs else read_records(paths, **options)
     for source in sources:
         if not isinstance(source, str | os.PathLike):
             yield read_records(source, **options)
