@@ -86,9 +86,11 @@ def _check(
     reading = {name: arguments.pop(name) for name in _READING if name in arguments}
     minimum, maximum = arguments.pop("min", {}), arguments.pop("max", {})
     limits = list(dict.fromkeys([*minimum, *maximum]))
-    baseline = None if against is None else open_run(against, limits)
+    # A name of no file may be that of a system in the results.
+    is_name = isinstance(against, str) and not os.path.exists(against)
+    baseline = None if against is None or is_name else open_run(against, limits)
     results = _load_results(records, limits, metrics, baseline, reading)
-    report = check(results, minimum, maximum, baseline, **arguments)
+    report = check(results, minimum, maximum, against if baseline is None else baseline, **arguments)
     if not report.passed:
         pytest.fail(str(report), pytrace=False)
     return report

@@ -45,6 +45,40 @@ def test_compare_prints_systems_with_letters_and_pairs_by_format(metrist, run: P
     assert "nrefs:1" in document["signatures"]["chrf"]["sacrebleu"]
 
 
+def test_an_unfinished_metric_is_told_on_standard_error_where_a_format_has_no_place(metrist, run: Path) -> None:
+    (run / "results" / "ter" / "complete.json").unlink()
+    note = "ter is left out, because it is not finished"
+    for form in ("latex", "csv", "bibtex"):
+        answer = metrist("compare", run, "--draws", 100, "--format", form)
+        assert answer.code == 0
+        assert answer.err.count(note) == 1
+        assert (note in answer.out) is (form != "csv")
+    for form in ("text", "markdown", "html", "json"):
+        answer = metrist("compare", run, "--draws", 100, "--format", form)
+        assert answer.out.count(note) == 1
+        assert note not in answer.err
+    assert note in metrist("compare", run, "--draws", 100, "--show", "systems").out
+    for wrong in (metrist("compare", run, "-m", "ter"), metrist("check", run, "--max", "ter=60")):
+        assert wrong.code == 2
+        assert "ter is not finished in this run: run the same `metrist score` again" in wrong.err
+    assert metrist("check", run, "--min", "chrf=1").code == 1
+
+
+def test_check_compares_systems_of_one_run(metrist, run: Path) -> None:
+    assert metrist("check", run, "--against", "bad", "--draws", 500).code == 0
+    answer = metrist("check", run, "--against", "good", "--draws", 500)
+    assert answer.code == 1
+    assert answer.out.count("worse than good: p") == 2
+
+
+def test_metrics_keep_the_order_of_their_first_use(metrist, run: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"item": "0", "system": "third", "output": "a", "references": ["a"]}\n')
+    assert metrist("score", more, "-m", "length", "-m", "ter", "-m", "chrf", "-o", run).code == 0
+    head = metrist("compare", run, "--draws", 100, "--show", "systems", "--format", "csv").out.splitlines()[0]
+    assert re.sub(r",\w+ (low|high|marks)", "", head) == "system,chrf,ter,length"
+
+
 def test_compare_cites_what_it_used(metrist, run: Path) -> None:
     cited = metrist("compare", run, "--draws", 500, "--format", "bibtex", "--test", "randomisation").out
     assert "@inproceedings{riezler-maxwell-2005-pitfalls," in cited

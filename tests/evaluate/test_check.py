@@ -4,6 +4,7 @@ import json
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import metrist
 from metrist.errors import RunError
 from metrist.evaluate.check import Report, check
 from metrist.evaluate.selection import warn_off_scale
+from metrist.scores import Failure, FailureKind
 from metrist.stats.resampling import paired_randomisation
 from metrist.stats.significance import holm
 
@@ -66,11 +68,56 @@ def test_low_coverage_fails() -> None:
 
 
 def test_a_failed_output_is_left_out_of_the_score_and_shown_as_coverage() -> None:
-    (verdict,) = check(make_run(quality={"a": [0.5, None]}), minimum={"quality": 0.5}).verdicts
+    run = make_run(quality={"a": [0.5, None]})
+    verdict, _ = check(run, minimum={"quality": 0.5}, min_coverage=0.5).verdicts
     assert (verdict.value, verdict.coverage, verdict.passed) == (0.5, 0.5, True)
 
 
+def test_every_output_needs_a_score_by_what_is_checked_unless_a_coverage_is_given() -> None:
+    run = make_run(quality={"a": [0.5, None], "b": [0.5, 0.5]}, errors={"a": [9.0, 9.0], "b": [9.0, None]})
+    (failure,) = check(run, minimum={"quality": 0.1}).failures
+    assert (failure.kind, failure.system, failure.metric) == ("coverage", "a", "quality")
+    assert failure.why == "only 50.0 % of the outputs have a score; --min-coverage (min_coverage=) allows less"
+    assert failure.requirement == ">= 100 % scored"
+    assert check(run, minimum={"quality": 0.1}, min_coverage=0.5).passed
+    # Outputs that failed by a metric which is not checked do not matter.
+    assert check(run, minimum={"quality": 0.1}, systems=["b"]).passed
+    assert not check(run, against=run, systems=["b"], draws=50).passed
+
+
+def test_outputs_that_are_not_scored_yet_fail_whatever_is_checked() -> None:
+    run = make_run(quality={"a": [0.5, 0.5]}, errors={"a": [9.0, None]})
+    pending = {1: Failure(FailureKind.pending, "errors has not scored this output yet")}
+    begun = replace(run, scores={**run.scores, "errors": replace(run.scores["errors"], failures=pending)})
+    assert check(run, minimum={"quality": 0.1}).passed
+    (failure,) = check(begun, minimum={"quality": 0.1}).failures
+    assert failure.metric == "errors"
+    assert failure.why.startswith("only 50.0 % of the outputs have a score: 1 not scored yet, 0 failed; ")
+
+
 # Against a baseline
+
+
+def test_systems_are_checked_against_another_of_the_same_run() -> None:
+    run = make_run(quality={"old": GOOD, "worse": BAD, "same": GOOD})
+    report = check(run, against="old", draws=500)
+    assert list_verdicts(report) == [("worse", "quality", False), ("same", "quality", True)]
+    assert any(note.startswith("Worse than old: one-sided") for note in report.notes)
+    # The same numbers as with the two systems in runs of their own.
+    apart = check(make_run(quality={"x": BAD}), against=make_run(quality={"x": GOOD}), draws=500)
+    alone = check(run, against="old", systems=["worse"], draws=500)
+    assert [(v.value, v.p) for v in alone.verdicts] == [(v.value, v.p) for v in apart.verdicts]
+    with pytest.raises(RunError, match="no system to check against 'old'"):
+        check(run, against="old", systems=["old"])
+    with pytest.raises(RunError, match="no run at odl, and no system of that name .* did you mean 'old'"):
+        check(run, against="odl")
+
+
+def test_a_system_with_the_name_of_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    with pytest.raises(RunError, match=r"also a file or folder here: write \./old for the run"):
+        check(make_run(quality={"old": GOOD, "new": BAD}), against="old")
 
 
 def test_a_system_that_got_worse_fails_and_one_that_got_better_passes() -> None:
@@ -120,7 +167,7 @@ def test_single_systems_are_paired_under_any_names() -> None:
 def test_only_shared_items_are_tested_and_the_rest_is_counted() -> None:
     before = make_run(quality={"a": [0.9, 0.9, 0.1, 0.2, 0.3]}, items=["x", "y", "1", "2", "3"])
     now = make_run(quality={"a": [0.0, 0.1, 0.2, None]}, items=["z", "1", "2", "3"])
-    (verdict,) = check(now, against=before, draws=50).verdicts
+    verdict, _ = check(now, against=before, draws=50).verdicts
     assert verdict.value == 0.0
     assert verdict.why == "p 1.000 on 2 shared items (4 left out)"
     assert verdict.coverage == pytest.approx(2 / 6)
@@ -166,15 +213,21 @@ def test_a_metric_that_the_run_was_not_scored_by_is_noted() -> None:
 
 def test_a_metric_that_the_run_has_not_finished_fails() -> None:
     before = make_run(quality={"a": GOOD}, errors={"a": GOOD})
-    now = replace(make_run(quality={"a": GOOD}), unfinished=("errors",), notes=("errors is left out",))
-    for options in ({"against": before, "draws": 50}, {"min_coverage": 0.9}, {"against": before, "min_coverage": 0.9}):
+    now = replace(make_run(quality={"a": GOOD}), unfinished={"errors": "errors"}, notes=("errors is left out",))
+    for options in (
+        {"minimum": {"quality": 0.1}},
+        {"against": before, "draws": 50},
+        {"min_coverage": 0.9},
+        {"against": before, "min_coverage": 0.9},
+    ):
         report = check(now, **options)
         (failure,) = report.failures
         assert (failure.kind, failure.system, failure.metric) == ("missing", "a", "errors")
         assert failure.why == "not finished: run the same `metrist score` again"
         assert "errors is left out" in report.notes
         assert not any("NOT CHECKED" in note for note in report.notes)
-    assert check(now, minimum={"quality": 0.1}).passed
+    with pytest.raises(RunError, match="errors is not finished in this run: run the same `metrist score` again"):
+        check(now, minimum={"errors": 1})
 
 
 def test_problems_of_the_runs_are_noted() -> None:
@@ -187,7 +240,7 @@ def test_problems_of_the_runs_are_noted() -> None:
 
 def test_too_few_draws_are_noted() -> None:
     run = make_run(quality={"a": GOOD})
-    assert "With 1 test, 9 draws cannot reach 0.05: increase --draws." in check(run, against=run, draws=9).notes
+    assert "With 1 test, 9 draws cannot reach 0.05: increase draws (--draws)." in check(run, against=run, draws=9).notes
 
 
 def test_a_baseline_with_another_signature_is_refused() -> None:

@@ -104,7 +104,7 @@ def test_systems_without_shared_items_are_not_tested() -> None:
     assert math.isnan(contest.test.difference)
     table = compare(run, draws=50).table()
     assert "n/a" in table.text()
-    assert table.notes[-1] == "Systems that share no item are not tested: check that their rows name the items alike."
+    assert table.remarks[-1] == "Systems that share no item are not tested: check that their rows name the items alike."
 
 
 def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
@@ -126,7 +126,7 @@ JOINED = "Runs are joined by the names of their items."
 def test_problems_of_the_runs_are_noted() -> None:
     run = replace(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), notes=("ter is left out",))
     comparison = compare(run, draws=100)
-    assert comparison.table().notes[-1] == "ter is left out"
+    assert comparison.table().remarks[-1] == "ter is left out"
     assert comparison.to_dict()["notes"] == ["ter is left out"]
     both = compare([run, make_run(quality={"c": THREE["c"]})], draws=100)
     assert both.notes == (JOINED, "run 1: ter is left out")
@@ -182,8 +182,8 @@ def test_no_run_is_refused() -> None:
 
 
 def test_too_few_draws_and_too_few_items_are_noted() -> None:
-    notes = compare(make_run(quality={name: values[:10] for name, values in THREE.items()}), draws=20).table().notes
-    assert "With 3 pairs, 20 draws cannot reach 0.05: increase --draws." in notes
+    notes = compare(make_run(quality={name: values[:10] for name, values in THREE.items()}), draws=20).table().remarks
+    assert "With 3 pairs, 20 draws cannot reach 0.05: increase draws (--draws)." in notes
     assert any(note.startswith("Fewer than 30 items: the bootstrap's intervals") for note in notes)
 
 
@@ -310,6 +310,32 @@ def test_tables_of_a_comparison_hold_the_signatures_and_what_to_cite() -> None:
     assert "piepho" not in compare(make_run(quality=FOUR), draws=200, baseline="a").bibliography()
 
 
+def test_an_unfinished_metric_is_told_in_every_format() -> None:
+    note = "size is left out, because it is not finished: run the same `metrist score` again"
+    run = replace(make_run(quality=FOUR), notes=(note,), unfinished={"size": "size"})
+    comparison = compare(run, draws=200)
+    for table in (comparison.table(), comparison.system_table()):
+        for form in ("text", "html", "json"):
+            assert note in table.render(form)
+        latex = table.render("latex")
+        assert f"% Note: {note}" in latex
+        assert latex.count("left out, because it") == 1  # Not also a footnote of the table.
+    assert comparison.bibliography().startswith(f"% Note: {note}\n")
+    with pytest.raises(RunError, match="size is not finished in this run: run the same"):
+        compare(run, metrics=["size"])
+    with pytest.raises(RunError, match="no metric 'sise' in the run"):
+        compare(run, metrics=["sise"])
+
+
+def test_advice_is_no_footnote_of_a_table_in_latex() -> None:
+    few = compare(make_run(quality={name: values[:10] for name, values in THREE.items()}), draws=20)
+    for table in (few.table(), few.system_table()):
+        lines = table.render("latex").splitlines()
+        advice = [line for line in lines if "Fewer than 30 items" in line or "cannot reach" in line]
+        assert len(advice) == 2
+        assert all(line.startswith("% Note: ") for line in advice)
+
+
 def test_a_single_pair_needs_no_correction_and_is_not_counted() -> None:
     note = compare(make_run(quality={"a": [0.1, 0.2, 0.3], "b": [0.3, 0.1, 0.2]}), draws=200).table().notes[0]
     assert note.endswith("are two-sided, from 200 draws.")
@@ -328,7 +354,7 @@ def test_a_system_that_a_metric_has_not_scored_whole_has_no_score() -> None:
         [np.mean(noisy(0.6, 1)), np.mean(noisy(0.5, 2))]
     )
     assert math.isnan(table.rows[2][1].cell.value)
-    assert "quality has not scored 76 outputs of c yet: no score is shown until it is finished." in table.notes
+    assert "quality has not scored 76 outputs of c yet: no score is shown until it is finished." in table.remarks
     by_pair = {(contest.first, contest.second): contest for contest in comparison.contests}
     assert by_pair["a", "c"].items == 0
     assert by_pair["a", "b"].winner == "a"

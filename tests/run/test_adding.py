@@ -118,7 +118,7 @@ def test_outputs_that_a_metric_was_not_asked_for_are_no_failures(write: Write) -
     (told,) = (note for note in results.notes if "has not scored" in note)
     assert told.startswith("picky has not scored 3 of 3 outputs of a.jsonl: `metrist score a.jsonl -m picky=")
     assert load("run").notes == (told,)
-    notes = results.table(draws=10).notes
+    notes = results.table(draws=10).remarks
     assert "picky: 1 of 2 outputs not scored, such as: a bad output" in notes
     coverage = {verdict.system: verdict.why for verdict in check(results, min_coverage=1).failures}
     assert coverage == {

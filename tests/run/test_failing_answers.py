@@ -252,7 +252,7 @@ def test_a_long_answer_is_shortened() -> None:
 def test_the_closing_note_has_the_most_frequent_reason(server) -> None:
     judge_server, _, spec = server
     judge_server.fails, judge_server.babbles = "0", "[456]"
-    notes = metrist.score(ROWS, spec).table().notes
+    notes = metrist.score(ROWS, spec).table().remarks
     expected = r"6 of 10 outputs were scored; most frequent failure \(3\): the answer .*, such as '"
     assert sum(bool(re.search(expected, note)) for note in notes) == 1
     assert not any("not scored" in note for note in notes)  # It is said once.

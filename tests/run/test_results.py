@@ -115,6 +115,22 @@ def test_the_table_has_a_row_a_system_and_a_column_a_metric(results: Results) ->
     assert "<table" in results._repr_html_()
 
 
+def test_coverage_is_shown_by_metric_where_it_differs(rows: Rows) -> None:
+    bare = [{**row, "references": []} if row["system"] == "second" and row["item"] == "i0" else row for row in rows]
+    table = score(bare, ["length", "chrf", "ter"]).table(draws=10)
+    assert [column.name for column in table.columns][-3:] == ["scored", "coverage", "coverage of"]
+    count = sum(row["system"] == "second" for row in rows)
+    share = f"{100 * (count - 1) / count:.1f} %"
+    assert [str(cell) for cell in table.rows[1][-3:]] == [
+        str(count - 1),
+        share,
+        f"chrf, ter {share}; length 100.0 %",
+    ]
+    assert str(table.rows[0][-1]) == "length, chrf, ter 100.0 %"
+    assert "coverage of length,coverage of chrf,coverage of ter" in table.render("csv").splitlines()[0]
+    assert "coverage of" not in score(rows, ["length", "chrf"]).table(draws=10).text()
+
+
 def test_a_metric_without_bounds_is_shown_with_decimals_that_fit_its_scores(
     rows: Rows, module: Callable[[str], ModuleType]
 ) -> None:
@@ -261,8 +277,8 @@ def test_places_without_a_run_are_told(tmp_path: Path) -> None:
 
 def test_systems_with_different_items_are_remarked_on() -> None:
     rows = [{"item": item, "system": system, "output": "a b"} for item, system in ("1a", "2a", "1b")]
-    assert any("different items" in note for note in score(rows, "length").table().notes)
-    assert not any("different items" in note for note in score(rows[::2], "length").table().notes)
+    assert any("different items" in note for note in score(rows, "length").table().remarks)
+    assert not any("different items" in note for note in score(rows[::2], "length").table().remarks)
 
 
 def test_options_of_the_reader_can_be_given_to_score() -> None:

@@ -116,7 +116,7 @@ def test_a_metric_without_scores_of_some_records_is_loaded_with_gaps(rows: Rows,
     edited = [*rows[:-2], *({**row, "output": f"{row['output']} too"} for row in rows[-2:])]
     score(edited, ["bleu"], out=run, shard_size=8)
     loaded = load(run)
-    assert list(loaded.scores) == ["bleu", *METRICS]
+    assert list(loaded.scores) == [*METRICS, "bleu"]
     assert not loaded.scores["bleu"].failures
     assert {i: failure.kind for i, failure in loaded.scores["chrf"].failures.items()} == {34: "pending", 35: "pending"}
     told = [note for note in loaded.notes if "has not scored" in note]
@@ -125,7 +125,7 @@ def test_a_metric_without_scores_of_some_records_is_loaded_with_gaps(rows: Rows,
         for metric in METRICS
     ]
     assert export(run, tmp_path / "x.jsonl").notes == loaded.notes
-    assert set(told) <= set(metrist.compare(run, draws=100).table().notes)
+    assert set(told) <= set(metrist.compare(run, draws=100).table().remarks)
     score(edited, [*METRICS, "bleu"], out=run, shard_size=8)
     assert not any(block.failures for block in load(run).scores.values())
 
@@ -139,9 +139,9 @@ def test_an_unfinished_metric_is_noted_wherever_the_run_is_read(run: Path, tmp_p
     (run / "results/chrf/complete.json").unlink()
     note = "chrf is left out, because it is not finished: run the same `metrist score` again"
     assert load(run).notes == (note,)
-    assert load(run).unfinished == ("chrf",)
+    assert load(run).unfinished == {"chrf": "chrf"}
     assert export(run, tmp_path / "x.jsonl").notes == (note,)
-    assert note in metrist.compare(run, draws=100).table().notes
+    assert note in metrist.compare(run, draws=100).table().remarks
     assert note in metrist.check(run, minimum={"exact": 0.0}).notes
 
 

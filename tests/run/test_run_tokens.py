@@ -177,5 +177,5 @@ def test_a_metric_s_remarks_are_notes_of_its_results_wherever_they_are_read(
     for name in ("run", "x.jsonl"):
         results = score(rows, [letters], out=tmp_path / name)
         assert results.notes == (remark(rows),)
-        assert remark(rows) in results.table().notes
+        assert remark(rows) in results.table().remarks
         assert load(tmp_path / name, metrics=[letters]).notes == (remark(rows),)

@@ -87,7 +87,7 @@ def compare(
     appearance: LayoutOptions,
 ) -> None:
     """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
-    from metrist.cli.output import print_table, print_tables, print_text
+    from metrist.cli.output import print_note, print_table, print_tables, print_text
     from metrist.evaluate.compare import compare as compare_runs
 
     layout = appearance.layout()
@@ -103,13 +103,16 @@ def compare(
     )
     if form == PaperFormat.bibtex:
         print_text(comparison.bibliography())
+        for note in comparison.notes:
+            print_note(note)
         return
     defaults = {PaperFormat.latex: ComparisonTables.systems, PaperFormat.csv: ComparisonTables.pairs}
     show = show or defaults.get(form, ComparisonTables.both)
     pairs = comparison.table()
     systems_table = comparison.system_table(marks.value if marks else None)
     if show is ComparisonTables.both:
-        tables = [replace(systems_table, signatures=()), pairs]
+        once = [remark for remark in systems_table.remarks if remark not in pairs.remarks]
+        tables = [replace(systems_table, remarks=once, signatures=()), pairs]
     else:
         tables = [systems_table if show is ComparisonTables.systems else pairs]
     if form == PaperFormat.json and show is ComparisonTables.both:
@@ -183,15 +186,25 @@ def check(
         list[str] | None, typer.Option("--max", metavar="METRIC=X", help="Upper limit of a metric; repeatable.")
     ] = None,
     against: Annotated[
-        Path | None,
-        typer.Option("--against", metavar="RUN", help="Fail if a system got significantly worse than in this run."),
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="RUN",
+            help="Fail if a system is significantly worse than in this run, or than this system of the same run.",
+        ),
     ] = None,
     systems: Annotated[
         list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
     ] = None,
     min_coverage: Annotated[
         float | None,
-        typer.Option("--min-coverage", min=0, max=1, help="Smallest share of outputs that must have a score."),
+        typer.Option(
+            "--min-coverage",
+            min=0,
+            max=1,
+            help="Smallest share of outputs that must have a score.",
+            show_default="1 for what is checked",
+        ),
     ] = None,
     alpha: Annotated[
         float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a loss.")

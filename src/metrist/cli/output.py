@@ -40,6 +40,9 @@ def print_table(table: Table, form: StrEnum, layout: Layout | None = None) -> No
         print_text(render_page([table]))
     else:
         print_text(table.render(form.value))
+        if form in ("latex", "csv"):  # The other formats show them.
+            for remark in table.remarks:
+                print_note(remark)
 
 
 def print_tables(tables: Sequence[Table], form: StrEnum, layout: Layout | None = None) -> None:

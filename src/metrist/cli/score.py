@@ -56,7 +56,7 @@ def score(
     """Score outputs with metrics; print system scores with intervals and coverage."""
     if not metrics:
         raise SpecError("no metric was requested: name at least one, such as -m rougeL (`metrist list` shows them)")
-    from metrist.cli.output import print_estimate, print_table, print_text
+    from metrist.cli.output import print_estimate, print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
@@ -93,7 +93,10 @@ def score(
     if form == PaperFormat.bibtex:
         from metrist.metrics.cards import format_bibliography
 
-        print_text(format_bibliography(results.metrics, {"efron-1979-bootstrap": "bootstrap intervals"}))
+        used = {"efron-1979-bootstrap": "bootstrap intervals"}
+        print_text(format_bibliography(results.metrics, used, results.notes))
+        for note in results.notes:
+            print_note(note)
     else:
         print_table(results.table(draws=draws, seed=seed), form, layout)
     if error:

@@ -115,7 +115,7 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
         return replace(results, notes=(*reader.remarks, *results.notes)), records, results.metrics[0]
     results = open_run(source, [metric] if metric else ())
     if metric is not None:
-        return results, None, find_metric(results.metrics, metric)
+        return results, None, find_metric(results.metrics, metric, results.unfinished)
     if len(results.metrics) > 1:
         raise RunError(f"the run has several metrics: choose one, such as -m {results.metrics[0].label!r}")
     return results, None, results.metrics[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -135,7 +135,7 @@ def _report_table(report: Report) -> Table:
         title=f"metrist check: {report.summary}",
         columns=[Column(name, "right" if name in ("found", "coverage") else "left") for name in names],
         rows=rows,
-        notes=report.notes,
+        remarks=report.notes,
     )
 
 
@@ -163,8 +163,12 @@ def check(
     seed: int = 0,
 ) -> Report:
     """Check each system: its scores against floors and ceilings by metric, or by a part of its scores such as
-    `judge:fluency`; the share of its outputs with a score against `min_coverage`; and whether it got significantly
-    worse than in the run `against`. By default all systems are checked, and one that only `against` has fails."""
+    `judge:fluency`; the share of its outputs with a score by each metric against `min_coverage`; and whether it is
+    significantly worse than in the run `against`, or than the system of that name in this run. By default all systems
+    are checked, and one that only the run `against` has fails.
+
+    Without `min_coverage`, every output needs a score by the metrics that are checked, and the run must be finished.
+    """
     minimum, maximum = minimum or {}, maximum or {}
     if not (minimum or maximum or against is not None or min_coverage is not None):
         raise RunError("nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against")
@@ -175,22 +179,42 @@ def check(
     if not chosen:
         raise RunError("nothing to check: the run has no outputs")
     verdicts, notes = _check_thresholds(results, chosen, minimum, maximum)
-    if min_coverage is not None:
-        verdicts += [_check_coverage(results, m, system, min_coverage) for m in results.metrics for system in chosen]
-    # Metrics that the run has begun and not finished fail every check that needs all of them.
-    unfinished = results.unfinished if min_coverage is not None else ()
+    checked = [find_metric(results.metrics, name, results.unfinished) for name in named]
     if against is not None:
-        baseline = open_run(against, named)
-        tested, remarks = _check_regressions(results, baseline, chosen, alpha, draws, seed)
+        baseline = _open_baseline(against, results, named)
+        tested, remarks, metrics = _check_regressions(results, baseline, chosen, alpha, draws, seed)
         verdicts += tested
-        if systems is None:
+        checked += metrics
+        if systems is None and not isinstance(baseline, str):
             verdicts += _find_lost_systems(results, baseline)
-        notes += [*remarks, *(f"The baseline: {note}" for note in baseline.notes)]
-        scored_before = {metric.text for metric in baseline.metrics}
-        unfinished = unfinished or tuple(text for text in results.unfinished if text in scored_before)
-    why = "not finished: run the same `metrist score` again"
-    verdicts += [_missing(system, text, "a finished run", why) for text in unfinished for system in chosen]
+        notes += remarks
+    verdicts += _check_all_coverage(results, chosen, checked, min_coverage)
+    verdicts += [
+        _missing(system, label, "a finished run", "not finished: run the same `metrist score` again")
+        for label in results.unfinished.values()
+        for system in chosen
+    ]
     return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys([*results.notes, *notes])))
+
+
+def _open_baseline(
+    against: Results | str | os.PathLike[str], results: Results, metrics: Sequence[str]
+) -> Results | str:
+    """The run to check against, or the name of a system of this run."""
+    if not isinstance(against, str) or against not in results.systems:
+        if isinstance(against, str) and not os.path.exists(against):
+            known = list(dict.fromkeys(results.systems))
+            raise RunError(
+                f"nothing to check against: there is no run at {against}, and no system of that name in this run, "
+                f"which has {', '.join(map(repr, known[:10]))}{did_you_mean(against, known)}"
+            )
+        return open_run(against, metrics)
+    if os.path.exists(against):
+        raise RunError(
+            f"{against!r} is a system of this run and also a file or folder here: write {os.path.join('.', against)} "
+            "for the run; to check against the system, work in another folder"
+        )
+    return against
 
 
 def _check_numbers(
@@ -238,7 +262,7 @@ def _check_thresholds(
         *(("maximum", name, value) for name, value in maximum.items()),
     ]
     for kind, name, threshold in thresholds:
-        metric = find_metric(results.metrics, name)
+        metric = find_metric(results.metrics, name, results.unfinished)
         scores = {system: _score_system(results, metric, system) for system in systems}
         verdicts += [_check_threshold(metric, system, *scores[system], kind, threshold) for system in systems]
         known = [score for score, _ in scores.values() if not math.isnan(score)]
@@ -272,6 +296,26 @@ def _check_threshold(
         why=why,
         value=score,
     )
+
+
+def _check_all_coverage(
+    results: Results, systems: Sequence[str], checked: Sequence[Metric], least: float | None
+) -> list[Verdict]:
+    """A verdict per metric and system. If no coverage was asked for, only failures: of the metrics that are checked,
+    and of those that the run has not finished."""
+    if least is not None:
+        return [_check_coverage(results, metric, system, least) for metric in results.metrics for system in systems]
+    pending = [metric for metric in results.metrics if results.scores[metric.label].pending]
+    metrics = {metric.label: metric for metric in (*checked, *pending)}.values()
+    # A system without any score fails the check by the metric already.
+    failed = {metric.label for metric in checked}
+    return [
+        replace(verdict, why=f"{verdict.why}; --min-coverage (min_coverage=) allows less")
+        for metric in metrics
+        for system in systems
+        if not (verdict := _check_coverage(results, metric, system, 1.0)).passed
+        and not (verdict.coverage == 0 and verdict.metric in failed)
+    ]
 
 
 def _check_coverage(results: Results, metric: Metric, system: str, least: float) -> Verdict:
@@ -312,23 +356,34 @@ class _Regression:
 
 
 def _check_regressions(
-    now: Results, before: Results, systems: Sequence[str], alpha: float, draws: int, seed: int
-) -> tuple[list[Verdict], list[str]]:
-    """A verdict per metric and system that both runs have, and notes on what is in one of them only."""
-    pairs, notes = _pair_systems(before, systems)
+    now: Results, baseline: Results | str, systems: Sequence[str], alpha: float, draws: int, seed: int
+) -> tuple[list[Verdict], list[str], list[Metric]]:
+    """A verdict per metric and system that both runs have, notes on what is in one of them only, and the metrics. The
+    baseline is a run, or a system of this one."""
+    if isinstance(baseline, str):
+        before = now
+        pairs, notes = [(system, baseline) for system in systems if system != baseline], list[str]()
+        if not pairs:
+            raise RunError(f"there is no system to check against {baseline!r}: name others, or check against a run")
+    else:
+        before = baseline
+        pairs, notes = _pair_systems(before, systems)
     metrics, remarks = _pair_metrics(now, before)
     tested = [_test_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
     adjusted = holm([regression.p for regression in tested])
-    verdicts = [_judge_regression(regression, float(p), alpha) for regression, p in zip(tested, adjusted, strict=True)]
+    worse = f"worse than {baseline}" if isinstance(baseline, str) else "got worse"
+    verdicts = [_judge_regression(test, float(p), alpha, worse) for test, p in zip(tested, adjusted, strict=True)]
     tests = format_count(len(tested), "test")
     notes += remarks
     notes.append(
-        f"Got worse: one-sided approximate randomisation on shared items, {draws:,} draws, "
+        f"{worse[0].upper()}{worse[1:]}: one-sided approximate randomisation on shared items, {draws:,} draws, "
         f"Holm-corrected over {tests}, alpha {alpha:g}."
     )
     if len(tested) / (draws + 1) > alpha:
-        notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: increase --draws.")
-    return verdicts, notes
+        notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: increase draws (--draws).")
+    if before is not now:
+        notes += [f"The baseline: {note}" for note in before.notes]
+    return verdicts, notes, metrics
 
 
 def _find_lost_systems(now: Results, before: Results) -> list[Verdict]:
@@ -394,7 +449,7 @@ def _test_regression(
     return _Regression(metric, pair[0], test, int(np.count_nonzero(shared)), aligned.left_out(*indices))
 
 
-def _judge_regression(regression: _Regression, p: float, alpha: float) -> Verdict:
+def _judge_regression(regression: _Regression, p: float, alpha: float, worse: str) -> Verdict:
     # NaN > alpha is false, so what could not be tested does not pass.
     passed = p > alpha
     shared = format_count(regression.items, "shared item")
@@ -403,7 +458,7 @@ def _judge_regression(regression: _Regression, p: float, alpha: float) -> Verdic
     if math.isnan(p):
         why = f"cannot be tested on {shared}"
     else:
-        why = f"p {PValue(p)} on {shared}" if passed else f"got worse: p {PValue(p)} on {shared}"
+        why = f"p {PValue(p)} on {shared}" if passed else f"{worse}: p {PValue(p)} on {shared}"
     test, decimals = regression.test, choose_decimals(regression.metric, regression.test.first)
     total = regression.items + regression.left_out
     return Verdict(

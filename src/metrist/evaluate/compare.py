@@ -113,7 +113,7 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
-    """All contests, metric by metric. `notes` report problems of the runs."""
+    """All contests, metric by metric. `notes` report problems of the runs, such as metrics that are not finished."""
 
     contests: tuple[Contest, ...]
     signatures: Mapping[str, str]
@@ -122,8 +122,6 @@ class Comparison:
     #: The scores of each system, metric by metric in the order of `signatures`.
     scores: Mapping[str, tuple[SystemScore, ...]] = field(default_factory=dict)
     reference_counts: tuple[int, ...] = ()
-    #: Notes on systems that a metric has not scored whole; their scores are NaN.
-    unfinished: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> list[Metric]:
@@ -147,7 +145,7 @@ class Comparison:
         methods |= {"efron-1979-bootstrap": "bootstrap intervals", "holm-1979-simple": "Holm's correction"}
         if self.plan.baseline is None:
             methods["piepho-2004-algorithm"] = "letters of significance"
-        return format_bibliography(self.metrics, methods)
+        return format_bibliography(self.metrics, methods, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
@@ -272,8 +270,7 @@ def compare(
         plan=plan,
         scores={system: tuple(own) for system, own in scores.items()},
         reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
-        unfinished=tuple(unfinished_notes),
-        notes=(*_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
+        notes=(*unfinished_notes, *_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
     )
 
 
@@ -292,7 +289,8 @@ def open_runs(
     sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
     opened = [open_run(source, metrics or ()) for source in sources]
     by_name = _name_runs(opened)
-    chosen = select_metrics(_common_metrics(opened), metrics)
+    unfinished = {text: label for run in opened for text, label in run.unfinished.items()}
+    chosen = select_metrics(_common_metrics(opened), metrics, unfinished)
     for metric in chosen:
         check_signatures(metric, by_name)
     return OpenRuns(by_name, [system for run in opened for system in _list_systems(run)], chosen)
@@ -422,7 +420,8 @@ def _comparison_table(comparison: Comparison) -> Table:
         title="Which system is better",
         columns=[*map(Column, ("metric", "A", "B")), *(Column(name, "right") for name in numeric), Column("better")],
         rows=rows,
-        notes=[*_table_notes(comparison), *comparison.notes],
+        notes=_table_notes(comparison),
+        remarks=_table_remarks(comparison),
         signatures=_sign(comparison),
     )
 
@@ -457,18 +456,17 @@ def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
         )
     tests = " and ".join(_TEST_NAMES[test] for test in plan.tests)
     how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
-    notes = []
+    notes, remarks = list[str](), list[str]()
     if marks == "letters":
         notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
         if not complete:
-            notes.append("Too many groups for letters: see the list of pairs.")
+            remarks.append("Too many groups for letters: see the list of pairs.")
     elif marks == "daggers" and plan.baseline is None:
         notes.append(f"† significantly worse than the best system ({how}).")
     elif marks == "daggers":
         notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
     if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
         notes.append(f"Lower is better: {', '.join(lower)}.")
-    notes += comparison.unfinished
     if any(contest.left_out for contest in comparison.contests):
         notes.append("Scores are of all outputs that have one; a pair is tested on the items that both systems share.")
     return Table(
@@ -476,6 +474,7 @@ def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
         columns=[Column("system"), *(score_column(metric) for metric in metrics)],
         rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
         notes=notes,
+        remarks=[*remarks, *_table_remarks(comparison)],
         signatures=_sign(comparison),
     )
 
@@ -512,9 +511,13 @@ def _mark_systems(
     }
 
 
+def _count_pairs(contests: Sequence[Contest]) -> int:
+    return max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
+
+
 def _table_notes(comparison: Comparison) -> list[str]:
     plan, contests = comparison.plan, comparison.contests
-    pairs = max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
+    pairs = _count_pairs(contests)
     tests = " and ".join(_TEST_NAMES[test] for test in plan.tests)
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
     corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
@@ -527,15 +530,22 @@ def _table_notes(comparison: Comparison) -> list[str]:
         notes.append(f"Lower is better: {', '.join(lower)}.")
     if left_out := max((contest.left_out for contest in contests), default=0):
         notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")
+    return notes
+
+
+def _table_remarks(comparison: Comparison) -> list[str]:
+    plan, contests = comparison.plan, comparison.contests
+    pairs, remarks = _count_pairs(contests), list[str]()
     if pairs / (plan.draws + 1) > plan.alpha:
-        notes.append(
-            f"With {format_count(pairs, 'pair')}, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase --draws."
+        remarks.append(
+            f"With {format_count(pairs, 'pair')}, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase draws "
+            "(--draws)."
         )
     if not all(contest.items for contest in contests):
-        notes.append("Systems that share no item are not tested: check that their rows name the items alike.")
+        remarks.append("Systems that share no item are not tested: check that their rows name the items alike.")
     if any(0 < contest.items < _FEW_ITEMS for contest in contests):
-        notes.append(
+        remarks.append(
             f"Fewer than {_FEW_ITEMS} items: the bootstrap's intervals and p-values are overconfident; trust "
             "randomisation."
         )
-    return notes
+    return [*remarks, *comparison.notes]

@@ -224,7 +224,7 @@ def _explain_run(
     telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.label])]
     # Errors say more than reasons: a metric that marks them comes first.
     telling.sort(key=lambda metric: not results.scores[metric.label].errors)
-    chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric)
+    chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric, results.unfinished)
     if isinstance(chosen, PartMetric):
         # Errors and reasons belong to the whole metric.
         part, chosen = chosen.part, chosen.metric

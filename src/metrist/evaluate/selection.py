@@ -45,16 +45,20 @@ def list_names(names: str | Iterable[str] | None) -> list[str] | None:
     return [name for text in ([names] if isinstance(names, str) else names) for name in split_list(text)]
 
 
-def select_metrics(present: Sequence[Metric], names: Iterable[str] | None) -> list[Metric]:
+def select_metrics(
+    present: Sequence[Metric], names: Iterable[str] | None, unfinished: Mapping[str, str] | None = None
+) -> list[Metric]:
     """The metrics with these labels, texts or names; all of them if `names` is None."""
     if names is None:
         return list(present)
-    return list({metric.label: metric for metric in (find_metric(present, name) for name in names)}.values())
+    chosen = (find_metric(present, name, unfinished) for name in names)
+    return list({metric.label: metric for metric in chosen}.values())
 
 
-def find_metric(present: Sequence[Metric], name: str) -> Metric:
+def find_metric(present: Sequence[Metric], name: str, unfinished: Mapping[str, str] | None = None) -> Metric:
     """The run's metric with this label or text. A name alone also finds the only metric of that name, whatever its
-    settings, and `judge:fluency` one part of a metric's scores."""
+    settings, and `judge:fluency` one part of a metric's scores. `unfinished` are the labels of the metrics that the run
+    has begun, by their texts."""
     labels = {metric.label: metric for metric in present}
     texts = {metric.text: metric for metric in present}
     if metric := labels.get(name) or texts.get(name) or texts.get(_normalize_text(name)):
@@ -64,9 +68,14 @@ def find_metric(present: Sequence[Metric], name: str) -> Metric:
         return namesakes[0]
     if namesakes:
         raise RunError(f"{name!r} could be any of {_join_names(m.label for m in namesakes)}: give its full text")
+    if unfinished:
+        from metrist.run.results import explain_unfinished
+
+        if message := explain_unfinished(unfinished, name, _normalize_text(name)):
+            raise RunError(message)
     owner, colon, part = name.rpartition(PART)
     if colon and not re.search(r"[()'\"]", part):
-        return PartMetric(find_metric(present, owner), part)
+        return PartMetric(find_metric(present, owner, unfinished), part)
     hint = did_you_mean(name, dict.fromkeys([*labels, *(metric.name for metric in present)]))
     raise RunError(f"no metric {name!r} in the run, which has {_join_names(labels)}{hint}")
 

@@ -238,7 +238,7 @@ def _check_arguments(n: int, vs: Any, by: By | None) -> By:
 
 def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metric]:
     with_direction = [metric for metric in results.metrics if metric.higher_is_better is not None]
-    chosen = select_metrics(results.metrics, names) if names else with_direction
+    chosen = select_metrics(results.metrics, names, results.unfinished) if names else with_direction
     if by == "disagreement":
         # A metric that scored nothing disagrees with nobody.
         able = [metric for metric in chosen if not np.isnan(results[metric].values).all()]

@@ -116,9 +116,11 @@ def _combine(match: re.Match[str]) -> str:
     return unicodedata.normalize("NFC", match[2] + {"'": "\u0301", '"': "\u0308"}[match[1]])
 
 
-def format_bibliography(metrics: Iterable[Metric], methods: Mapping[str, str] | None = None) -> str:
+def format_bibliography(
+    metrics: Iterable[Metric], methods: Mapping[str, str] | None = None, notes: Iterable[str] = ()
+) -> str:
     """What to cite, as BibTeX: for the metrics, for `methods` (key: what it is for) and for metrist itself. A comment
-    says what each entry is for, and which metrics have none."""
+    says what each entry is for, and which metrics have none; `notes` are comments above them."""
     uses: dict[str, list[str]] = {"metrist": ["the software"]}
     unknown = []
     for metric in metrics:
@@ -133,7 +135,7 @@ def format_bibliography(metrics: Iterable[Metric], methods: Mapping[str, str] | 
     parts = [f"% {_one_line(', '.join(use))}\n{entries[key]}" for key, use in uses.items()]
     if unknown:
         parts.append(f"% Nothing to cite is known for: {_one_line(', '.join(unknown))}")
-    return "\n\n".join(parts)
+    return "\n\n".join([*(f"% Note: {_one_line(note)}" for note in notes), *parts])
 
 
 @cache

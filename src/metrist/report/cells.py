@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -108,6 +108,22 @@ class Share:
 
     def plain(self) -> float | None:
         return or_none(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Shares by name, those that are equal together: `judge 98.7 %; rougeL, ter 100.0 %`. The least come first."""
+
+    by_name: Mapping[str, float]
+
+    def __str__(self) -> str:
+        names: dict[float, list[str]] = {}
+        for name, share in self.by_name.items():
+            names.setdefault(share, []).append(name)
+        return "; ".join(f"{', '.join(names[share])} {Share(share)}" for share in sorted(names))
+
+    def plain(self) -> dict[str, float | None]:
+        return {name: or_none(share) for name, share in self.by_name.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from metrist.errors import escape_controls
-from metrist.report.cells import Column, Estimate, Marked, Number, Signature, format_cell
+from metrist.report.cells import Column, Estimate, Marked, Number, Shares, Signature, format_cell
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -35,6 +35,7 @@ def render_latex(
     columns: Sequence[Column],
     rows: Sequence[Sequence[Any]],
     notes: Sequence[str],
+    remarks: Sequence[str],
     signatures: Sequence[Signature],
     label: str,
 ) -> str:
@@ -49,6 +50,8 @@ def render_latex(
         [
             r"% Needs \usepackage{booktabs}.",
             *_comment_signatures(signatures),
+            # A control character must not end a comment.
+            *(f"% Note: {escape_controls(remark)}" for remark in remarks),
             r"\begin{table}",
             r"\centering",
             *caption,
@@ -110,8 +113,8 @@ def _value_text(cell: Any) -> str:
 
 
 def _format(cell: Any, *, bold: bool) -> str:
-    if isinstance(cell, str):
-        return escape_latex(cell)
+    if isinstance(cell, str | Shares):
+        return escape_latex(str(cell))
     if isinstance(cell, Marked):
         symbols = [_MARKS.get(mark, "") for mark in cell.marks]
         marks = f"$^{{{''.join(symbols)}}}$" if all(symbols) else rf"\textsuperscript{{{escape_latex(cell.marks)}}}"

@@ -26,6 +26,7 @@ from metrist.report.cells import (
     Number,
     PValue,
     Share,
+    Shares,
     Signature,
     decimals_for,
     format_cell,
@@ -56,6 +57,7 @@ __all__ = [
     "Number",
     "PValue",
     "Share",
+    "Shares",
     "Signature",
     "Table",
     "align_columns",
@@ -88,6 +90,9 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     notes: Sequence[str] = ()
+    #: For whoever makes the table rather than for its readers, such as what a run lacks: shown after the notes, and as
+    #: comments in LaTeX. CSV has no place for either.
+    remarks: Sequence[str] = ()
     #: How the metrics of the table were computed: a block at its foot.
     signatures: Sequence[Signature] = ()
     #: The LaTeX label; by default one from the title.
@@ -122,6 +127,7 @@ class Table:
                     columns=self.columns,
                     rows=self.rows,
                     notes=self.notes,
+                    remarks=self.remarks,
                     signatures=self.signatures,
                     label=self.label,
                 )
@@ -131,7 +137,7 @@ class Table:
         """The table as plain data, each row a mapping from column to value."""
         names = [column.name for column in self.columns]
         rows = [dict(zip(names, map(to_plain, row), strict=True)) for row in self.rows]
-        table = {"title": self.title, "columns": names, "rows": rows, "notes": list(self.notes)}
+        table = {"title": self.title, "columns": names, "rows": rows, "notes": [*self.notes, *self.remarks]}
         signatures = {
             signature.name: {"metrist": signature.text, **({"sacrebleu": signature.peer} if signature.peer else {})}
             for signature in self.signatures
@@ -237,7 +243,9 @@ def _render_text(table: Table, width: int | None) -> str:
     cells = [[c if len(c) <= _MAX_CELL else shorten(c, _MAX_CELL) for c in row] for row in cells]
     lines = align_columns(cells, [column.align for column in table.columns], width)
     title = [escape_controls(table.title), ""] if table.title else []
-    notes = ["", *map(escape_controls, table.notes)] if table.notes else []
+    notes = [escape_controls(note) for note in (*table.notes, *table.remarks)]
+    if notes:
+        notes.insert(0, "")
     return "\n".join([*title, *lines, *notes, *_signature_lines(table.signatures, width or _SIGNATURE_WIDTH)])
 
 
@@ -344,10 +352,10 @@ def _stack_cells(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _escape_cells(table: Table, name: Callable[[str], str], number: Callable[[str], str]) -> list[list[str]]:
-    """The formatted cells of all rows. Only strings are chosen by users and can contain markup, so names and numbers
-    are escaped differently."""
+    """The formatted cells of all rows. Only names are chosen by users and can contain markup, so they and numbers are
+    escaped differently."""
     return [
-        [name(format_cell(cell)) if isinstance(cell, str) else number(format_cell(cell)) for cell in row]
+        [name(format_cell(cell)) if isinstance(cell, str | Shares) else number(format_cell(cell)) for cell in row]
         for row in table.rows
     ]
 
@@ -361,7 +369,7 @@ def _render_markdown(table: Table) -> str:
     ]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     title = [f"**{escape_markdown(escape_controls(table.title))}**", ""] if table.title else []
-    notes = [line for note in table.notes for line in ("", escape_markdown(escape_controls(note)))]
+    notes = [line for note in (*table.notes, *table.remarks) for line in ("", escape_markdown(escape_controls(note)))]
     if table.signatures:
         notes += ["", "Signatures:", ""]
     for name, *texts in table.signatures:
@@ -398,7 +406,7 @@ def _render_html(table: Table) -> str:
         tags = ["row", *["td"] * (len(row) - 1)]
         body += f"<tr>{''.join(map(cell, tags, table.columns, row))}</tr>\n"
     small = 'style="font-size:85%;margin:.2em .7em"'
-    notes = "".join(f"<p {small}>{escape(note)}</p>\n" for note in table.notes)
+    notes = "".join(f"<p {small}>{escape(note)}</p>\n" for note in (*table.notes, *table.remarks))
     if table.signatures:
         entries = "".join(
             f"<dt>{escape(name)}</dt>{''.join(f'<dd><code>{escape(text)}</code></dd>' for text in texts if text)}\n"

@@ -81,7 +81,7 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         scores=scores,
         signatures=signatures,
         notes=(*contents.notes, *unfinished, *outdated, *remarks),
-        unfinished=tuple(contents.unfinished),
+        unfinished={text: contents.names.get(text) or text for text in contents.unfinished},
         inputs=path,
         reference_counts=first.references,
     )

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.metrics.registry import build
 from metrist.report.heat import Heat, HeatOutput, Reading
-from metrist.report.tables import Better, Column, Count, Estimate, Share, Signature, Table, decimals_for
+from metrist.report.tables import Better, Column, Count, Estimate, Share, Shares, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, encodable, write_flat
 from metrist.run.inputs import read_inputs
 from metrist.scores import FailureKind, Score, Scores
@@ -81,10 +81,10 @@ class Results:
 
     `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's label: its short name
     or its text. `results["rougeL"]` is one metric's column, `results["judge:fluency"]` that of a part of its scores.
-    `notes` are for the user, metrics' own remarks included. `unfinished` names metrics that a run folder has begun and
-    not finished. `reference_counts` are the different numbers of references that records have, records without any
-    aside; empty: unknown, or none. `inputs` is where the texts are read again: the records that were scored, which are
-    not copied, or the run folder.
+    `notes` are for the user, metrics' own remarks included. `unfinished` has the labels of metrics that a run folder
+    has begun and not finished, by their texts. `reference_counts` are the different numbers of references that records
+    have, records without any aside; empty: unknown, or none. `inputs` is where the texts are read again: the records
+    that were scored, which are not copied, or the run folder.
     """
 
     items: Sequence[str]
@@ -93,7 +93,7 @@ class Results:
     scores: Mapping[str, Scores]
     signatures: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    unfinished: tuple[str, ...] = ()
+    unfinished: Mapping[str, str] = field(default_factory=dict)
     inputs: Reader | Path | None = None
     reference_counts: tuple[int, ...] = ()
 
@@ -135,6 +135,8 @@ class Results:
         by_name = {owner: namesakes[0]} if len(namesakes) == 1 else {}
         if colon and (chosen := by_label.get(owner) or by_text.get(owner) or by_name.get(owner)):
             return self._part(chosen, part)
+        if message := explain_unfinished(self.unfinished, text, owner):
+            raise RunError(message)
         raise RunError(f"this run has no metric {text!r}; it has {', '.join(by_label)}{did_you_mean(text, by_label)}")
 
     def _part(self, metric: Metric, part: str) -> PartMetric:
@@ -195,7 +197,7 @@ class Results:
 
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
         """System scores, one row per system and one column per metric, with intervals. Coverage is the least of the
-        system's metrics."""
+        system's metrics; where they differ, another column has that of each."""
         rows = self.system_scores(draws, seed, confidence)
         about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
         items_of: dict[str, set[str]] = {}
@@ -203,7 +205,7 @@ class Results:
             items_of.setdefault(system, set()).add(item)
         first, *others = items_of.values()
         different = "The systems have outputs for different items: `metrist compare` compares them on shared ones"
-        notes = (about, *([different] if any(other != first for other in others) else []), *self.notes)
+        notes = (*([different] if any(other != first for other in others) else []), *self.notes)
         decimals: dict[str, int] = {}
         columns = self.columns
         for metric in columns:
@@ -216,23 +218,29 @@ class Results:
         by_system: dict[str, list[SystemScore]] = {}
         for row in rows:
             by_system.setdefault(row.system, []).append(row)
+        headers = self._headers(columns) if len(columns) > len(self.metrics) else list(decimals)
+        differ = any(row.n != group[0].n for group in by_system.values() for row in group)
         lines: list[list[object]] = []
         for system, group in by_system.items():
             least = min(group, key=lambda row: row.coverage)
             estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in group]
-            lines.append([system, *estimates, Count(least.n), Share(least.coverage)])
+            shares = dict(zip(headers, (row.coverage for row in group), strict=True))
+            lines.append(
+                [system, *estimates, Count(least.n), Share(least.coverage), *([Shares(shares)] if differ else [])]
+            )
         lower = [metric.label for metric in self.metrics if metric.higher_is_better is False]
         return Table(
             title="System scores",
             columns=[
                 Column("system"),
-                *map(score_column, columns, self._headers(columns) if len(columns) > len(self.metrics) else decimals),
+                *map(score_column, columns, headers),
                 Column("scored", "right"),
                 Column("coverage", "right"),
+                *([Column("coverage of")] if differ else []),
             ],
             rows=lines,
-            notes=(
-                *([f"Lower is better: {', '.join(lower)}"] if lower else []),
+            notes=(*([f"Lower is better: {', '.join(lower)}"] if lower else []), about),
+            remarks=(
                 *notes,
                 *(
                     f"{label}: {len(reasons):,} of {format_count(len(block) - block.pending, 'output')} not scored, "
@@ -403,6 +411,17 @@ class Results:
         }
         scores = {column.label: self._select(column) for column in columns}
         return Flat(items=self.items, systems=self.systems, scores=scores, signatures=signatures)
+
+
+def explain_unfinished(unfinished: Mapping[str, str], *names: str) -> str | None:
+    """Why a run has no scores by a metric of one of these names, if it has begun that metric; None if it has not."""
+    for text, label in unfinished.items():
+        if not {text, label, text.partition("(")[0]}.isdisjoint(names):
+            return (
+                f"{label} is not finished in this run: run the same `metrist score` again to continue it (in Python, "
+                "metrist.score with the same arguments and out=)"
+            )
+    return None
 
 
 class NothingScored(RunError):

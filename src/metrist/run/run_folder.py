@@ -189,16 +189,15 @@ class RunFolder:
             )
 
     def begin(self, manifest: Manifest) -> None:
-        """Write the manifest. Metrics and inputs of earlier runs stay in its lists."""
+        """Write the manifest. Metrics and inputs of earlier runs stay in its lists, in the order of their first use."""
         self.check_format()
         before = _read_bytes(self.path / MANIFEST)
         older = Manifest.decode(before or b"")
-        own = {metric.text for metric in manifest.metrics}
-        metrics = (*manifest.metrics, *(m for m in (older.metrics if older else ()) if m.text not in own))
+        metrics = {metric.text: metric for metric in (*(older.metrics if older else ()), *manifest.metrics)}
         self.write_manifest(
             Manifest(
                 shard_size=manifest.shard_size,
-                metrics=metrics,
+                metrics=tuple(metrics.values()),
                 input=tuple(dict.fromkeys([*(older.input if older else ()), *manifest.input])),
             )
         )
