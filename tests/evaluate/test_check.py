@@ -109,7 +109,7 @@ def test_systems_are_checked_against_another_of_the_same_run() -> None:
     assert [(v.value, v.p) for v in alone.verdicts] == [(v.value, v.p) for v in apart.verdicts]
     with pytest.raises(RunError, match="no system to check against 'old'"):
         check(run, against="old", systems=["old"])
-    with pytest.raises(RunError, match="no run at odl, and no system of that name .* did you mean 'old'"):
+    with pytest.raises(RunError, match=r"no run at odl, and no system of that name .* did you mean 'old'"):
         check(run, against="odl")
 
 
