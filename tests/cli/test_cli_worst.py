@@ -71,3 +71,18 @@ def test_moved_files_leave_the_scores(metrist: Command, run: Path, outputs: Path
 def test_a_page_can_be_written(metrist: Command, run: Path) -> None:
     answer = metrist("worst", run, "--format", "html", "-n", 1)
     assert answer.out.startswith("<!doctype html>")
+
+
+def test_what_was_recognised_is_said_once_for_two_runs(
+    metrist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text("id,v1,v2,ref\n1,a b,a c,a b\n2,x,x y,x y\n")
+    for run in ("new", "old"):
+        assert metrist("score", "in.csv", "--output", "v*", "-m", "rougeL", "-o", f"{run}/").code == 0
+    answer = metrist("worst", "new/", "--vs", "old/", "--order", "both", "-n", 1)
+    assert answer.out.startswith("Of 2 items × 2 systems, those that differ most by rougeL\n")
+    assert (answer.out + answer.err).count("reading in.csv") == 1
+    # Systems that lost nothing, and a system that did.
+    answer = metrist("worst", "new/", "--systems", "2", "--vs", "1", "--format", "json")
+    assert [entry["outputs"][0]["item"] for entry in json.loads(answer.out)["entries"]] == ["1"]

@@ -54,15 +54,17 @@ def test_the_worst_scores_come_first_whichever_side_is_better(metric: str, sign:
     assert [(output.item, output.system) for output in outputs.failures] == failed[:25]
 
 
+@pytest.mark.parametrize("order", [None, "losses", "gains", "both"])
 @pytest.mark.parametrize("seed", range(3))
-def test_differences_of_two_systems_in_either_direction(seed: int) -> None:
+def test_differences_of_two_systems_in_order(seed: int, order: Any) -> None:
     run = random_run(seed)
     values = dict(zip(zip(run.systems, run.items, strict=True), run.scores["errors"].values, strict=True))
     # Lower is better: a positive difference means that `a`, the first, is better.
     differences = {item: values["b", item] - values["a", item] for item in dict.fromkeys(run.items)}
     scored = [item for item, difference in differences.items() if not np.isnan(difference)]
-    expected = sorted(scored, key=lambda item: -abs(differences[item]))[:15]
-    outputs = worst(run, 15, "errors", vs="b")
+    shown = [d for d in scored if order == "both" or (differences[d] > 0 if order == "gains" else differences[d] < 0)]
+    expected = sorted(shown, key=lambda item: -abs(differences[item]))[:15]
+    outputs = worst(run, 15, "errors", vs="b", order=order)
     assert [entry.outputs[0].item for entry in outputs] == expected
     assert [entry.value for entry in outputs] == pytest.approx([differences[item] for item in expected])
     assert all([output.system for output in entry.outputs] == ["a", "b"] for entry in outputs)
@@ -169,7 +171,7 @@ def test_two_runs_are_compared_by_system_and_item(tmp_path: Path) -> None:
         ]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[: 8 - (name == "new")]))
         score(tmp_path / f"{name}.jsonl", ["chrf"], out=tmp_path / name)
-    outputs = worst(tmp_path / "new", 3, vs=tmp_path / "old")
+    outputs = worst(tmp_path / "new", 3, vs=tmp_path / "old", order="both")
     assert len(outputs) == 3
     for entry in outputs:
         new, old = entry.outputs
@@ -219,6 +221,8 @@ def test_only_the_named_systems_are_ranked() -> None:
         ({"by": "scores"}, "did you mean 'score'"),
         ({"vs": "b", "by": "people"}, "leave out either vs or by"),
         ({"vs": "x"}, "no system 'x' in the run"),
+        ({"vs": "b", "order": "loss"}, "did you mean 'losses'"),
+        ({"order": "losses"}, "--vs"),
         ({"by": "disagreement", "metric": ["quality"]}, "takes two metrics"),
         ({"metric": ["quality", "errors"]}, "one metric ranks outputs"),
         ({"by": "difference", "systems": ["a"], "lower_is_better": ["z"]}, "lower_is_better names 'z'"),
@@ -233,11 +237,45 @@ def test_what_cannot_be_ranked_is_refused(arguments: dict[str, Any], words: str)
         worst(run, **arguments)
 
 
+def test_what_did_not_get_worse_is_said() -> None:
+    run = make_run(quality={"a": [0.1, 0.5], "b": [0.2, 0.5]}, size={"a": [1.0, 2.0], "b": [2.0, 1.0]})
+    outputs = worst(run, metric="quality", systems=["b"], vs="a")
+    assert not outputs.entries
+    assert outputs.title == "Of 2 items, those where b loses most against a by quality"
+    assert "b is worse than a on no item; --order gains and --order both show the others" in outputs.notes
+    assert [e.value for e in worst(run, metric="quality", systems=["b"], vs="a", order="gains")] == pytest.approx([0.1])
+    with pytest.raises(RunError, match="size has no better side"):
+        worst(run, metric="size", vs="b", order="losses")
+    assert [entry.value for entry in worst(run, metric="size", vs="b")] == [-1.0, 1.0]
+    turned = worst(run, metric="size", vs="b", lower_is_better=["size"])
+    assert [entry.outputs[0].item for entry in turned] == ["1"]  # size 2 of a against 1 of b
+
+
+def test_the_items_of_two_runs_are_counted_once() -> None:
+    new = make_run(quality={"a": [0.1, 0.2], "b": [0.3, 0.4]})
+    old = make_run(quality={"a": [0.2, 0.3], "b": [0.1, 0.5]})
+    assert worst(new, vs=old).title.startswith(
+        "Of 2 items × 2 systems, those where this run loses most against the other run"
+    )
+
+
+def test_a_metric_that_some_outputs_still_lack_does_not_rank_by_default(tmp_path: Path) -> None:
+    rows = [{"item": str(i), "output": "x" * i, "references": ["xx"]} for i in range(1, 4)]
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    score([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], ["rougeL"], out=tmp_path / "run")
+    score(tmp_path / "a.jsonl", ["chrf"], out=tmp_path / "run")
+    outputs = worst(tmp_path / "run")
+    assert "by rougeL" in outputs.title
+    assert any("by rougeL, the first metric that was applied to all outputs" in note for note in outputs.notes)
+    assert len(outputs.notes) == len(set(outputs.notes))
+
+
 def test_a_difference_takes_two_systems() -> None:
     run = make_run(quality={"a": [0.1], "b": [0.2], "c": [0.3]})
     with pytest.raises(RunError, match="takes two systems"):
         worst(run, vs="a")
-    assert len(worst(run, vs="a", systems=["b"])) == 1
+    assert len(worst(run, vs="b", systems=["a"])) == 1
 
 
 def test_scores_are_shown_without_texts_and_the_reason_is_noted(tmp_path: Path) -> None:

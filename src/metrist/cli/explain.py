@@ -38,6 +38,14 @@ class Ranking(StrEnum):
     people = "people"
 
 
+class DifferenceOrder(StrEnum):
+    """Which differences between two systems `metrist worst` shows."""
+
+    losses = "losses"
+    gains = "gains"
+    both = "both"
+
+
 class PageFormat(StrEnum):
     """How outputs with their texts are printed."""
 
@@ -62,7 +70,15 @@ def worst(
     ] = None,
     vs: Annotated[
         str | None,
-        typer.Option("--vs", metavar="OTHER", help="Show where a system differs most from this system or run."),
+        typer.Option("--vs", metavar="OTHER", help="Show where a system loses most against this system or run."),
+    ] = None,
+    order: Annotated[
+        DifferenceOrder | None,
+        typer.Option(
+            "--order",
+            help="With --vs: where the first is worse, where it is better, or both, the largest difference first.",
+            show_default="losses",
+        ),
     ] = None,
     by: Annotated[
         Ranking | None,
@@ -98,6 +114,7 @@ def worst(
         metrics,
         vs=vs,
         by=by.value if by else None,
+        order=order.value if order else None,
         systems=systems or None,
         aspect=aspect,
         lower_is_better=lower_is_better or (),

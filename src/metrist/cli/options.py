@@ -199,7 +199,7 @@ class ReadingOptions:
             "delimiter": self.delimiter,
             "encoding": self.encoding,
             "sheet": self.sheet,
-            "announce": print_note,
+            "announce": functools.cache(print_note),  # Several readers may have the same to say.
         }
 
     def read(self, inputs: Sequence[str]) -> Reader:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from metrist.run.results import Results
 
 By = Literal["score", "difference", "disagreement", "people"]
+Order = Literal["losses", "gains", "both"]
 _BY: tuple[str, ...] = get_args(By)
+_ORDERS: tuple[str, ...] = get_args(Order)
 DEFAULT_COUNT = 10
 _Floats = NDArray[np.float64]
 _Key = tuple[str, str]
@@ -147,6 +149,7 @@ def worst(
     *,
     vs: Results | str | os.PathLike[str] | None = None,
     by: By | None = None,
+    order: Order | None = None,
     systems: Sequence[str] | None = None,
     aspect: str | None = None,
     lower_is_better: Sequence[str] = (),
@@ -155,10 +158,13 @@ def worst(
 ) -> WorstOutputs:
     """Return the `n` outputs of a run to look at first, with texts, scores and reasons.
 
-    `by` says what ranks them: "score" (the worst by a metric), "difference" (items where two systems differ most, in
-    either direction; implied by `vs`, another system or another run), "disagreement" (outputs that two or more metrics
-    rank most differently) or "people" (outputs that a metric and people's ratings rank most differently). Ranks are
-    percentiles among the outputs concerned, 100 being the best; equal scores share the middle of their ranks.
+    `by` says what ranks them: "score" (the worst by a metric), "difference" (items where two systems differ most;
+    implied by `vs`, another system or another run), "disagreement" (outputs that two or more metrics rank most
+    differently) or "people" (outputs that a metric and people's ratings rank most differently). Ranks are percentiles
+    among the outputs concerned, 100 being the best; equal scores share the middle of their ranks.
+
+    `order` says which differences are shown: "losses", where the first system is worse than `vs` (the default),
+    "gains", where it is better, or "both", which is the default for a metric that has no better side.
 
     `metric` defaults to the first that has a better side, or for "disagreement" to all of these; `systems` restricts
     the outputs. Metrics and aspects in `lower_is_better` are reversed. Texts and ratings are read from the files that
@@ -166,12 +172,12 @@ def worst(
     without, and a note says why.
     """
     check_keywords(worst, reading)
-    by = _check_arguments(n, vs, by)
+    by = _check_arguments(n, vs, by, order)
     names = list_names(metric) or []
-    sides = [_Side(source=run, results=open_run(run, names), name=_name_run(run))]
+    sides = [_Side(source=run, results=open_run(run, names), name=_name_run(run, "this run"))]
     results = sides[0].results
     if vs is not None and _is_run(vs, results):
-        sides.append(_Side(source=vs, results=open_run(vs, names), name=_name_run(vs)))
+        sides.append(_Side(source=vs, results=open_run(vs, names), name=_name_run(vs, "the other run")))
     chosen = _choose_metrics(results, names, by)
     signs = {m.label: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
     notes: list[str] = []
@@ -185,7 +191,7 @@ def worst(
         if by == "disagreement":
             ranking = _rank_by_disagreement(results, chosen, signs, systems, n)
         elif by == "difference":
-            ranking = _rank_by_difference(sides, chosen[0], signs, vs, systems, n)
+            ranking = _rank_by_difference(sides, chosen[0], signs, vs, systems, order, n)
         else:
             ranking = _rank_by_score(results, chosen[0], signs, systems, n)
     # Outputs that no metric failed on, but that it was not asked for yet, are told by a note of the run.
@@ -204,7 +210,9 @@ def worst(
         )
     others = [m.label for m in results.metrics if m.label not in signs and m.higher_is_better is not None]
     if not names and others:
-        notes.append(f"by {chosen[0].label}, the first metric of the run; -m chooses another: {', '.join(others)}")
+        is_first = results.metrics.index(chosen[0]) < min(map(results.metrics.index, map(results.metric, others)))
+        why = "the first metric of the run" if is_first else "the first metric that was applied to all outputs"
+        notes.append(f"by {chosen[0].label}, {why}; -m chooses another: {', '.join(others)}")
     labelled = len(sides) > 1
     return WorstOutputs(
         title=ranking.title,
@@ -224,13 +232,17 @@ def worst(
     )
 
 
-def _check_arguments(n: int, vs: Any, by: By | None) -> By:
+def _check_arguments(n: int, vs: Any, by: By | None, order: Order | None) -> By:
     if n < 1:
         raise RunError(f"n must be at least 1, got {n}")
+    if order is not None and order not in _ORDERS:
+        raise RunError(f"order must be one of {', '.join(_ORDERS)}, got {order!r}{did_you_mean(order, _ORDERS)}")
     if by is None:
-        return "score" if vs is None else "difference"
+        by = "score" if vs is None else "difference"
     if by not in _BY:
         raise RunError(f"by must be one of {', '.join(_BY)}, got {by!r}{did_you_mean(by, _BY)}")
+    if order is not None and by != "difference":
+        raise RunError("an order is one of differences between two systems: name the other system or run with --vs")
     if vs is not None and by != "difference":
         raise RunError(f"vs shows differences between two systems: leave out either vs or by={by!r}")
     return by
@@ -251,13 +263,20 @@ def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metr
         raise RunError(f"no metric of the run says whether higher is better ({listed}): name one with -m")
     if names and len(chosen) > 1:
         raise RunError(f"one metric ranks outputs, got {', '.join(metric.label for metric in chosen)}: name one")
-    return chosen[:1]
+    # A metric that was added for some of the inputs ranks only if there is no other.
+    return [min(chosen, key=lambda metric: len(_find_pending(results, metric)))]
 
 
 def _find_failed(results: Results, metrics: Sequence[Metric]) -> set[int]:
     """The rows on which a metric failed, without those that it was not asked for yet."""
     failures = (entry for metric in metrics for entry in results[metric].scores.failures.items())
     return {row for row, failure in failures if failure.kind is not FailureKind.pending}
+
+
+def _find_pending(results: Results, metric: Metric) -> list[int]:
+    """The rows that a metric was not asked for yet."""
+    failures = results[metric].scores.failures.items()
+    return [row for row, failure in failures if failure.kind is FailureKind.pending]
 
 
 def _is_named(metric: Metric, names: Sequence[str]) -> bool:
@@ -278,8 +297,8 @@ def _is_run(vs: Any, results: Results) -> bool:
     )
 
 
-def _name_run(run: Any) -> str:
-    return os.fspath(run).rstrip("/") if isinstance(run, str | os.PathLike) else "the results"
+def _name_run(run: Any, otherwise: str) -> str:
+    return os.fspath(run).rstrip("/") if isinstance(run, str | os.PathLike) else otherwise
 
 
 # ---- Rankings
@@ -411,10 +430,19 @@ def _rank_by_difference(
     signs: Mapping[str, float],
     vs: Any,
     systems: Sequence[str] | None,
+    order: Order | None,
     n: int,
 ) -> _Ranking:
     """By the size of the difference, among the items that both systems have a score for. The sign of a value says which
     is better: positive, the first."""
+    # --lower-is-better gives a side to a metric that has none.
+    has_side = metric.higher_is_better is not None or signs[metric.label] < 0
+    order = order or ("losses" if has_side else "both")
+    if not has_side and order != "both":
+        raise RunError(
+            f"{metric.label} has no better side, so that nothing is lost or gained: leave out the order ({order}), or "
+            "name the metric with --lower-is-better"
+        )
     if len(sides) == 2:
         sides[1].results.metric(metric)
         check_signatures(metric, {f"run {number} ({side.name})": side.results for number, side in enumerate(sides, 1)})
@@ -431,28 +459,40 @@ def _rank_by_difference(
     differences = signs[metric.label] * (values[:, 0] - values[:, 1])
     scored = np.flatnonzero(~np.isnan(differences))
     decimals = _choose_decimals(metric, sides)
+    shown = {"losses": scored[differences[scored] < 0], "gains": scored[differences[scored] > 0], "both": scored}[order]
     ranked = []
-    for position in scored[np.argsort(-np.abs(differences[scored]), kind="stable")][:n]:
+    for position in shown[np.argsort(-np.abs(differences[shown]), kind="stable")][:n]:
         first, second = map(name, pairs[position])
         difference = float(differences[position])
         by = f"by {format_number(abs(difference), decimals)} ({metric.label})"
-        if metric.higher_is_better is None or not difference:
+        if not has_side or not difference:
             reason = f"{first} and {second} differ {by}"
         else:
             reason = f"{first if difference > 0 else second} is better than {second if difference > 0 else first} {by}"
         ranked.append(_Ranked(pairs[position], difference, reason))
-    notes = _describe_direction(metric, signs[metric.label]) if metric.higher_is_better is not None else []
-    if metric.higher_is_better is not None and len({name(first) for first, _ in pairs}) == 1:
-        first, second = map(name, pairs[0])
+    notes = _describe_direction(metric, signs[metric.label]) if has_side else []
+    single = len({name(first) for first, _ in pairs}) == 1
+    first, second = map(name, pairs[0]) if single else (side.name for side in sides)
+    if has_side and single:
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
         notes.append(
             f"over all {_count(len(scored), 'item')}: {first} is better on {wins:,}, {second} on {losses:,}, equal on "
             f"{len(scored) - wins - losses:,}"
         )
+    if not len(shown) and len(scored) and order != "both":
+        other = "gains" if order == "losses" else "losses"
+        better = f"is {'worse' if order == 'losses' else 'better'} than {second}"
+        notes.append(f"{first} {better} on no item; --order {other} and --order both show the others")
     if left_out:
         notes.append(f"left out: {_count(left_out, 'output')} without a counterpart")
+    items = len({sides[side].results.items[row] for (side, row), _ in pairs})
+    systems_shown = len({sides[side].results.systems[row] for (side, row), _ in pairs})
+    number = _count(items, "item") + (f" × {_count(systems_shown, 'system')}" if systems_shown > 1 else "")
+    what = "that differ most"
+    if order != "both":
+        what = f"where {first} {'loses' if order == 'losses' else 'gains'} most against {second}"
     return _Ranking(
-        title=f"Of {_count(len(pairs), 'item')}, those that differ most by {metric.label}",
+        title=f"Of {number}, those {what} by {metric.label}",
         ranked=ranked,
         failed=[
             place
