@@ -113,6 +113,13 @@ class Average(StrEnum):
     micro = "micro"
 
 
+class SystemScore(StrEnum):
+    """What a system's score is where a metric pools statistics: as in `metrist score`, or the mean over its outputs."""
+
+    corpus = "corpus"
+    mean = "mean"
+
+
 class Resample(StrEnum):
     """What is resampled: intervals and tests then generalize to other items, other systems, or both."""
 
@@ -226,6 +233,13 @@ def meta(
     group_average: Annotated[
         Average, typer.Option("--group-average", help="How groups are averaged within a slice.")
     ] = Average.macro,
+    system_score: Annotated[
+        SystemScore,
+        typer.Option(
+            "--system-score",
+            help="Between systems, compare scores as `metrist score` gives them (corpus BLEU, chrF and TER), or means.",
+        ),
+    ] = SystemScore.corpus,
     resample: Annotated[Resample, typer.Option("--resample", help="What is resampled.")] = Resample.items,
     test: Annotated[
         MetricTest, typer.Option("--test", help="How metrics are tested against each other.")
@@ -288,6 +302,7 @@ def meta(
             epsilon_over=epsilon_over,
             average=average.value,
             group_average=group_average.value,
+            system_score=system_score.value,
             resample=resample.value,
             draws=draws,
             seed=seed,

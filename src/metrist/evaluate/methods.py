@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from metrist.errors import RunError, SpecError, did_you_mean, escape_controls, format_count
 from metrist.evaluate.compare import TESTS, TestChoice, open_runs
-from metrist.evaluate.selection import find_signature, list_names, select_systems
+from metrist.evaluate.selection import find_signature, list_names, pools_to_mean, select_systems
 from metrist.metrics.base import Metric, PartMetric
 from metrist.metrics.cards import display_name, main_citation_keys, short_citation
 from metrist.report.latex import escape_latex
@@ -179,8 +179,8 @@ def _describe_scores(
     draws: int,
     seed: int,
 ) -> Iterator[str]:
-    means = [metric for metric in metrics if _is_mean(metric)]
-    pooled = [write.text(m.short_name or display_name(m)) for m in metrics if not _is_mean(m)]
+    means = [metric for metric in metrics if pools_to_mean(metric)]
+    pooled = [write.text(m.short_name or display_name(m)) for m in metrics if not pools_to_mean(m)]
     if pooled:
         whole = f"{_join(pooled)} {'is' if len(pooled) == 1 else 'are'} computed over all outputs of a system at once"
         yield f"{whole}; the other scores of a system are means over its outputs." if means else f"{whole}."
@@ -271,10 +271,6 @@ def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:
     if "max_tokens" in settings:
         details.append(f"at most {format_count(settings['max_tokens'], 'token')} per answer")
     return f"{llm.settings.get('model', llm.name)} ({', '.join(details)})"
-
-
-def _is_mean(metric: Metric) -> bool:
-    return isinstance(metric, StoredMetric) or type(metric).pool is Metric.pool
 
 
 def _sign(runs: Sequence[Results], metrics: Sequence[Metric]) -> Any:

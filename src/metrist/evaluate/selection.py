@@ -45,6 +45,14 @@ def list_names(names: str | Iterable[str] | None) -> list[str] | None:
     return [name for text in ([names] if isinstance(names, str) else names) for name in split_list(text)]
 
 
+def pools_to_mean(metric: Metric) -> bool:
+    """Whether a system's score is the mean of its outputs' scores, and not pooled from statistics as BLEU is. A stored
+    metric whose code is not available is treated as if it were."""
+    from metrist.run.results import StoredMetric
+
+    return isinstance(metric, StoredMetric) or type(metric).pool is Metric.pool
+
+
 def select_metrics(
     present: Sequence[Metric], names: Iterable[str] | None, unfinished: Mapping[str, str] | None = None
 ) -> list[Metric]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, did_you_mean
 from metrist.kernels.columns import Places, segment_sums
 from metrist.stats import Codes, Floats
-from metrist.stats.measures import Measure, group_means
+from metrist.stats.measures import Measure, group_means, group_sums
 from metrist.stats.resampling import coin_tosses
 from metrist.stats.samples import GROUPINGS, Average, Draws, Grouping, Sample
 
@@ -28,11 +28,28 @@ TieCount = Literal["mid", "strict"]
 
 
 def system_level_values(measure: Measure, sample: Sample, weights: Draws | Floats | None = None) -> Floats:
-    """Return the measure between the systems' mean human and mean metric values, once per draw.
+    """Return the measure between the systems' human and metric scores (see `system_scores`), once per draw.
 
-    Draws of items change the means, draws of systems which means are compared. A system without a drawn output takes no
-    part. With `acc_eq` this is system-level pairwise accuracy (Kocmi et al. 2021): the share of pairs of systems whose
-    means differ in the same direction on both sides, or are equal on both.
+    Draws of items change the scores, draws of systems which scores are compared. A system without a drawn output takes
+    no part. With `acc_eq` this is system-level pairwise accuracy (Kocmi et al. 2021): the share of pairs of systems
+    whose scores differ in the same direction on both sides, or are equal on both.
+    """
+    human, metric, present = system_scores(sample, weights)
+    if len(human) == 1:
+        return measure.pool(measure.rows(human[0], metric[0], present))
+    # Scores differ between draws: each draw becomes a group of its own.
+    ends = np.arange(len(human) + 1) * human.shape[1]
+    stats = measure.grouped_rows(human.ravel(), metric.ravel(), np.ascontiguousarray(present).reshape(1, -1), ends)
+    per_draw: Floats = measure.pool(stats)[0]
+    return per_draw
+
+
+def system_scores(sample: Sample, weights: Draws | Floats | None = None) -> tuple[Floats, Floats, Floats]:
+    """Return each system's mean human value, its score by the metric, and how often it takes part, once per draw:
+    (draws, systems), or a single row if all draws have the same.
+
+    The score is pooled from the metric's statistics if the sample has them, and the mean of its values otherwise. A
+    system that has no score takes part 0 times.
     """
     order = np.argsort(sample.system, kind="stable")
     ordered = sample.take(order)
@@ -42,13 +59,11 @@ def system_level_values(measure: Measure, sample: Sample, weights: Draws | Float
     means, size = group_means((ordered.human, ordered.metric), drawn, starts, at)
     human, metric = means[..., 0], means[..., 1]
     present = picked * (size > 0)
-    if len(human) == 1:
-        return measure.pool(measure.rows(human[0], metric[0], present))
-    # Means differ between draws: each draw becomes a group of its own.
-    ends = np.arange(len(human) + 1) * len(systems)
-    stats = measure.grouped_rows(human.ravel(), metric.ravel(), np.ascontiguousarray(present).reshape(1, -1), ends)
-    per_draw: Floats = measure.pool(stats)[0]
-    return per_draw
+    if ordered.corpus is not None:
+        pooled = ordered.corpus.scores(group_sums(ordered.corpus.rows, drawn, starts, at))
+        present = present * np.isfinite(pooled)
+        metric = np.where(np.isfinite(pooled), pooled, 0.0)
+    return human, metric, present
 
 
 def _weights(

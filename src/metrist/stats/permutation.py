@@ -136,6 +136,11 @@ def _batch(
         return [PermutationTest(float(values[a] - values[b]), math.nan, 0, outputs) for a, b in pairs]
     if _moves_whole_groups(plan, grouping):
         return _linear(plan, _group_rows(own, panel, unit_of, units), _mean, pairs, outputs, rng)
+    if any(panel.corpus):
+        raise RunError(
+            "a permutation test exchanges the scores of outputs, and the scores of systems are pooled from statistics "
+            "instead: try --test bootstrap, or --system-score mean"
+        )
     measure, panel = _shared(own), _standardised(panel)
     if isinstance(grouping, str) and grouping == "none" and measure.name == "pearson":
         return _linear(plan, _pearson_rows(panel, unit_of, units), _pearson_pool(panel.human), pairs, outputs, rng)

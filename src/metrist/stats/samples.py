@@ -7,7 +7,7 @@ form a batch and share all work; usually there is one batch.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.measures import Measure
+from metrist.stats.resampling import Pool
 
 Grouping = Literal["none", "item", "system", "system-level"]
 Average = Literal["macro", "micro"]
@@ -24,14 +25,37 @@ GROUPINGS: tuple[Grouping, ...] = ("none", "item", "system", "system-level")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CorpusStats:
+    """What a system's score is made of where it is no mean of its outputs' scores (BLEU): one row of statistics per
+    output, and the function that turns sums of rows into scores. Scores are multiplied by `sign`, so that larger is
+    better."""
+
+    rows: Floats
+    pool: Pool
+    sign: float = 1.0
+
+    def take(self, selection: NDArray[np.intp] | NDArray[np.bool_]) -> CorpusStats:
+        """Return the statistics of some of the outputs."""
+        return replace(self, rows=self.rows[selection])
+
+    def scores(self, sums: Floats) -> Floats:
+        """Return the scores of sums of rows (..., k); NaN if nothing was summed."""
+        with np.errstate(all="ignore"):
+            scores: Floats = self.sign * self.pool(sums)
+        return scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sample:
     """One entry per output with a human and a metric value, larger being better for both. Items and systems are numbers
-    from 0; not all numbers need to occur."""
+    from 0; not all numbers need to occur. Between systems, `corpus` gives the metric's scores; without it, they are the
+    means of its values."""
 
     human: Floats
     metric: Floats
     item: Codes
     system: Codes
+    corpus: CorpusStats | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in ("human", "metric", "item", "system")}
@@ -63,6 +87,7 @@ class Sample:
             metric=self.metric[selection],
             item=self.item[selection],
             system=self.system[selection],
+            corpus=self.corpus and self.corpus.take(selection),
         )
 
 
@@ -141,12 +166,14 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Panel:
-    """One entry per output with a human value; `metrics` (m, n) is NaN for missing scores. Larger is better."""
+    """One entry per output with a human value; `metrics` (m, n) is NaN for missing scores. Larger is better. `corpus`
+    is empty or has an entry per metric, see `Sample`."""
 
     human: Floats
     metrics: Floats
     item: Codes
     system: Codes
+    corpus: tuple[CorpusStats | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.metrics.ndim != 2 or not self.metrics.shape[1] == len(self.human) == len(self.item) == len(self.system):
@@ -180,11 +207,13 @@ class Panel:
             metrics=self.metrics[list(metrics)][:, outputs],
             item=self.item[outputs],
             system=self.system[outputs],
+            corpus=tuple(stats and stats.take(outputs) for stats in (self.corpus[m] for m in metrics if self.corpus)),
         )
 
     def sample(self, metric: int) -> Sample:
         """Return the sample of one metric, which must have scored every output."""
-        return Sample(human=self.human, metric=self.metrics[metric], item=self.item, system=self.system)
+        corpus = self.corpus[metric] if self.corpus else None
+        return Sample(human=self.human, metric=self.metrics[metric], item=self.item, system=self.system, corpus=corpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -215,7 +215,7 @@ def test_a_metric_that_runs_against_people_is_pointed_out(measure: str, group: s
     assert warning.startswith("Warning: back ")
     assert "quality on task=summary: " in warning
     assert "--lower-is-better back" in warning
-    assert "]↓" in result.table().text()
+    assert "] ↓" in result.table().text()
     message = advice(result)
     assert "Do not use back: it runs against people." in message[0]
     assert "against people" not in message[1]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, gold, rater_gold
-from metrist.stats.samples import Sample
+from metrist.stats.samples import CorpusStats, Sample
 
 #: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
@@ -67,10 +67,20 @@ class MetricScores:
     cost: Cost = field(default_factory=Cost)
     #: The metric's text, where a run has given it a short name.
     text: str | None = None
+    #: For a metric whose system score is not the mean of its scores.
+    corpus: CorpusStats | None = None
 
     def signed(self) -> Floats:
         """The scores, negated if lower is better, so that larger is better."""
         return -self.values if self.higher_is_better is False else self.values
+
+    def signed_corpus(self) -> CorpusStats | None:
+        """The statistics whose pooled scores are negated if lower is better."""
+        return self.corpus and replace(self.corpus, sign=-1.0 if self.higher_is_better is False else 1.0)
+
+    def take(self, mask: Mask) -> MetricScores:
+        """Return the scores of some of the outputs."""
+        return replace(self, values=self.values[mask], corpus=self.corpus and self.corpus.take(mask))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -210,12 +220,18 @@ class SelectedSample:
         return len(self.outputs) / self.rated if self.rated else np.nan
 
 
-def select_sample(dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes) -> SelectedSample:
+def select_sample(
+    dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes, corpus: CorpusStats | None = None
+) -> SelectedSample:
     """Return the sample of these outputs; both columns hold one value per output of the data, larger being better."""
     has_gold = np.isfinite(human[outputs])
     both = outputs[has_gold & np.isfinite(metric[outputs])]
     sample = Sample(
-        human=human[both], metric=metric[both], item=dataset.items.codes[both], system=dataset.systems.codes[both]
+        human=human[both],
+        metric=metric[both],
+        item=dataset.items.codes[both],
+        system=dataset.systems.codes[both],
+        corpus=corpus and corpus.take(both),
     )
     return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
 

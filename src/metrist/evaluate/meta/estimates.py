@@ -28,7 +28,7 @@ from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.grouping import Estimated, estimate
 from metrist.stats.measures import Measure, measure
 from metrist.stats.resampling import explain_missing_interval, interval
-from metrist.stats.samples import Grouping, Panel, Sample
+from metrist.stats.samples import CorpusStats, Grouping, Panel, Sample
 from metrist.stats.tie_optimism import calibrated_interval
 
 CALIBRATED = "acc_eq"
@@ -84,6 +84,11 @@ class AspectData:
         """Whether this measure, under the plan's grouping, needs a tie threshold."""
         return name == CALIBRATED and self.plan.group != "system-level"
 
+    def corpus(self, metric: MetricScores) -> CorpusStats | None:
+        """Return what the metric's system scores are pooled from; None if they are means, or systems not compared."""
+        pooled = self.plan.group == "system-level" and self.plan.system_score == "corpus"
+        return metric.signed_corpus() if pooled else None
+
     def thresholds(self, scorer: str, human: Floats, metric: Floats, part: Slice) -> Thresholds:
         """Return the tie thresholds of a scorer on a slice.
 
@@ -122,6 +127,7 @@ class AspectData:
                 metrics=np.where(np.isfinite(values), values, np.nan),
                 item=selected.sample.item,
                 system=selected.sample.system,
+                corpus=tuple(stats and stats.take(rated) for stats in map(self.corpus, self.metrics)),
             ),
             measures=tuple(scores.measure for scores in calibrated),
             grouping=self.grouping(selected, self.parts if parted else self.plan.group),
@@ -195,10 +201,11 @@ class Scorer:
     name: str
     human: Floats
     values: Floats
+    corpus: CorpusStats | None = None
 
 
 def make_scorer(data: AspectData, metric: MetricScores) -> Scorer:
-    return Scorer(name=metric.name, human=data.gold, values=metric.signed())
+    return Scorer(name=metric.name, human=data.gold, values=metric.signed(), corpus=data.corpus(metric))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -272,7 +279,7 @@ def _make_trial(
     average: Average,
 ) -> Trial:
     if thresholds is None:
-        selected = select_sample(data.dataset, scorer.human, scorer.values, outputs)
+        selected = select_sample(data.dataset, scorer.human, scorer.values, outputs, scorer.corpus)
         grouping = data.grouping(selected, data.plan.group if apart is None else apart)
         return Trial(
             measure=measure(name), sample=selected.sample, grouping=grouping, average=average, selected=selected

@@ -35,6 +35,7 @@ from metrist.evaluate.meta.results import (
     MetaEvaluation,
     MetaPlan,
     Resample,
+    SystemScore,
     Tests,
     as_names,
 )
@@ -67,6 +68,7 @@ def meta_evaluate(
     epsilon_over: str = "all",
     average: Average = "macro",
     group_average: Average = "macro",
+    system_score: SystemScore = "corpus",
     resample: Resample = "items",
     draws: int = 1000,
     seed: int = 0,
@@ -116,6 +118,7 @@ def meta_evaluate(
         epsilon_over=epsilon_over,
         average=average,
         group_average=group_average,
+        system_score=system_score,
         resample=resample,
         draws=draws,
         seed=seed,

@@ -26,14 +26,15 @@ from metrist.evaluate.meta.estimates import (
     resample_trials,
 )
 from metrist.evaluate.meta.metric_tests import compare_metrics, rank_figures
-from metrist.evaluate.meta.notes import few_notes, missing_notes, skew_notes
+from metrist.evaluate.meta.notes import few_notes, missing_notes, skew_notes, system_notes
 from metrist.evaluate.meta.results import HUMANS, Figure, Tests
 from metrist.evaluate.meta.slices import Slice, make_slices
 from metrist.spec import parse
 from metrist.stats import Codes
 from metrist.stats.bootstrap import Interval, bootstrap
 from metrist.stats.gold import GOLDS
-from metrist.stats.grouping import TieCount, soft_pairwise_accuracy
+from metrist.stats.grouping import TieCount, soft_pairwise_accuracy, system_scores
+from metrist.stats.samples import Sample
 from metrist.stats.tie_optimism import calibrated_interval
 
 #: The measure that says in which direction a metric orders outputs.
@@ -142,6 +143,7 @@ class RatingAspect:
         return [
             *missing_notes(data),
             *few_notes(data, self.slices()),
+            *system_notes(data, figures),
             *skew_notes(data, figures),
             *data.dataset.notes,
         ]
@@ -194,6 +196,7 @@ def average_figure(figures: Sequence[Figure], **values: object) -> Figure:
         figures[0],
         epsilon=figures[0].epsilon if shared else math.nan,
         rank=0,
+        systems=0,
         mark="",
         against="",
         groups=len(figures) - undefined,
@@ -234,6 +237,7 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
         low=low,
         high=high,
         n=estimated.outputs,
+        systems=_count_systems(trial.sample) if data.plan.group == "system-level" else 0,
         coverage=estimated.outputs / len(panel.outputs) if len(panel.outputs) else math.nan,
         epsilon=float(panel.epsilons[number]),
         chance=chance,
@@ -242,6 +246,11 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
         undefined=estimated.undefined,
         reason=estimated.reason,
     )
+
+
+def _count_systems(sample: Sample) -> int:
+    """Count the systems that have a score."""
+    return int(np.count_nonzero(system_scores(sample)[2])) if len(sample) else 0
 
 
 def _human_figure(
@@ -281,6 +290,7 @@ def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figur
         slice=part.name,
         value=soft.value if soft else math.nan,
         n=len(selected.outputs),
+        systems=_count_systems(sample),
         coverage=selected.coverage,
         chance=soft.chance if soft else math.nan,
     )

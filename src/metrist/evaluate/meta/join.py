@@ -15,6 +15,7 @@ import numpy as np
 from metrist.errors import InputError, RunError
 from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
+from metrist.evaluate.selection import pools_to_mean
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
 from metrist.metrics.base import PART
@@ -22,6 +23,7 @@ from metrist.run import Results, load
 from metrist.run.inputs import read_files, read_inputs
 from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
 from metrist.stats import Floats
+from metrist.stats.samples import CorpusStats
 
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
 #: Words in a metric's name that suggest "lower is better"; they only cause a note.
@@ -156,6 +158,10 @@ def _read_runs(
             for label, values in _select_parts(metric.label, block.values, block.parts, parts, metrics):
                 column = np.full(len(builder.outputs), np.nan)
                 column[at] = values
+                corpus = None
+                if label == metric.label and not pools_to_mean(metric):
+                    corpus = CorpusStats(rows=np.zeros((len(column), block.stats.shape[1])), pool=metric.pool)
+                    corpus.rows[at] = block.stats
                 scores.append(
                     MetricScores(
                         name=label,
@@ -164,6 +170,7 @@ def _read_runs(
                         origin=name,
                         cost=costs.get(metric.text, Cost()),
                         text=metric.text,
+                        corpus=corpus,
                     )
                 )
             if block.errors:
@@ -195,7 +202,12 @@ def _check_parts(runs: Sequence[tuple[str, Results]], names: Sequence[str]) -> N
 def _pad(scores: Iterable[MetricScores], outputs: int) -> list[MetricScores]:
     """Extend the columns to the final number of outputs."""
     return [
-        replace(column, values=np.append(column.values, np.full(outputs - len(column.values), np.nan)))
+        replace(
+            column,
+            values=np.append(column.values, np.full(outputs - len(column.values), np.nan)),
+            corpus=column.corpus
+            and replace(column.corpus, rows=np.pad(column.corpus.rows, ((0, outputs - len(column.values)), (0, 0)))),
+        )
         for column in scores
     ]
 
@@ -221,8 +233,19 @@ def _merge(
             )
         direction = earlier.higher_is_better if column.higher_is_better is None else column.higher_is_better
         values = np.where(np.isnan(earlier.values), column.values, earlier.values)
-        merged[column.name] = replace(column, values=values, higher_is_better=direction)
+        corpus = _merge_corpus(earlier, column)
+        merged[column.name] = replace(column, values=values, higher_is_better=direction, corpus=corpus)
     return merged
+
+
+def _merge_corpus(earlier: MetricScores, later: MetricScores) -> CorpusStats | None:
+    """Return the statistics of all outputs that either column has a score for; None if those of some are unknown."""
+    added = ~np.isnan(later.values) & np.isnan(earlier.values)
+    if earlier.corpus and later.corpus and earlier.text == later.text:
+        return replace(later.corpus, rows=np.where(added[:, None], later.corpus.rows, earlier.corpus.rows))
+    if later.corpus and not (np.isnan(later.values) & ~np.isnan(earlier.values)).any():
+        return later.corpus
+    return earlier.corpus if not added.any() else None
 
 
 def _apply_directions(dataset: JudgedDataset, lower_is_better: Sequence[str]) -> JudgedDataset:

@@ -32,8 +32,7 @@ from metrist.evaluate.meta.slices import group_codes
 from metrist.stats import Floats, ties
 from metrist.stats.analytic_tests import pair_wins, sign_test, williams_from_values
 from metrist.stats.bootstrap import bootstrap_gaps, bootstrap_p_values
-from metrist.stats.gold import mean_by_code
-from metrist.stats.grouping import estimate
+from metrist.stats.grouping import estimate, system_scores
 from metrist.stats.permutation import exchange_p_values, permutation_tests
 from metrist.stats.resampling import Alternative
 from metrist.stats.samples import Pairs, batch_by_outputs, take_grouping
@@ -213,9 +212,9 @@ def _test_williams(plan: MetaPlan, panel: SlicePanel, pairs: Pairs) -> PairResul
         ]
         human, columns, groups = batch.panel.human, batch.panel.metrics, None
         if isinstance(grouping, str) and grouping == "system-level":
-            system = np.unique(batch.panel.system, return_inverse=True)[1].reshape(-1)
-            human, *means = (mean_by_code(row, system, int(system.max()) + 1) for row in (human, *columns))
-            columns = np.stack(means)
+            scores = [system_scores(sample) for sample in samples]
+            scored = np.logical_and.reduce([present[0] > 0 for _, _, present in scores])
+            human, columns = scores[0][0][0][scored], np.stack([metric[0][scored] for _, metric, _ in scores])
         elif not isinstance(grouping, str) or grouping != "none":
             groups = ties.group_codes(samples[0], grouping)
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):

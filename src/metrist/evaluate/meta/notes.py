@@ -32,6 +32,8 @@ from metrist.stats.bootstrap import FEW_UNITS
 from metrist.stats.measures import measure
 from metrist.stats.significance import wins
 
+#: With fewer systems, their order says little.
+FEW_SYSTEMS = 8
 #: If calling everything a tie is right this often, accuracies say little about a metric.
 _SKEWED = 0.75
 _MAX_LISTED = 5
@@ -178,6 +180,32 @@ def few_units_notes(plan: MetaPlan, counts: Sequence[tuple[int, str, str]]) -> l
     ]
 
 
+def system_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
+    """Say what the scores of systems are, and warn if they are few."""
+    compared = [figure for figure in figures if figure.systems]
+    if not compared:
+        return []
+    notes = []
+    few = dict.fromkeys(f"{format_count(f.systems, 'system')} ({f.slice})" for f in compared if f.systems < FEW_SYSTEMS)
+    if few:
+        notes.append(
+            f"Warning: only {_list(list(few))}: agreement between so few scores says little about a metric, and "
+            "intervals over items do not show it."
+        )
+    pooled = [metric.name for metric in data.metrics if data.corpus(metric)]
+    means = [metric.name for metric in data.metrics if not data.corpus(metric)]
+    if pooled:
+        notes.append(
+            "System scores: corpus scores, pooled over a system's rated outputs as `metrist score` pools them, for "
+            f"{_list(pooled)}{f'; means of output scores for {_list(means)}' * bool(means)}."
+        )
+    elif any(metric.corpus for metric in data.metrics) and data.plan.group == "system-level":
+        notes.append("System scores: means of output scores, also for metrics that `metrist score` pools.")
+    if any(metric.corpus for metric in data.metrics) and any(f.measure.startswith("spa") for f in compared):
+        notes.append("spa exchanges the scores of outputs, also of metrics that `metrist score` pools.")
+    return notes
+
+
 def missing_notes(data: AspectData) -> list[str]:
     """Count the outputs that lack a rating or a score."""
     rated = np.isfinite(data.gold[data.outputs])
@@ -214,8 +242,10 @@ def skew_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
         )
     undefined = []
     for figure in figures:
-        if figure.undefined and figure.metric != HUMANS and figure.group != "system-level":
-            parts = "slices" if figure.slice.endswith(" mean") else "groups"
+        parts = "slices" if figure.slice.endswith(" mean") else "groups"
+        # Micro averages pool these groups with the others.
+        left_out = (data.plan.average if parts == "slices" else data.plan.group_average) == "macro"
+        if figure.undefined and left_out and figure.metric != HUMANS and figure.group != "system-level":
             undefined.append(
                 f"{figure.measure} is undefined in {figure.undefined} of {figure.groups + figure.undefined} {parts} "
                 f"({figure.slice}, {figure.metric}: one output, or the same value for all), which are left out of the "

@@ -15,12 +15,13 @@ import numpy as np
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.io.writer import atomic_write
-from metrist.report.tables import Column, Count, Estimate, Number, Share, Table, or_none
+from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, or_none
 from metrist.stats import Floats
 
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 Average = Literal["macro", "micro"]
 Resample = Literal["items", "systems", "both"]
+SystemScore = Literal["corpus", "mean"]
 
 GROUPS = ("item", "none", "system", "system-level")
 EPSILON_OVER = ("all", "slice", "crossfit")
@@ -43,6 +44,7 @@ class MetaPlan:
     epsilon_over: str = "all"
     average: Average = "macro"
     group_average: Average = "macro"
+    system_score: SystemScore = "corpus"
     resample: Resample = "items"
     draws: int = 1000
     seed: int = 0
@@ -61,6 +63,7 @@ class MetaPlan:
     def __post_init__(self) -> None:
         check_choice("average", self.average, get_args(Average))
         check_choice("average", self.group_average, get_args(Average))
+        check_choice("system score", self.system_score, get_args(SystemScore))
         check_choice("resampling", self.resample, get_args(Resample))
         check_choice("correction", self.correction, get_args(Correction))
         check_choice("test", self.test, TESTS)
@@ -104,10 +107,11 @@ class Figure:
     """How well one metric agrees with humans.
 
     `rank` is the significance cluster, 1 for the best, 0 if unranked. `n` counts the outputs (for preferences, the
-    pairs) that both sides judged, `coverage` is their share of those that humans judged. The value rests on `groups`
-    groups (for a mean over slices, slices); `undefined` counts those left out. A number that does not exist is NaN;
-    `reason` says why a value has no limits. `against` is the evidence that the metric runs against people, a negative
-    agreement whose interval excludes chance.
+    pairs) that both sides judged, `coverage` is their share of those that humans judged, and `systems` the systems
+    whose scores are compared (0: outputs are). The value rests on `groups` groups (for a mean over slices, slices);
+    `undefined` counts those in which the measure is undefined, which a macro average leaves out. A number that does not
+    exist is NaN; `reason` says why a value has no limits. `against` is the evidence that the metric runs against
+    people, a negative agreement whose interval excludes chance.
     """
 
     metric: str
@@ -119,6 +123,7 @@ class Figure:
     low: float = math.nan
     high: float = math.nan
     n: int = 0
+    systems: int = 0
     coverage: float = math.nan
     epsilon: float = math.nan
     chance: float = math.nan
@@ -263,6 +268,11 @@ class MetaEvaluation:
         """Return all figures, best first within each aspect, measure and slice."""
         varying = [name for name in ("aspect", "measure", "slice") if len({getattr(f, name) for f in self.figures}) > 1]
         optional = [name for name in _OPTIONAL if any(not math.isnan(getattr(f, name)) for f in self.figures)]
+        # Between systems, the points are systems.
+        systems = any(figure.systems for figure in self.figures)
+        outputs = "outputs" if self.figures and all(figure.group == "system-level" for figure in self.figures) else "n"
+        room = max((len(_marks(figure)) for figure in self.figures), default=0)
+        ceiling = any(figure.metric == HUMANS for figure in self.figures)
         order = {key: i for i, key in enumerate(dict.fromkeys(figure.key for figure in self.figures))}
         figures = sorted(self.figures, key=lambda f: (order[f.key], math.inf if math.isnan(f.value) else -f.value))
         rows = [
@@ -270,15 +280,17 @@ class MetaEvaluation:
                 *(getattr(figure, name) for name in varying),
                 Count(figure.rank) if figure.rank else "",
                 figure.metric,
-                f"{Estimate(figure.value, figure.low, figure.high, 4)}{figure.mark}{_AGAINST * bool(figure.against)}",
+                _mark(Estimate(figure.value, figure.low, figure.high, 4), figure, room),
+                *([Count(figure.systems) if figure.systems else ""] if systems else []),
                 Count(figure.n),
                 Share(figure.coverage),
                 *(Number(getattr(figure, name), _OPTIONAL[name][1]) for name in optional),
             ]
             for figure in figures
         ]
-        right = ["value", "n", "coverage", *(_OPTIONAL[name][0] for name in optional)]
+        right = [*(["systems"] if systems else []), outputs, "coverage", *(_OPTIONAL[name][0] for name in optional)]
         columns = [*(Column(name) for name in varying), Column("rank", "right"), Column("metric")]
+        columns.append(Column("value", "right", None if varying or ceiling else "higher"))
         columns += [Column(name, "right") for name in right]
         return Table(title=self._title(varying), columns=columns, rows=rows, notes=self.notes)
 
@@ -294,14 +306,22 @@ class MetaEvaluation:
         return self.table()._repr_html_()
 
 
+def _marks(figure: Figure) -> str:
+    return f"{figure.mark}{_AGAINST * bool(figure.against)}"
+
+
+def _mark(estimate: Estimate, figure: Figure, room: int) -> Estimate | Marked:
+    return Marked(estimate, _marks(figure), room) if room else estimate
+
+
 #: Follows the value of a metric that runs against people.
 _AGAINST = "↓"
 #: Columns that only some measures fill: heading and number of decimals.
 _OPTIONAL = {"epsilon": ("ε", 4), "chance": ("chance", 3), "all_ties": ("all ties", 3)}
 _GROUP_TITLES = {
-    "none": "over all pairs of outputs",
+    "none": "over all outputs",
     "item": "grouped by item",
     "system": "grouped by system",
-    "system-level": "between systems' means",
+    "system-level": "between systems",
     "pairs": "on pairs of outputs",
 }

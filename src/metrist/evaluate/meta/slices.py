@@ -22,7 +22,7 @@ from metrist.evaluate.meta.dataset import (
 )
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import mean_by_code
-from metrist.stats.samples import GROUPINGS, Grouping
+from metrist.stats.samples import GROUPINGS, CorpusStats, Grouping
 
 ALL = "all"
 _CLASSES = re.compile(r"(?P<column>.+?)(?::(?P<count>\d+)|@(?P<limits>[-+.\d,eE]+))")
@@ -119,7 +119,7 @@ def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedD
         if len(inside.output):
             ratings[aspect] = replace(inside, output=number[inside.output], outputs=int(mask.sum()))
     scores = {
-        name: replace(column, values=column.values[mask])
+        name: column.take(mask)
         for name, column in dataset.scores.items()
         if np.isfinite(column.values[mask]).any() or not np.isfinite(column.values).any()
     }
@@ -247,6 +247,14 @@ def system_means(dataset: JudgedDataset, values: Floats, outputs: Codes) -> Floa
     """Return each system's mean over its outputs that have a value; NaN for a system without any."""
     known = outputs[~np.isnan(values[outputs])]
     return mean_by_code(values[known], dataset.systems.codes[known], len(dataset.systems.names))
+
+
+def pool_systems(dataset: JudgedDataset, corpus: CorpusStats, outputs: Codes) -> Floats:
+    """Return each system's score, pooled from the statistics of these outputs; NaN for a system without any."""
+    sums = np.zeros((len(dataset.systems.names), corpus.rows.shape[1]))
+    np.add.at(sums, dataset.systems.codes[outputs], corpus.rows[outputs])
+    present = np.bincount(dataset.systems.codes[outputs], minlength=len(sums)) > 0
+    return np.where(present, corpus.scores(sums), np.nan)
 
 
 # ---- Groups: one of the built-in groupings, or any column

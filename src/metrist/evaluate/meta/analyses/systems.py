@@ -13,7 +13,7 @@ from metrist.errors import MetristError, RunError
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores
 from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.results import MetaEvaluation
-from metrist.evaluate.meta.slices import make_slices, resolve_column, system_means
+from metrist.evaluate.meta.slices import make_slices, pool_systems, resolve_column, system_means
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
@@ -23,6 +23,7 @@ from metrist.stats import Codes, Floats
 from metrist.stats.gold import majorities, mean_by_code
 from metrist.stats.levels import LabelSpace, confusion, label_space, system_levels, wrong_answers
 from metrist.stats.resampling import pooled_interval
+from metrist.stats.samples import CorpusStats
 from metrist.stats.significance import ranks
 
 # ---- Systems
@@ -34,18 +35,27 @@ def bias_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [_bias_table(evaluation, aspect) for aspect in evaluation.golds]
 
 
-def rank_differences(dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes) -> Floats:
-    """Return by how many ranks the metric places each system above humans; means use outputs that have both values."""
+def rank_differences(
+    dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes, corpus: CorpusStats | None = None
+) -> Floats:
+    """Return by how many ranks the metric places each system above humans; scores use outputs that have both values,
+    and are pooled from the metric's statistics if those are given."""
     both = outputs[np.isfinite(human[outputs]) & np.isfinite(metric[outputs])]
-    return ranks(system_means(dataset, human, both)) - ranks(system_means(dataset, metric, both))
+    scores = pool_systems(dataset, corpus, both) if corpus else system_means(dataset, metric, both)
+    return ranks(system_means(dataset, human, both)) - ranks(scores)
 
 
 def _bias_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     metrics = evaluation.metrics()
     human = ranks(system_means(dataset, gold, outputs))
+    pooled = evaluation.plan.system_score == "corpus"
     differences = np.stack(
-        [rank_differences(dataset, gold, dataset.scores[name].signed(), outputs) for name in metrics], axis=1
+        [
+            rank_differences(dataset, gold, scores.signed(), outputs, scores.signed_corpus() if pooled else None)
+            for scores in (dataset.scores[name] for name in metrics)
+        ],
+        axis=1,
     )
 
     def row(name: str, rank: float, changes: Floats) -> list[Any]:
@@ -62,7 +72,7 @@ def _bias_table(evaluation: MetaEvaluation, aspect: str) -> Table:
         title=f"bias by {aspect}: rank by humans minus rank by the metric",
         columns=[Column("system"), Column("rank by humans", "right"), *(Column(name, "right") for name in metrics)],
         rows=rows,
-        notes=["Above 0: the metric ranks the system higher than humans do. Rank 1 is the best mean."],
+        notes=["Above 0: the metric ranks the system higher than humans do. Rank 1 is the best system score."],
     )
 
 
