@@ -405,7 +405,7 @@ def test_bad_rows_can_be_skipped(metrist: Command, tmp_path: Path) -> None:
     assert (refused.code, refused.err.startswith(f"metrist: {path}:2: 'output' is null")) == (2, True)
     answer = metrist("explain", path, "--llm", "scripted", "--skip-bad")
     assert answer.code == 0, answer.err
-    assert "1 bad row was skipped, the first: " in answer.out
+    assert "1 bad row was skipped; the first: " in answer.out
 
 
 def test_written_rows_keep_task_language_and_all_letters(metrist: Command, tmp_path: Path) -> None:

@@ -255,6 +255,34 @@ def test_an_interrupted_run_prints_how_many_answers_are_kept(
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "run/"], "run/ keeps what was scored so far: run the same command again to continue"),
+        (["--out=run"], "run keeps what was scored so far: run the same command again to continue"),
+        (
+            ["-o", "x.csv"],
+            "nothing was stored: with a folder (-o run/) the same command would continue where it stopped",
+        ),
+        ([], "nothing was stored: with a folder (-o run/) the same command would continue where it stopped"),
+    ],
+)
+def test_an_interrupted_run_says_whether_the_same_command_continues(
+    options: list[str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"item": "1", "system": "a", "output": "out", "references": ["out"]}\n')
+    with FaultServer(lambda _: SILENT) as server:
+        metrics = ["-m", "exact", "-m", f"judge(llm=openai(model='m', url='{server.url}'))"]
+        command = [sys.executable, "-m", "metrist", "score", "in.jsonl", *metrics, *options]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as run:
+            while not server.requests:
+                assert run.poll() is None
+                time.sleep(0.05)
+            run.send_signal(signal.SIGINT)
+            _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (130, f"metrist: interrupted; {message}\n")
+
+
 def test_a_note_shows_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[str]) -> None:
     print_note("item \x1b[2J\x1b]0;owned\x07 of \u202eexe.txt\u2066: \x9b31m\nsecond line, größer 中文")
     assert capsys.readouterr().err == (

@@ -322,5 +322,8 @@ def test_a_folder_of_an_older_version_is_read_and_not_added_to(write: Write) -> 
     old = Path(__file__).parent / "old_run"
     shutil.copytree(old, "run")
     assert load("run")["length"].values.tolist() == [3.0, 1.0, 2.0]
-    with pytest.raises(RunError, match=r"run was written by an older version of metrist: .* name a new folder"):
+    with pytest.raises(
+        RunError, match=r"run was written by an older version of metrist: .* name a new folder"
+    ) as error:
         run("a.jsonl")
+    assert str(error.value).endswith("score again what is here: `metrist score old.jsonl -m length -o run-2/`")

@@ -18,7 +18,8 @@ from metrist import Metric, Record, read_records
 from metrist.errors import InputError, NeedsError, RunError
 from metrist.run import export, load, score
 from metrist.run.executors import Processes, Serial, Task, TaskResult
-from metrist.run.sharding import check_needs, cut_shards
+from metrist.run.prefer import prefer
+from metrist.run.tasks import Pace, check_needs, cut_shards
 from metrist.spec import parse
 
 METRICS = ["exact", "chrf", "length"]
@@ -270,10 +271,10 @@ def test_whether_needs_are_met_does_not_depend_on_the_size_of_shards(
 ) -> None:
     late = [{**row, "references": []} if n < 20 else row for n, row in enumerate(rows)]
     assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial").scores["chrf"].failures) == 20
-    monkeypatch.setattr("metrist.run.sharding.LOOK_AHEAD", 20)
+    monkeypatch.setattr("metrist.run.tasks.LOOK_AHEAD", 20)
     with pytest.raises(NeedsError, match=NONE_SERVES.format(20)):
         score(late, ["chrf"], shard_size=shard_size)
-    monkeypatch.setattr("metrist.run.sharding.LOOK_AHEAD", 21)
+    monkeypatch.setattr("metrist.run.tasks.LOOK_AHEAD", 21)
     assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial")) == 36
 
 
@@ -291,7 +292,7 @@ def test_checking_needs_reads_as_few_records_as_possible(monkeypatch: pytest.Mon
     checked = check_needs([length, chrf], records((), ("a",), (), ("b",)))
     assert len(consumed) == 2
     assert list(checked) == consumed
-    monkeypatch.setattr("metrist.run.sharding.MAX_TEXT", 25)
+    monkeypatch.setattr("metrist.run.tasks.MAX_TEXT", 25)
     with pytest.raises(NeedsError, match="none of the first 3 records"):
         check_needs([chrf], records(*[()] * 9))
 
@@ -422,3 +423,48 @@ def test_shards_are_cut_by_number_and_by_text() -> None:
         (0, 3),
         (3, 2),
     ]
+
+
+def _outputs(*counts: int) -> list[Record]:
+    """Items with that many outputs, of 10 characters with their record's own."""
+    return [
+        Record(item=str(item), system=str(system), output="x" * 9)
+        for item, n in enumerate(counts)
+        for system in range(n)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "measured", "seconds", "size"),
+    [
+        ((9,), 0, 0.0, 1),  # nothing is known yet: one record
+        ((99,), 1, 0.1, 4),  # at most four times as many as before
+        ((99,), 20, 2.0, 25),  # 2.5 s at 0.1 s each
+        ((16, 16, 16), 20, 2.0, 32),  # on to the end of the item: 3.2 s
+        ((16, 30, 16), 20, 2.0, 16),  # back to its beginning: to its end it would be 4.6 s
+        ((4, 90), 20, 2.0, 25),  # neither is near
+        ((1,) * 60, 20, 2.0, 25),  # every output its own item
+        ((3, 3), 20, 2.0, 6),  # all there is
+        ((9,), 1, 9.0, 1),  # slower than the aim: at least one
+    ],
+)
+def test_a_task_takes_a_few_seconds_and_ends_with_an_item_where_it_can(
+    counts: tuple[int, ...], measured: int, seconds: float, size: int
+) -> None:
+    pace = Pace()
+    if measured:
+        pace.measure(_outputs(measured), seconds)
+    assert pace.cut(_outputs(*counts)) == size
+
+
+@pytest.mark.parametrize("skipped", [1, 2])
+def test_results_say_how_many_bad_rows_were_skipped(skipped: int, tmp_path: Path) -> None:
+    good = [{"item": str(n), "system": s, "output": "a b", "references": ["a"]} for n in range(2) for s in "ab"]
+    rows = [*good, *({"item": "x", "system": str(n), "output": [n]} for n in range(skipped))]
+    first = (
+        "1 bad row was skipped; the first: row 5: " if skipped == 1 else "2 bad rows were skipped; the first: row 5: "
+    )
+    for out in (None, tmp_path / "run"):
+        notes = [*score(rows, "exact", skip_bad=True, out=out).notes, *prefer(rows, "exact", skip_bad=True).notes]
+        assert [note[: len(first)] for note in notes if "skipped" in note] == [first, first]
+    assert not any("skipped" in note for note in score(good, "exact", skip_bad=True).notes)

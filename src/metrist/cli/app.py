@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -144,10 +145,30 @@ def _describe_interruption() -> str:
     base = sys.modules.get("metrist.llm.base")
     stored = base.stored_completions() if base else 0
     if not stored:
-        return "interrupted"
+        return _describe_stored_scores(sys.argv[1:])
     answers = format_count(stored, "answer is", "answers are")
     command = "without --fresh to use them" if "--fresh" in sys.argv else "again to continue"
     return f"interrupted; {answers} kept: run the same command {command}"
+
+
+def _describe_stored_scores(arguments: list[str]) -> str:
+    """What an interrupted command leaves, and how to go on. Read from the command line: the interruption may have come
+    before its options were."""
+    if arguments[:1] not in (["score"], ["prefer"]) or "--dry-run" in arguments:
+        return "interrupted"
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    outs = [
+        following if argument in ("-o", "--out") else argument.removeprefix("--out=").removeprefix("-o")
+        for argument, following in pairs
+        if argument in ("-o", "--out") or argument.startswith(("--out=", "-o"))
+    ]
+    out = outs[-1] if outs else ""
+    shards = Path(out) / "preferences" / "shards" if arguments[0] == "prefer" else Path(out)
+    if out and (shards / "results").is_dir():
+        return f"interrupted; {out} keeps what was scored so far: run the same command again to continue"
+    if out and (out.endswith("/") or not Path(out).suffix):
+        return "interrupted before anything was scored"
+    return "interrupted; nothing was stored: with a folder (-o run/) the same command would continue where it stopped"
 
 
 def _close_output() -> None:

@@ -130,14 +130,12 @@ def run(
     form: TableFormat = Format.text,
 ) -> None:
     """Score, compare and check as a TOML file specifies; exit with 1 if a check fails."""
-    from metrist.cli.output import format_count, print_note, print_tables
+    from metrist.cli.output import print_tables
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.config import run_config
 
     with progress_bar("scoring") as progress:
         outcome = run_config(config, allow_import=allow_import, progress=progress)
-    if outcome.skipped:
-        print_note(f"skipped {format_count(outcome.skipped, 'bad row')}")
     print_tables(outcome.tables(), form)
     if not outcome.passed:
         raise typer.Exit(1)

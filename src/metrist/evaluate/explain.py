@@ -171,7 +171,7 @@ def _explain_records(
         key = (records[i].item, records[i].system)
         outputs.append(_explain_output(metric, scores, i, key, records[i]))
     cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
-    return Explanations(outputs=outputs, notes=[*cut, *_skipped_notes(reader), *results.notes])
+    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *results.notes])
 
 
 def _select_records(reader: Iterable[Record], selection: _Selection) -> tuple[list[Record], bool]:
@@ -200,15 +200,7 @@ def _explain_annotations(reader: Reader, selection: _Selection) -> Explanations:
     if not outputs:
         raise RunError(f"{selection.describe_empty()} with errors in its row: name an LLM to find errors with --llm")
     cut = [f"{len(outputs):,} of {format_count(total, 'output')} with errors (--limit)"] if total > len(outputs) else []
-    return Explanations(outputs=outputs, notes=[*cut, *_skipped_notes(reader)])
-
-
-def _skipped_notes(reader: Reader) -> list[str]:
-    skipped = reader.skipped
-    if not skipped.count:
-        return []
-    rows = "1 bad row was" if skipped.count == 1 else f"{skipped.count:,} bad rows were"
-    return [f"{rows} skipped, the first: {skipped.messages[0]}"]
+    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe()])
 
 
 def _explain_run(

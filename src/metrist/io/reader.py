@@ -95,6 +95,11 @@ class Skipped:
         if len(self.messages) < _KEPT_MESSAGES:
             self.messages.append(message)
 
+    def describe(self) -> list[str]:
+        """A note for the user; none where no row was skipped."""
+        rows = agree(self.count, "1 bad row was", f"{self.count:,} bad rows were")
+        return [f"{rows} skipped; the first: {self.messages[0]}"] if self.count else []
+
 
 @dataclass(eq=False, kw_only=True)
 class Reader:

@@ -22,8 +22,7 @@ from metrist.records import Record
 from metrist.run.pipeline import resolve_destination
 from metrist.run.run_folder import MetricFolder, folder_name, is_run_folder
 from metrist.run.shard_file import hash_units
-from metrist.run.sharding import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards
-from metrist.run.tasks import find_scorable, score_shard
+from metrist.run.tasks import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards, find_scorable, score_shard
 from metrist.runtime import Runtime
 
 #: Groups of consecutive records, which may share a source, that are timed at most; records in a group; and seconds

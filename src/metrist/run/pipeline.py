@@ -60,8 +60,17 @@ from metrist.run.shard_file import (
     join_blocks,
     take_rows,
 )
-from metrist.run.sharding import SHARD_SIZE, SHARD_SIZE_WITH_MODEL, Pace, check_needs, cut_shards
-from metrist.run.tasks import Executor, Outcome, Task, TaskResult
+from metrist.run.tasks import (
+    SHARD_SIZE,
+    SHARD_SIZE_WITH_MODEL,
+    Executor,
+    Outcome,
+    Pace,
+    Task,
+    TaskResult,
+    check_needs,
+    cut_shards,
+)
 from metrist.run.view import Draft, View, ViewUpdate
 from metrist.runtime import Runtime
 from metrist.scores import Scores
@@ -198,7 +207,8 @@ def score(
     blocks = pipeline.run(reader if reader.names else scored)
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
-    notes = (*reader.remarks, *pipeline.notes, *remarks)
+    skipped = () if reader.announce else reader.skipped.describe()  # The command line tells more of them.
+    notes = (*reader.remarks, *skipped, *pipeline.notes, *remarks)
     results = Results(
         items=pipeline.items,
         systems=pipeline.systems,

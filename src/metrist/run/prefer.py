@@ -29,8 +29,7 @@ from metrist.run.preference_results import Key, PreferenceResults, write_rows
 from metrist.run.results import describe_failures
 from metrist.run.run_folder import RunFolder, folder_name
 from metrist.run.shard_file import content_hash, judgment_row, pair_row
-from metrist.run.sharding import SHARD_SIZE, cut_shards
-from metrist.run.tasks import Executor, judge_shard
+from metrist.run.tasks import SHARD_SIZE, Executor, cut_shards, judge_shard
 from metrist.runtime import Runtime
 
 PairChoice = Literal["given", "all"]
@@ -278,7 +277,7 @@ class _Rows:
             systems.sort(key=order.__getitem__)
         self._systems = tuple(order)
         alone = sum(len(systems) < 2 for systems in self._by_item.values())
-        self.notes = list(reader.remarks)
+        self.notes = [*reader.remarks, *(() if reader.announce else reader.skipped.describe())]
         if alone:
             self.notes.append(
                 f"{alone:,} of {format_count(len(self._by_item), 'item')} {agree(alone, 'has', 'have')} "

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -183,9 +184,13 @@ class RunFolder:
         """Refuse to add to a folder of an old version: it does not say what its scores belong to."""
         manifest = self.manifest
         if manifest and manifest.format != FORMAT:
+            files = " ".join(map(shlex.quote, manifest.input))
+            metrics = " ".join(f"-m {shlex.quote(metric.text)}" for metric in manifest.metrics)
+            command = f"`metrist score {files} {metrics} -o {shlex.quote(f'{self.path}-2/')}`"
             raise RunError(
                 f"{self.path} was written by an older version of metrist: its scores can be loaded, compared and "
-                "exported, but none can be added; name a new folder"
+                "exported, but none can be added, since it does not say which texts they belong to; name a new folder"
+                + (f" and score again what is here: {command}" if files else "")
             )
 
     def begin(self, manifest: Manifest) -> None:

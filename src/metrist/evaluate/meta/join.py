@@ -63,7 +63,7 @@ def join(
     for reader in readers:
         for entry in reader.entries():
             builder.add(entry)
-        notes += [*reader.remarks, *_describe_skipped(reader)]
+        notes += [*reader.remarks, *reader.skipped.describe()]
     scores, errors = _read_runs(builder, runs, parts, metrics)
     dataset = JudgedDataset(
         items=builder.items(),
@@ -134,14 +134,6 @@ def _input_readers(runs: Sequence[str], **options: Any) -> list[Reader]:
             seen |= set(reader.names)
             readers += [replace(reader, sources=sources)] if sources else []
     return readers
-
-
-def _describe_skipped(reader: Reader) -> list[str]:
-    count = reader.skipped.count
-    if not count:
-        return []
-    rows = "1 bad row was" if count == 1 else f"{count:,} bad rows were"
-    return [f"{rows} skipped; the first: {reader.skipped.messages[0]}"]
 
 
 def _read_runs(
