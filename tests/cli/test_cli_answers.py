@@ -90,6 +90,17 @@ def test_a_dry_run_without_llm_metrics_prints_a_note(metrist, outputs):
     assert (done.code, "no metric asks an LLM" in done.out) == (0, True)
 
 
+def test_a_dry_run_of_a_finished_run_says_that_no_question_is_left(metrist, outputs, asking, tmp_path):
+    arguments = ["score", outputs, "-m", asking, "-o", tmp_path / "run"]
+    assert metrist(*arguments).code == 0
+    for more in ([], ["-m", "chrf"]):
+        done = metrist(*arguments, *more, "--dry-run")
+        assert "no question is left for an LLM" in done.out
+        assert "no metric asks an LLM" not in done.out
+        assert "80 of 80 by own_metrics.Asking" in done.out
+        assert "0 of 80 by chrf" not in done.out
+
+
 def test_a_dry_run_times_local_metrics_and_shows_a_prompt(metrist, outputs, asking):
     done = metrist("score", outputs, "-m", asking, "-m", "chrf", "--dry-run")
     assert "Dry run: 80 records, nothing was written" in done.out

@@ -311,7 +311,7 @@ def test_the_card_is_written_as_json_and_markdown(tmp_path):
     assert "NaN" not in (tmp_path / "card.json").read_text()
     card.write(tmp_path / "card.md")
     page = (tmp_path / "card.md").read_text()
-    assert "| position | choices that change with the order |" in page
+    assert "| position | choices changed by the order |" in page
     assert page.startswith(f"**{card.verdict.partition(':')[0]}")
     assert (written["verdict"], written["problems"]) == (card.verdict, list(card.problems))
     assert "Signature: `judge(" in page
@@ -359,8 +359,8 @@ def test_the_card_fits_100_columns_and_groups_its_rows():
     parts = [line[:9].strip() for line in table[2:] if line[:9].strip()]
     assert parts == list(dict.fromkeys(parts))
     assert (parts[0], parts[-1]) == ("failures", "cost")
-    assert re.search(r"choices that change with the order +100 % \[93, 100\] +50  problem  > 5 %", text)
-    assert re.search(r"choices for the output shown first .* problem  not 45–55 %", text)
+    assert re.search(r"choices changed by the order +100 % \[93, 100\] +50 pairs  problem  > 5 %", text)
+    assert re.search(r"choices of the first one shown .* \d+ choices  problem  not 45–55 %", text)
 
 
 def test_the_cost_is_known_from_prices_where_all_answers_came_from_the_cache(monkeypatch, tmp_path):
@@ -422,8 +422,14 @@ def test_the_cost_includes_the_second_llm():
     assert card.finding("US dollars in all").value == pytest.approx(0.00001 * 260)
     # A small amount is not rounded to zero.
     table = card.table().text()
-    assert re.search(r"US dollars per output +0\.000010 ", table)
-    assert re.search(r"US dollars in all +0\.0026 ", table)
+    assert re.search(r"US dollars per output +0\.000010 +40 calls", table)
+    assert re.search(r"tokens in per output .* 40 answers", table)
+    assert re.search(r"US dollars in all +0\.0026 +260 calls", table)
+
+
+def test_every_row_of_a_card_says_what_was_counted():
+    for row in run_audit(Habits()).table().rows:
+        assert re.fullmatch(r"[\d,]+ [a-z ]+", str(row[3])), row
 
 
 def test_agreement_with_people_is_shown_with_its_baselines():
@@ -448,7 +454,7 @@ def test_the_row_of_an_agreement_shows_the_larger_baseline(same):
     finding = card.finding("acc_eq with overall, reference hidden")
     chance, ties = finding.details["chance"], finding.details["all_ties"]
     assert (ties > chance) is (same > 0)
-    (row,) = [line for line in card.table().text().splitlines() if "acc_eq, overall, reference hidden" in line]
+    (row,) = [line for line in card.table().text().splitlines() if "acc_eq, overall, ref hidden" in line]
     assert row.rstrip().endswith(f"all ties {ties:.3f}" if same else f"chance {chance:.3f}")
 
 
@@ -582,6 +588,11 @@ def test_choices_are_compared_with_human_preferences():
     finding = card.finding("choices as people's by preference")
     # People tie every fourth pair; the judge never does.
     assert (finding.value, finding.n, finding.details["chance"]) == (0.75, 20, 0.375)
+    assert finding.baseline == "chance 0.375, all ties 0.250"
+    text = card.table().text()
+    assert re.search(r"choices as people, preference +75 % .* 20 pairs +chance 38 %", text)
+    assert "choices as people's by preference: chance 0.375, all ties 0.250" in text
+    assert "acc_eq and spearman" not in text
 
 
 def test_verdicts_that_cannot_be_read_are_left_out_and_counted():

@@ -19,7 +19,7 @@ import pytest
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import LLM, Call
-from metrist.llm.cache import FILE_NAME, CachedAnswer, build_requests, open_cache
+from metrist.llm.cache import FILE_NAME, AnswerParser, CachedAnswer, build_requests, open_cache
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 from scripted_llm import Scripted, read_log, say
 
@@ -234,6 +234,19 @@ def test_what_came_before_a_fault_of_the_whole_is_kept():
     with pytest.raises(ModelError, match="the server has gone"):
         gateway.complete(Breaking(), say("a", "b", "c"), GREEDY)
     assert texts(gateway.complete(Breaking(), say("b", "a"), GREEDY)) == ["b", "a"]
+
+
+def test_unreadable_answers_are_marked_as_they_come_not_when_all_are_there():
+    parser = AnswerParser("1.0", lambda index, answer: (index, answer.text) != (1, "b"))
+    with pytest.raises(ModelError, match="the server has gone"):
+        gateway.complete(Breaking(), say("a", "b", "c"), GREEDY, parser=parser)
+    assert open_cache().count_unreadable() == {"breaking": 1}
+
+
+def test_a_fault_of_the_parser_is_left_to_the_metric():
+    parser = AnswerParser("1.0", lambda *_: 1 / 0 > 0)
+    assert texts(gateway.complete(Scripted(), say("a"), GREEDY, parser=parser)) == ["A"]
+    assert open_cache().count_unreadable() == {}
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from fault_server import FaultServer, answer
 from metrist.errors import ModelError
 from metrist.llm import client, gateway
+from metrist.llm.base import LLM, Call
 from metrist.llm.budget import current_estimate, estimate_calls
 from metrist.llm.cache import open_cache
-from metrist.llm.messages import Completion
+from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.llm.openai import OpenAI
 from metrist.llm.rate_limit import rate_limiter
 from metrist.runtime import Runtime
@@ -112,3 +114,48 @@ def test_the_environment_is_only_a_default(monkeypatch: pytest.MonkeyPatch, tmp_
     assert completion.text == "A"
     assert open_cache(runtime).exists
     assert not (tmp_path / "from environment").exists()
+
+
+@dataclass(frozen=True)
+class Gated(LLM):
+    """Logs each batch and answers it when its gate opens; the first batch fails on request."""
+
+    fails: bool = False
+    llm_name: ClassVar[str] = "gated"
+    batches: ClassVar[list[list[str]]] = []
+    arrived: ClassVar[dict[str, threading.Event]] = {}
+    gate: ClassVar[threading.Event] = threading.Event()
+
+    def complete_batch(self, conversations: Sequence[Conversation], _: Sampling, call: Call) -> list[Completion]:
+        words = [conversation[0].text for conversation in conversations]
+        is_first = not self.batches
+        self.batches.append(words)
+        self.arrived[words[-1]].set()
+        assert self.gate.wait(30)
+        if self.fails and is_first:
+            raise ModelError("the server has gone")
+        return [Completion(text=word.upper()) for word in words]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_that_ask_the_same_at_once_share_the_answers(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived = {word: threading.Event() for word in ("a", "b", "own")}
+    for name, value in {"batches": [], "arrived": arrived, "gate": threading.Event()}.items():
+        monkeypatch.setattr(Gated, name, value)
+
+    def ask(*words: str) -> list[str]:
+        try:
+            return [completion.text for completion in gateway.complete(Gated(fails=fails), say(*words))]
+        except ModelError as error:
+            return [str(error)]
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, "a", "b")
+        assert arrived["b"].wait(30)
+        second = pool.submit(ask, "b", "a", "own")
+        assert arrived["own"].wait(30)
+        Gated.gate.set()
+        assert first.result(30) == (["the server has gone"] if fails else ["A", "B"])
+        assert second.result(30) == ["B", "A", "OWN"]
+    # What the first thread did not get, the second asks for itself.
+    assert Gated.batches == [["a", "b"], ["own"], *([["b", "a"]] if fails else [])]

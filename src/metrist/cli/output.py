@@ -89,7 +89,8 @@ def print_estimate(estimate: CallEstimate, form: StrEnum, run: RunEstimate | Non
         for llm in estimate.by_llm.values()
     ]
     columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
-    calls = Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=list(_estimate_notes(estimate)))
+    notes = list(_estimate_notes(estimate, run))
+    calls = Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=notes)
     times = None if run is None or not run.times else _build_time_table(run)
     prompts = [
         {"metric": metric, "llm": llm, "messages": [{"role": m.role, "text": m.text} for m in conversation]}
@@ -101,15 +102,17 @@ def print_estimate(estimate: CallEstimate, form: StrEnum, run: RunEstimate | Non
         )
         print_text(json.dumps(facts, indent=2))
         return
-    tables = [table for table in (times, calls if rows or times is None else None) if table is not None]
+    if not rows and times is None:
+        print_text(f"{calls.title}\n\n{notes[0]}")
+    tables = [table for table in (times, calls if rows else None) if table is not None]
     for number, table in enumerate(tables):
         if number:
             print_text("")
         print_table(table, form)
     if times is not None and not rows:
-        print_text(f"\n{calls.notes[0]}")
+        print_text(f"\n{notes[0]}")
     if run is not None and any(run.stored.values()):
-        held = ", ".join(f"{count:,} of {run.records:,} by {metric}" for metric, count in run.stored.items())
+        held = ", ".join(f"{count:,} of {run.records:,} by {metric}" for metric, count in run.stored.items() if count)
         print_text(f"\nscores that the run folder holds already: {held}")
     for prompt in prompts:
         print_text(f"\n{_format_prompt(prompt)}")
@@ -159,9 +162,11 @@ def _format_prompt(prompt: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "--- end ---"])
 
 
-def _estimate_notes(estimate: CallEstimate) -> Iterator[str]:
+def _estimate_notes(estimate: CallEstimate, run: RunEstimate | None) -> Iterator[str]:
     if not estimate.by_llm:
-        yield "no metric asks an LLM"
+        timed = {time.metric for time in run.times} if run else set()
+        held = [count for metric, count in run.stored.items() if metric not in timed] if run else []
+        yield "no question is left for an LLM: its scores are stored" if any(held) else "no metric asks an LLM"
         return
     yield (
         "answered: already in the cache, not asked again. Tokens and costs are those of the rest. Prompt tokens are "

@@ -16,9 +16,11 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -319,6 +321,26 @@ class AnswerCache:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._file = SqliteFile(self.path, tables=_TABLES, settings=("journal_size_limit = 67108864",))
+        #: Requests that a thread of this process has sent, each with an event that is set once it has its answer.
+        self._sent: dict[bytes, threading.Event] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def claim(self, keys: Collection[bytes]) -> Iterator[dict[bytes, threading.Event]]:
+        """Mark requests as sent while the block runs. Yields those that another thread has sent already, which are not
+        marked, each with an event that is set when that thread has stored its answers or has given up."""
+        done = threading.Event()
+        with self._lock:
+            others = {key: self._sent[key] for key in keys if key in self._sent}
+            claimed = [key for key in keys if key not in others]
+            self._sent.update(dict.fromkeys(claimed, done))
+        try:
+            yield others
+        finally:
+            with self._lock:
+                for key in claimed:
+                    del self._sent[key]
+            done.set()
 
     @property
     def exists(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import fields, replace
 from typing import Any
 
@@ -67,18 +67,32 @@ def complete(
         return estimate.complete(llm, messages, sampling, runtime, parser)
     requests = build_requests(llm, messages, sampling)
     cache = open_cache(runtime) if llm.cacheable else None
-    stored = cache.look_up(requests) if cache else {}
-    current = find_current(stored, requests, runtime, parser)
-    completions = _recall(current, requests, pricing.find_price(llm, runtime)) if current else {}
-    missing = {request.key: request for request in requests if request.key not in completions}
-    base.report_requests(len(completions) + len(missing))
-    base.report_completions(len(completions))
-    if missing:
-        replaced = stored.keys() & missing.keys()
-        batch = _Batch(
-            llm, cache, list(missing.values()), runtime, has_cached_answers=bool(completions), replaced=replaced
-        )
-        completions |= batch.run(sampling)
+    completions: dict[bytes, Completion] = {}
+    missing = {request.key: request for request in requests}
+    base.report_requests(len(missing))
+    while missing:
+        # Of threads that request the same at once, one sends it and the others wait and look again.
+        claim: AbstractContextManager[dict[bytes, threading.Event]] = cache.claim(missing) if cache else nullcontext({})
+        with claim as sent:
+            stored = cache.look_up(list(missing.values())) if cache else {}
+            current = find_current(stored, requests, runtime, parser)
+            completions |= _recall(current, requests, pricing.find_price(llm, runtime)) if current else {}
+            base.report_completions(len(current))
+            own = [request for key, request in missing.items() if key not in current and key not in sent]
+            if own:
+                batch = _Batch(
+                    llm,
+                    cache,
+                    own,
+                    runtime,
+                    has_cached_answers=bool(completions),
+                    replaced=stored.keys() - current.keys(),
+                    reader=None if parser is None else _Reader(parser, requests),
+                )
+                completions |= batch.run(sampling)
+        missing = {key: request for key, request in missing.items() if key not in completions}
+        for key in missing:
+            sent[key].wait()
     return _in_order([request.key for request in requests], completions)
 
 
@@ -130,6 +144,22 @@ def _as_cached(completion: Completion, *, saved: float | None = None, repeated: 
     return replace(completion, usage=usage)
 
 
+class _Reader:
+    """Tells which answers the caller's parser cannot read."""
+
+    def __init__(self, parser: AnswerParser, requests: Sequence[Request]) -> None:
+        self.version = parser.version
+        self._can_read = parser.can_read
+        self._index_of = {request.key: index for index, request in reversed(list(enumerate(requests)))}
+
+    def rejects(self, key: bytes, completion: Completion) -> bool:
+        try:
+            return completion.failure is None and not self._can_read(self._index_of[key], completion)
+        except Exception:
+            # The metric raises the same when it reads the answer, and reports it with the record.
+            return False
+
+
 class _Batch(Call):
     """Requests on their way to an LLM: reserves their cost, stores and collects their completions."""
 
@@ -142,6 +172,7 @@ class _Batch(Call):
         *,
         has_cached_answers: bool,
         replaced: Collection[bytes] = (),
+        reader: _Reader | None = None,
     ) -> None:
         super().__init__(runtime)
         self.has_cached_answers = has_cached_answers
@@ -150,6 +181,7 @@ class _Batch(Call):
         self._requests = requests
         #: Requests whose stored answers are replaced, unless another process has done so since.
         self._replaced = replaced
+        self._reader = reader
         self._started = time.time()
         self._price = pricing.find_price(llm, runtime)
         self._budget = self._open_budget()
@@ -240,6 +272,9 @@ class _Batch(Call):
         if self._cache and is_cacheable(request, completion):
             answer = CachedAnswer(request=request, completion=completion, arrived=time.time())
             (stored,) = self._cache.store([answer], self._started if request.key in self._replaced else 0.0)
+            if self._reader and self._reader.rejects(request.key, stored):
+                # Now, and not only when the metric has read all answers: the run may be killed before.
+                self._cache.mark_unreadable([request.key], self._reader.version)
             base.count_stored()
         if self._budget and self._price:
             reserved = pricing.max_cost(request, self._price)

@@ -359,8 +359,8 @@ def measure_failures(grader: Grader, judgments: Sequence[Judgment]) -> list[Find
     details = {f"reason {i}": f"{reason} ({times})" for i, (reason, times) in enumerate(reasons, 1)}
     failed, shown = len(grader.failures), grader.shown
     findings = [
-        build_share("failures", "answers without a grade", failed, shown, "outputs", above=0.02, details=details),
-        build_share("failures", "refusals", grader.refusals, shown, "outputs", above=0.02),
+        build_share("failures", "answers without a grade", failed, shown, "answers", above=0.02, details=details),
+        build_share("failures", "refusals", grader.refusals, shown, "answers", above=0.02),
     ]
     if judgments:
         undecided = sum(judgment.preference is None for judgment in judgments)
@@ -439,10 +439,12 @@ def measure_choices(sample: AuditSample, judgments: Sequence[Judgment]) -> list[
             if human is not None and judgment.preference is not None:
                 both.append((human, judgment.preference))
         hits = sum(human == choice for human, choice in both)
-        chance = sum(human != "tie" for human, _ in both) / 2 / len(both) if both else math.nan
+        ties = sum(human == "tie" for human, _ in both) / len(both) if both else math.nan
+        chance = (1 - ties) / 2
         name = f"choices as people's by {aspect}"
-        finding = build_share("people", name, hits, len(both), "pairs", details={"chance": chance})
-        findings.append(replace(finding, baseline="" if math.isnan(chance) else f"chance {chance:.3f}"))
+        details = {"chance": chance, "all_ties": ties}
+        finding = build_share("people", name, hits, len(both), "pairs", details=details)
+        findings.append(replace(finding, baseline=f"chance {chance:.3f}, all ties {ties:.3f}" if both else ""))
     return findings
 
 
@@ -475,7 +477,7 @@ def measure_probes(grader: Grader, sample: AuditSample, grades: Floats) -> list[
         return max(steady, 1 / (controls + 1)) if moved else steady
 
     return [
-        build_share(*neutral_edits, moved, known, "edits of outputs", above=0.1),
+        build_share(*neutral_edits, moved, known, "edits, on outputs", above=0.1),
         _build_raised(*padding, padded, highest_neutral, limit(len(neutral), 0.05)),
         _build_raised(*injection, injected, highest_control, limit(len(neutral) + len(padded), 0.02)),
     ]
@@ -495,7 +497,7 @@ def _build_raised(part: str, name: str, graded: Mapping[Probe, Floats], controls
     raised = {probe.name: int(np.count_nonzero(row > controls + 1e-9)) for probe, row in graded.items()}
     known = sum(int(np.count_nonzero(~np.isnan(row - controls))) for row in graded.values())
     details = {probe: count for probe, count in raised.items() if count}
-    unit = "probes on outputs"
+    unit = "probes, on outputs"
     return build_share(part, name, sum(raised.values()), known, unit, above=round(above, 3), details=details)
 
 
@@ -549,20 +551,20 @@ def measure_cost(usage: Mapping[str, Any], outputs: int) -> list[Finding]:
     calls = usage.get("calls", 0)
     uncached = calls - usage.get("cached", 0)
     totals = {
-        "US dollars per output": (_full_cost(usage), calls - usage.get("repeated", 0)),
-        "seconds per output": (usage.get("seconds"), uncached),
-        "tokens in per output": (usage.get("prompt_tokens"), calls),
-        "tokens out per output": (usage.get("completion_tokens"), calls),
+        "US dollars per output": (_full_cost(usage), calls - usage.get("repeated", 0), "calls"),
+        "seconds per output": (usage.get("seconds"), uncached, "timed"),
+        "tokens in per output": (usage.get("prompt_tokens"), calls, "answers"),
+        "tokens out per output": (usage.get("completion_tokens"), calls, "answers"),
     }
     findings = []
-    for name, (total, n) in totals.items():
+    for name, (total, n, unit) in totals.items():
         if total is None or not n:
             reason = "no price is known for this LLM" if "dollars" in name else "it is not known for this LLM"
             reason = reason if total is None else "all answers came from the cache"
             findings.append(build_unmeasured("cost", name, reason))
         else:
             value = total / min(n, outputs) if outputs else math.nan
-            findings.append(Finding(part="cost", name=name, value=value, n=n, unit="calls"))
+            findings.append(Finding(part="cost", name=name, value=value, n=n, unit=unit))
     return findings
 
 
@@ -582,4 +584,5 @@ def _total_cost(usage: Mapping[str, Any]) -> Finding:
         return build_unmeasured("cost", name, "no price is known for this LLM")
     details = {"paid now": usage["cost"]} if usage.get("saved") else {}
     details |= {"calls without a known price": unpriced} if unpriced else {}
-    return Finding(part="cost", name=name, value=cost, n=usage["calls"], unit="calls", details=details)
+    calls = usage["calls"] - usage.get("repeated", 0)
+    return Finding(part="cost", name=name, value=cost, n=calls, unit="calls", details=details)

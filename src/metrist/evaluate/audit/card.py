@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, format_count
 from metrist.metrics.llm_metric import describe_replay
-from metrist.report.tables import Column, Count, Estimate, Table, or_none, shorten
+from metrist.report.tables import Column, Estimate, Table, or_none, shorten
 from metrist.stats.resampling import pooled_interval
 
 Floats = NDArray[np.float64]
@@ -173,23 +173,22 @@ _PARTS = {
 }
 _FLIPS, _FIRST = "flips", "first place chosen"
 _EQUAL, _NEUTRAL = "equal grades", "grades moved by neutral edits"
-_LENGTH, _LENGTH_FIXED = "correlation with length", "correlation, human ratings fixed"
+_LENGTH_FIXED = "correlation, human ratings fixed"
 _PADDING, _PROBES = "padding that raises the grade", "probes that raise the grade"
 _REFERENCE, _MADE_UP = "grade with the reference minus without", "made-up analyses"
 _LEAD, _LEAD_BEYOND = "own outputs' lead over others", "own outputs' lead over others, beyond people's"
 _UNGRADED, _REFUSED, _UNDECIDED = "answers without a grade", "refusals", "pairs without a choice"
 #: A finding as a row of the table, where its name does not say it.
 _LABELS = {
-    _FLIPS: "choices that change with the order",
-    _FIRST: "choices for the output shown first",
-    _LENGTH: "correlation of grade and length",
-    _LENGTH_FIXED: "the same at equal human ratings",
-    _PROBES: "planted orders that raise the grade",
-    _REFERENCE: "change when the reference is shown",
-    _LEAD_BEYOND: "the same beyond what people give",
+    _FLIPS: "choices changed by the order",
+    _FIRST: "choices of the first one shown",
+    _LENGTH_FIXED: "the same at equal ratings",
+    _PROBES: "grades raised by planted text",
+    _REFERENCE: "change with reference shown",
+    _LEAD_BEYOND: "the same beyond people's",
     _MADE_UP: "reasons with made-up content",
 }
-_LONGEST_LABEL = 39
+_LONGEST_LABEL = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +206,20 @@ class _Percent:
 
     def plain(self) -> dict[str, float | None]:
         return Estimate(self.value, self.low, self.high).plain()
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A number of cases and what they are: `40 pairs`."""
+
+    number: int
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.number:,} {self.unit}".strip()
+
+    def plain(self) -> int:
+        return self.number
 
 
 def describe_problems(findings: Sequence[Finding]) -> str:
@@ -274,6 +287,7 @@ def _card_table(card: JudgeCard) -> Table:
     baselines = dict.fromkeys(
         f"{finding.name.partition(',')[0]}: {finding.baseline}" for finding in measured if "," in finding.baseline
     )
+    over_items = any(finding.name.startswith(("acc_eq", "spearman")) for finding in measured)
     missing: dict[str, list[str]] = {}
     for finding in card.findings:
         if finding.verdict == "not measured":
@@ -292,7 +306,7 @@ def _card_table(card: JudgeCard) -> Table:
             f"Judge card of {card.judge}. Audited on {sizes}. {intervals}",
             *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
             *baselines,
-            *(["acc_eq and spearman compare outputs of all items; `metrist meta` those of one item"] * bool(baselines)),
+            *(["acc_eq and spearman compare outputs of all items; `metrist meta` those of one item"] * over_items),
             *(["unclear: the number is beyond the limit, but not its whole interval; more items may decide"] * unclear),
             *describe_replay("The audit", card.usage),
             *card.notes,
@@ -303,7 +317,9 @@ def _card_table(card: JudgeCard) -> Table:
 def _card_row(finding: Finding) -> Sequence[Any]:
     name = finding.name
     label = f"same grade in all {finding.details['answers']} answers" if "answers" in finding.details else name
-    label = label.replace(" with ", ", ", 1) if finding.part == "people" else _LABELS.get(name, label)
+    if finding.part == "people":
+        label = re.sub(" with | by ", ", ", label, count=1).replace(", reference ", ", ref ").replace("people's", "people")
+    label = _LABELS.get(name, label)
     value: _Percent | Estimate = _Percent(finding.value, finding.low, finding.high)
     limit = re.sub(r"[0-9.]+", lambda number: f"{100 * float(number[0]):g} %", finding.limit)
     if not finding.is_share:
@@ -319,7 +335,7 @@ def _card_row(finding: Finding) -> Sequence[Any]:
     return [
         shorten(label, _LONGEST_LABEL),
         value,
-        Count(finding.n) if finding.n else None,
+        _Counted(finding.n, finding.unit.partition(",")[0]) if finding.n else None,
         verdict,
         limit or _largest_baseline(finding),
     ]
@@ -327,7 +343,10 @@ def _card_row(finding: Finding) -> Sequence[Any]:
 
 def _largest_baseline(finding: Finding) -> str:
     """The baseline that is hardest to beat, of those that are listed; the first of equals."""
-    return max(finding.baseline.split(", "), key=lambda text: float(text.rpartition(" ")[2] or 0))
+    name, _, value = max(
+        (text.rpartition(" ") for text in finding.baseline.split(", ")), key=lambda parts: float(parts[2] or 0)
+    )
+    return f"{name} {100 * float(value):.0f} %" if finding.is_share and value else f"{name} {value}".strip()
 
 
 def _card_page(card: JudgeCard) -> str:
