@@ -15,7 +15,7 @@ import pytest
 from fault_server import FaultServer, answer
 from metrist.errors import ModelError
 from metrist.llm import client, gateway
-from metrist.llm.base import LLM, Call
+from metrist.llm.base import LLM
 from metrist.llm.budget import current_estimate, estimate_calls
 from metrist.llm.cache import open_cache
 from metrist.llm.messages import Completion, Conversation, Sampling
@@ -126,7 +126,7 @@ class Gated(LLM):
     arrived: ClassVar[dict[str, threading.Event]] = {}
     gate: ClassVar[threading.Event] = threading.Event()
 
-    def complete_batch(self, conversations: Sequence[Conversation], _: Sampling, call: Call) -> list[Completion]:
+    def complete(self, conversations: Sequence[Conversation], _: Sampling) -> list[Completion]:
         words = [conversation[0].text for conversation in conversations]
         is_first = not self.batches
         self.batches.append(words)

@@ -318,7 +318,8 @@ def _card_row(finding: Finding) -> Sequence[Any]:
     name = finding.name
     label = f"same grade in all {finding.details['answers']} answers" if "answers" in finding.details else name
     if finding.part == "people":
-        label = re.sub(" with | by ", ", ", label, count=1).replace(", reference ", ", ref ").replace("people's", "people")
+        label = re.sub(" with | by ", ", ", label.replace("people's", "people"), count=1)
+        label = label.replace(", reference ", ", ref ")
     label = _LABELS.get(name, label)
     value: _Percent | Estimate = _Percent(finding.value, finding.low, finding.high)
     limit = re.sub(r"[0-9.]+", lambda number: f"{100 * float(number[0]):g} %", finding.limit)
