@@ -35,20 +35,17 @@ metrist explain-metric chrf
 The command also prints the signature of the metric with the settings that you give. The pages below have the same text
 for all metrics; `metrist list` lists them on the command line.
 """
-#: The pages by file name: their title, and the modules in metrist.metrics whose metrics they describe.
+#: The titles of the pages, which are named after the families of the catalog.
 _PAGES = {
-    "rouge": ("ROUGE", ("lexical.rouge",)),
-    "lexical": (
-        "BLEU, chrF, TER, METEOR and exact matches",
-        ("lexical.bleu", "lexical.chrf", "lexical.ter", "lexical.meteor", "lexical.match"),
-    ),
-    "descriptive": ("Descriptions: length, copying, diversity", ("lexical.descriptive",)),
-    "embedding": ("Embedding metrics", ("embedding.",)),
-    "likelihood": ("Likelihood metrics", ("likelihood.",)),
-    "preference": ("Metrics trained on preferences, and calibrated ones", ("preference", "calibrated")),
-    "errors": ("Metrics that explain errors", ("errors.",)),
-    "judges": ("LLM judges, and comparators of two outputs", ("judge.", "comparator")),
-    "external": ("Metrics of other packages and programs", ("external.",)),
+    "rouge": "ROUGE",
+    "lexical": "BLEU, chrF, TER, METEOR and exact matches",
+    "descriptive": "Descriptions: length, copying, diversity",
+    "embedding": "Embedding metrics",
+    "likelihood": "Likelihood metrics",
+    "preference": "Metrics trained on preferences, and calibrated ones",
+    "errors": "Metrics that explain errors",
+    "judges": "LLM judges, and comparators of two outputs",
+    "external": "Metrics of other packages and programs",
 }
 _COMMANDS_HEAD = """\
 # The command line
@@ -73,12 +70,11 @@ def metric_pages() -> dict[str, str]:
     """Return the pages of metrics by file name: an overview, and a page per family with a section per card."""
     by_page: dict[str, list[list[Metric]]] = {page: [] for page in _PAGES}
     for family in _families():
-        module = type(family[0]).__module__.removeprefix("metrist.metrics.")
-        by_page[next(page for page, (_, modules) in _PAGES.items() if module.startswith(modules))].append(family)
+        by_page[registry.family(family[0].name)].append(family)
     rows = [_overview_row(family, page) for page, families in by_page.items() for family in families]
     overview = "\n".join([_OVERVIEW, "| metric | needs | better |", "|---|---|---|", *rows, ""])
     pages = {
-        page: "\n".join([f"# {_PAGES[page][0]}\n\n{_GENERATED}", *map(_section, families), ""])
+        page: "\n".join([f"# {_PAGES[page]}\n\n{_GENERATED}", *map(_section, families), ""])
         for page, families in by_page.items()
     }
     return {"README.md": overview} | {f"{page}.md": text for page, text in pages.items()}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from importlib import metadata
 from typing import Any
 
 import pytest
 from run_builder import make_run, noisy
 
 import metrist
-from metrist.errors import RunError
+from metrist.errors import ModelError, RunError
 from metrist.evaluate.methods import describe_methods, read_signature
+from metrist.metrics.registry import build
 from metrist.run import Results, score
 
 ROWS: list[dict[str, Any]] = [
@@ -63,6 +67,49 @@ def test_a_baseline_one_test_and_one_system_change_the_text(results: Results) ->
     alone = describe_methods(results, systems=["one"])
     assert "6 outputs of 1 system on 6 items" in alone
     assert "p-value" not in alone
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"baseline": "one"}, {"systems": ["one", "three"]}, {"test": "bootstrap"}, {"marks": "daggers"}],
+)
+def test_the_paragraph_and_the_bibliography_cite_the_same(options: dict[str, Any]) -> None:
+    run = score(ROWS, ["bleu", "chrf(word_order=2)", "token_f1"], executor="serial")
+    text = describe_methods(run, form="latex", **options)
+    cited = {key for keys in re.findall(r"\\cite\{([^}]*)\}", text) for key in keys.split(",")}
+    marks = options.pop("marks", None)
+    entries = set(re.findall(r"^@\w+\{([^,]+),", metrist.compare(run, draws=100, **options).bibliography(marks), re.M))
+    assert cited == entries
+    assert "post-2018-call" in cited
+    assert ("piepho-2004-algorithm" in cited) is (marks is None and "baseline" not in options)
+
+
+def test_shipped_models_are_named_with_their_version() -> None:
+    metric = build("likelihood")
+    try:
+        signature = metric.signature
+    except ModelError:
+        pytest.skip("needs metrist-models")
+    run = score(ROWS, "length", executor="serial")
+    stored = replace(run, metrics=(metric,), scores={"likelihood": run.scores["length"]})
+    text = describe_methods(replace(stored, signatures={"likelihood": signature}))
+    version = metadata.version("metrist-models")
+    assert f"likelihood; model metrist:likelihood-small (metrist-models {version}); hash of the weights " in text
+    # Other weights than those that are installed.
+    text = describe_methods(replace(stored, signatures={"likelihood": re.sub("weights .*", "weights 0", signature)}))
+    assert "model metrist:likelihood-small; hash of the weights 0)" in text
+
+
+def test_what_the_paragraph_lacks_is_noted_in_every_form(results: Results) -> None:
+    run = replace(results, notes=("ter is left out, because it is not finished: run `x --y`",))
+    assert describe_methods(run).endswith("\n\n[Note: ter is left out, because it is not finished: run `x --y`]")
+    assert describe_methods(run, form="latex").splitlines()[-1].startswith("% Note: ter is left out")
+    assert describe_methods(run, form="markdown").splitlines()[-1].startswith("<!-- Note: ter is left out")
+    assert describe_methods(run, form="markdown").count("--") == 2
+    assert "\n" not in describe_methods(results)
+    for wrong in ({"draws": 0}, {"alpha": 2}, {"test": "t"}, {"interval_draws": -1}, {"marks": "letters"}):
+        with pytest.raises(RunError):
+            describe_methods(results, baseline="one", **wrong)
 
 
 def test_latex_and_markdown_cite_and_escape(results: Results) -> None:

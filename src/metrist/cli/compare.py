@@ -102,7 +102,7 @@ def compare(
         alpha=alpha,
     )
     if form == PaperFormat.bibtex:
-        print_text(comparison.bibliography())
+        print_text(comparison.bibliography(marks.value if marks else None))
         for note in comparison.notes:
             print_note(note)
         return
@@ -155,15 +155,23 @@ def methods(
         int, typer.Option("--interval-draws", min=0, help="Resamples behind the intervals of `metrist score`.")
     ] = 1000,
     seed: Seed = 0,
+    marks: Annotated[
+        ComparisonMarks | None,
+        typer.Option(
+            "--marks", help="How the table marks significance.", show_default="letters; with --baseline daggers"
+        ),
+    ] = None,
     form: Annotated[MethodsFormat, typer.Option("--format", help="How to print the paragraph.")] = MethodsFormat.text,
 ) -> None:
     """Describe how a run was evaluated, in a paragraph for a paper; give the options of `metrist compare`."""
-    from metrist.cli.output import print_text
+    from metrist.cli.output import print_note, print_text
     from metrist.evaluate.methods import describe_methods
+    from metrist.evaluate.selection import open_run
 
+    opened = [open_run(run, metrics or ()) for run in runs]
     print_text(
         describe_methods(
-            runs,
+            opened,
             systems=systems or None,
             metrics=metrics or None,
             test=test.value,
@@ -173,8 +181,12 @@ def methods(
             alpha=alpha,
             interval_draws=interval_draws,
             form=form.value,
+            marks=marks.value if marks else None,
         )
     )
+    if form is not MethodsFormat.text:  # The text has them below the paragraph.
+        for note in (note for run in opened for note in run.notes):
+            print_note(note)
 
 
 def check(

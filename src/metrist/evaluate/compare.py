@@ -24,7 +24,7 @@ from metrist.evaluate.selection import (
     select_systems,
 )
 from metrist.grid import Grid
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, PartMetric
 from metrist.report.tables import Change, Column, Count, Estimate, Marked, Number, PValue, Signature, Table, or_none
 from metrist.scores import FailureKind
 from metrist.stats.resampling import PairTest, Test, pair_tests
@@ -40,13 +40,13 @@ TestChoice = Literal["both", "bootstrap", "randomisation"]
 #: that differ from the baseline or from the best system.
 Marks = Literal["letters", "daggers", "none"]
 
-TESTS: Mapping[str, tuple[Test, ...]] = {
+_TESTS: Mapping[str, tuple[Test, ...]] = {
     "both": ("bootstrap", "randomisation"),
     "bootstrap": ("bootstrap",),
     "randomisation": ("randomisation",),
 }
-_TEST_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
-_TEST_CITATIONS: Mapping[Test, str] = {
+TEST_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
+TEST_CITATIONS: Mapping[Test, str] = {
     "bootstrap": "koehn-2004-statistical",
     "randomisation": "riezler-maxwell-2005-pitfalls",
 }
@@ -65,6 +65,12 @@ class ComparisonPlan:
     alpha: float
     confidence: float = 0.95
     baseline: str | None = None
+
+    def choose_marks(self, marks: Marks | None) -> Marks:
+        """The marks of significance: by default letters, with a baseline daggers."""
+        if marks == "letters" and self.baseline is not None:
+            raise RunError("letters need tests of all pairs of systems, not only against a baseline: use daggers")
+        return marks or ("letters" if self.baseline is None else "daggers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,15 +143,19 @@ class Comparison:
         where each system was compared with a baseline only."""
         return _system_table(self, marks)
 
-    def bibliography(self) -> str:
-        """What to cite for the metrics and the tests, as BibTeX."""
+    def bibliography(self, marks: Marks | None = None) -> str:
+        """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
+        cites."""
         from metrist.metrics.cards import format_bibliography
 
-        methods = {_TEST_CITATIONS[test]: _TEST_NAMES[test] for test in self.plan.tests}
-        methods |= {"efron-1979-bootstrap": "bootstrap intervals", "holm-1979-simple": "Holm's correction"}
-        if self.plan.baseline is None:
+        methods = {TEST_CITATIONS[test]: TEST_NAMES[test] for test in self.plan.tests}
+        methods["efron-1979-bootstrap"] = "bootstrap intervals"
+        if _count_pairs(self.contests) > 1:
+            methods["holm-1979-simple"] = "Holm's correction"
+        if self.plan.choose_marks(marks) == "letters":
             methods["piepho-2004-algorithm"] = "letters of significance"
-        return format_bibliography(self.metrics, methods, self.notes)
+        metrics = {m.label: m for m in (c.metric if isinstance(c, PartMetric) else c for c in self.metrics)}
+        return format_bibliography(metrics.values(), methods, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
@@ -238,14 +248,10 @@ def compare(
     are compared, and the aspects of rubrics.
     """
     metrics = list_names(metrics)
-    if test not in TESTS:
-        raise RunError(f"no test {test!r}; known are {', '.join(TESTS)}{did_you_mean(test, TESTS)}")
-    if draws < 1 or not 0 < alpha < 1:
-        raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
+    plan = plan_comparison(test, draws, seed, baseline, alpha)
     by_name, present, chosen = open_runs(runs, metrics)
     opened = list(by_name.values())
     pairs = _choose_pairs(present, systems, baseline)
-    plan = ComparisonPlan(tests=TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
     scores: dict[str, list[SystemScore]] = {system: [] for system in select_systems(present, systems)}
     if baseline is not None:
         scores.setdefault(baseline, [])
@@ -272,6 +278,15 @@ def compare(
         reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
         notes=(*unfinished_notes, *_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
     )
+
+
+def plan_comparison(test: TestChoice, draws: int, seed: int, baseline: str | None, alpha: float) -> ComparisonPlan:
+    """The settings of a comparison; those that make no sense are refused."""
+    if test not in _TESTS:
+        raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")
+    if draws < 1 or not 0 < alpha < 1:
+        raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
+    return ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
 
 
 class OpenRuns(NamedTuple):
@@ -436,9 +451,7 @@ def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
     from metrist.run.results import score_column
 
     plan, metrics = comparison.plan, comparison.metrics
-    marks = marks or ("letters" if plan.baseline is None else "daggers")
-    if marks == "letters" and plan.baseline is not None:
-        raise RunError("letters need tests of all pairs of systems, not only against a baseline: use daggers")
+    marks = plan.choose_marks(marks)
     systems = list(comparison.scores)
     columns: list[list[Marked]] = []
     complete = True
@@ -454,7 +467,7 @@ def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
                 for s in scores.values()
             ]
         )
-    tests = " and ".join(_TEST_NAMES[test] for test in plan.tests)
+    tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
     how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
     notes, remarks = list[str](), list[str]()
     if marks == "letters":
@@ -518,7 +531,7 @@ def _count_pairs(contests: Sequence[Contest]) -> int:
 def _table_notes(comparison: Comparison) -> list[str]:
     plan, contests = comparison.plan, comparison.contests
     pairs = _count_pairs(contests)
-    tests = " and ".join(_TEST_NAMES[test] for test in plan.tests)
+    tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
     corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
     notes = [

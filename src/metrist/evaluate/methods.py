@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from metrist.errors import RunError, SpecError, did_you_mean, escape_controls, format_count
-from metrist.evaluate.compare import TESTS, TestChoice, open_runs
+from metrist.errors import MetristError, RunError, SpecError, did_you_mean, escape_controls, format_count
+from metrist.evaluate.compare import (
+    TEST_CITATIONS,
+    TEST_NAMES,
+    ComparisonPlan,
+    Marks,
+    TestChoice,
+    open_runs,
+    plan_comparison,
+)
 from metrist.evaluate.selection import find_signature, list_names, pools_to_mean, select_systems
 from metrist.metrics.base import Metric, PartMetric
-from metrist.metrics.cards import display_name, main_citation_keys, short_citation
+from metrist.metrics.cards import citation_keys, display_name, short_citation
 from metrist.report.latex import escape_latex
 from metrist.report.tables import escape_markdown
 from metrist.run.results import DRAWS, StoredMetric, sign_metrics
@@ -31,10 +41,6 @@ _HASHES = {
     "idf": "hash of the idf texts",
     "baseline": "hash of the baseline",
 }
-_TESTS = {
-    "bootstrap": ("the paired bootstrap", "koehn-2004-statistical"),
-    "randomisation": ("approximate randomisation", "riezler-maxwell-2005-pitfalls"),
-}
 
 
 def describe_methods(
@@ -48,14 +54,20 @@ def describe_methods(
     alpha: float = 0.05,
     interval_draws: int = DRAWS,
     form: MethodsFormat = "text",
+    marks: Marks | None = None,
 ) -> str:
     """How the systems were evaluated, for the methods section of a paper. The arguments are those of `compare`, whose
-    tests are described and not run again; `interval_draws` are those of the intervals that `score` shows."""
+    tests are described and not run again; `interval_draws` are those of the intervals that `score` shows. What the
+    paragraph lacks, such as a metric that is not finished, is noted below it: as a comment in Markdown and LaTeX."""
     if form not in get_args(MethodsFormat):
         raise RunError(
             f"no format {form!r}; known are {', '.join(get_args(MethodsFormat))}"
             f"{did_you_mean(form, get_args(MethodsFormat))}"
         )
+    plan = plan_comparison(test, draws, seed, baseline, alpha)
+    marks = plan.choose_marks(marks)
+    if interval_draws < 0:
+        raise RunError(f"interval_draws (--interval-draws) must be at least 0, got {interval_draws}")
     names = list_names(metrics)
     by_name, present, columns = open_runs(runs, names)
     opened = list(by_name.values())
@@ -64,11 +76,6 @@ def describe_methods(
     chosen = list({metric.label: metric for metric in owners}.values())
     shown = dict.fromkeys([*select_systems(present, systems), *([] if baseline is None else [baseline])])
     select_systems(present, list(shown))
-    if test not in TESTS or draws < 1 or interval_draws < 0 or not 0 < alpha < 1:
-        raise RunError(
-            f"expected a test of {', '.join(TESTS)}, draws of at least 1 and alpha between 0 and 1, got {test!r}, "
-            f"{draws} and {alpha}"
-        )
     write = _Writer(form)
     sentences = [
         *_describe_data(write, opened, list(shown), chosen),
@@ -77,8 +84,9 @@ def describe_methods(
     ]
     if len(shown) > 1:
         pairs = len(shown) - 1 if baseline is not None else len(list(combinations(shown, 2)))
-        sentences += _describe_tests(write, TESTS[test], pairs, draws, seed, baseline, alpha)
-    return " ".join(sentences)
+        sentences += _describe_tests(write, plan, pairs, marks)
+    notes = [write.comment(note) for run in opened for note in run.notes]
+    return "\n".join([" ".join(sentences), *(["", *notes] if notes else [])])
 
 
 class _Writer:
@@ -110,6 +118,14 @@ class _Writer:
         if self._form == "markdown":
             return f" [{'; '.join(f'@{key}' for key in keys)}]"
         return f" ({'; '.join(map(short_citation, keys))})"
+
+    def comment(self, note: str) -> str:
+        """A line that is not part of the paper."""
+        shown = escape_controls(note)
+        if self._form == "markdown":
+            # Two hyphens would end the comment.
+            return f"<!-- Note: {shown.replace('--', '- -')} -->"
+        return f"% Note: {shown}" if self._form == "latex" else f"[Note: {shown}]"
 
     def describe(self, name: str, keys: Sequence[str], details: Sequence[str]) -> str:
         """A name with its citation and details behind it; plain text has them in one bracket."""
@@ -153,6 +169,7 @@ def _describe_metrics(write: _Writer, runs: Sequence[Results], metrics: Sequence
         if spec and any(_find_llms(spec)):
             text = spec.name if isinstance(metric, StoredMetric) else str(_without_llms(metric.spec))
         details = [write.code(text)]
+        details += [write.text(model) for model in _list_models(metric, spec, find_signature(runs[0], metric))]
         if signed[metric.label]:
             details.append(f"sacreBLEU signature {write.code(signed[metric.label])}")
         details += [
@@ -160,7 +177,7 @@ def _describe_metrics(write: _Writer, runs: Sequence[Results], metrics: Sequence
             for name, value in facts.items()
             if name != "metrist"
         ]
-        phrases.append(write.describe(metric.short_name or display_name(metric), main_citation_keys(metric), details))
+        phrases.append(write.describe(metric.short_name or display_name(metric), citation_keys(metric), details))
     yield f"The {'metric is' if len(metrics) == 1 else 'metrics are'} {_join(phrases)}."
     for metric in metrics:
         spec, _ = read_signature(find_signature(runs[0], metric))
@@ -204,27 +221,28 @@ def _describe_scores(
             )
 
 
-def _describe_tests(
-    write: _Writer, tests: Sequence[str], pairs: int, draws: int, seed: int, baseline: str | None, alpha: float
-) -> Iterator[str]:
-    named = " and ".join(f"{_TESTS[test][0]}{write.cite(_TESTS[test][1])}" for test in tests)
-    what = "all pairs of systems" if baseline is None else f"each system against {write.text(baseline)}"
+def _describe_tests(write: _Writer, plan: ComparisonPlan, pairs: int, marks: Marks) -> Iterator[str]:
+    tests = plan.tests
+    named = " and ".join(f"{TEST_NAMES[test]}{write.cite(TEST_CITATIONS[test])}" for test in tests)
+    what = "all pairs of systems" if plan.baseline is None else f"each system against {write.text(plan.baseline)}"
     yield (
         f"For each metric we test {what} ({format_count(pairs, 'pair')}) on the items for which both have a score, "
-        f"with {named}, two-sided, with {draws:,} draws{' each' if len(tests) > 1 else ''} and seed {seed}."
+        f"with {named}, two-sided, with {plan.draws:,} draws{' each' if len(tests) > 1 else ''} and seed {plan.seed}."
     )
     if pairs == 1:  # Nothing to correct for.
+        both = "both p-values are" if len(tests) > 1 else "the p-value is"
+        yield f"We call a difference significant if {both} at most {plan.alpha:g}."
+    else:
+        each = ", for each test by itself" if len(tests) > 1 else ""
+        both = "both corrected p-values are" if len(tests) > 1 else "the corrected p-value is"
         yield (
-            "We call a difference significant if "
-            f"{'both p-values are' if len(tests) > 1 else 'the p-value is'} at most {alpha:g}."
+            f"p-values are corrected for the {format_count(pairs, 'pair')} of a metric by Holm's method"
+            f"{write.cite('holm-1979-simple')}{each}; we call a difference significant if {both} at most "
+            f"{plan.alpha:g}."
         )
-        return
-    each = ", for each test by itself" if len(tests) > 1 else ""
-    both = "both corrected p-values are" if len(tests) > 1 else "the corrected p-value is"
-    yield (
-        f"p-values are corrected for the {format_count(pairs, 'pair')} of a metric by Holm's method"
-        f"{write.cite('holm-1979-simple')}{each}; we call a difference significant if {both} at most {alpha:g}."
-    )
+    if marks == "letters":
+        letters = write.cite("piepho-2004-algorithm")
+        yield f"In tables, systems that share a letter do not differ significantly by the metric{letters}."
 
 
 def read_signature(signature: str) -> tuple[Spec | None, dict[str, str]]:
@@ -251,6 +269,28 @@ def _find_llms(spec: Spec) -> Iterator[tuple[Mapping[str, Any], Spec]]:
                 yield spec.settings, inner
             elif isinstance(inner, Spec):
                 yield from _find_llms(inner)
+
+
+def _list_models(metric: Metric, spec: Spec | None, signature: str) -> list[str]:
+    """The models of a metric and of metrics within it, LLMs aside: `model metrist:likelihood-small (metrist-models
+    0.1.0)`. A shipped model has a version if the installed one is that of the run; its hash is in the signature."""
+    models = dict.fromkeys(_find_models(spec)) if spec else {}
+    version = ""
+    if any(name.startswith("metrist:") for name, _ in models) and not isinstance(metric, StoredMetric):
+        with suppress(metadata.PackageNotFoundError, MetristError):
+            version = f"metrist-models {metadata.version('metrist-models')}" if metric.signature == signature else ""
+    shown = {name: revision or (version if name.startswith("metrist:") else "") for name, revision in models}
+    return [f"model {name}{f' ({detail})' if detail else ''}" for name, detail in shown.items()]
+
+
+def _find_models(spec: Spec) -> Iterator[tuple[str, str]]:
+    """The models of a metric's text with their revisions, LLMs aside."""
+    if isinstance(model := spec.settings.get("model"), str):
+        yield model, f"revision {revision}" if (revision := spec.settings.get("revision")) else ""
+    for name, value in spec.settings.items():
+        for inner in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(inner, Spec) and name != "llm":
+                yield from _find_models(inner)
 
 
 def _without_llms(spec: Spec) -> Spec:

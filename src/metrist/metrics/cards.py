@@ -82,12 +82,6 @@ def citation_keys(metric: Metric) -> list[str]:
     return list(keys)
 
 
-def main_citation_keys(metric: Metric) -> list[str]:
-    """The keys of the metric's own paper, and of those that belong to its settings."""
-    card = _cards().get(metric.name)
-    return [*card.cite[:1], *_keys_of_settings(card, metric)] if card else []
-
-
 def _keys_of_settings(card: Card, metric: Metric) -> list[str]:
     return [
         key
