@@ -68,6 +68,25 @@ def test_the_rate_is_that_of_the_last_half_minute() -> None:
     assert counter.describe() == "10,100 of 10,200 records (99 %), 1.0/s, 0:01:40 left"
 
 
+def test_stored_records_are_done_but_say_nothing_about_the_rate() -> None:
+    clock = Clock()
+    report = ProgressReport("scoring", clock=clock)
+    report(0, 10_000, metric="likelihood")
+    clock.now += 0.5
+    report(9_000, 10_000, metric="likelihood", stored=9_000)
+    assert report.describe() == "scoring likelihood: 9,000 of 10,000 records (90 %)"
+    report.loading("some/model")
+    clock.now += 25
+    report.loading(None)
+    clock.now += 10
+    report(9_020, 10_000, metric="likelihood", stored=9_000)
+    # 20 records in 10 seconds; the other 980 take 490.
+    assert report.describe() == "scoring likelihood: 9,020 of 10,000 records (90 %), 2.0/s, 0:08:10 left"
+    # More of the stored ones are met on the way.
+    report(9_520, 10_000, metric="likelihood", stored=9_500)
+    assert report.describe() == "scoring likelihood: 9,520 of 10,000 records (95 %), 2.0/s, 0:04:00 left"
+
+
 def test_the_metric_is_named_and_the_count_starts_anew_with_the_next() -> None:
     clock = Clock()
     report = ProgressReport("scoring", clock=clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -240,6 +241,24 @@ def test_progress_counts_computed_and_stored_records(rows: Rows, run: Path) -> N
     score(rows, METRICS, shard_size=8, progress=lambda *call: calls.append(call))
     score(rows, METRICS, out=run, shard_size=8, progress=lambda *call: calls.append(call))
     assert calls == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36), (36, 36)]
+
+
+def test_progress_tells_which_records_were_stored_already(rows: Rows, tmp_path: Path) -> None:
+    path, calls = tmp_path / "in.jsonl", list[tuple[int, int]]()
+
+    def write(count: int) -> None:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+
+    def note(done: int, _total: int | None, *, stored: int) -> None:
+        calls.append((done, stored))
+
+    write(12)  # A whole shard of 8, and half of the next.
+    score(path, ["chrf"], out=tmp_path / "run", shard_size=8, progress=note)
+    assert calls == [(8, 0), (12, 0)]
+    calls.clear()
+    write(18)
+    score(path, ["chrf"], out=tmp_path / "run", shard_size=8, progress=note)
+    assert calls == [(8, 8), (16, 12), (18, 12)]
 
 
 def test_a_progress_callback_that_takes_the_metric_is_told_it_from_the_start(rows: Rows) -> None:

@@ -42,22 +42,24 @@ Clock = Callable[[], float]
 
 @dataclass(eq=False)
 class Counter:
-    """How many things are done, of how many, and how fast they went lately."""
+    """How many things are done, of how many, and how fast they went lately. Things that were done before, in an earlier
+    run, took no time and say nothing about the rate."""
 
     noun: str
     clock: Clock
     done: int = 0
     total: int | None = None
+    stored: int = 0
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self._samples.append((self.clock(), self.done))
+        self._samples.append((self.clock(), self.done - self.stored))
 
-    def update(self, done: int, total: int | None) -> None:
-        """Set both numbers."""
+    def update(self, done: int, total: int | None, stored: int = 0) -> None:
+        """Set the numbers; `stored` are those of the ones done that were done before."""
         now = self.clock()
-        self.done, self.total = done, total
-        self._samples.append((now, done))
+        self.done, self.total, self.stored = done, total, stored
+        self._samples.append((now, done - stored))
         # The last sample before the window stays, so that the window is always covered.
         while len(self._samples) > 2 and self._samples[1][0] <= now - _WINDOW:
             self._samples.popleft()
@@ -69,7 +71,7 @@ class Counter:
         if self.total:
             text += f" ({min(100, 100 * self.done // self.total)} %)"
         began, before = self._samples[0]
-        seconds, done = self.clock() - began, self.done - before
+        seconds, done = self.clock() - began, self.done - self.stored - before
         if done <= 0 or seconds <= 0:
             return text
         rate = done / seconds
@@ -119,11 +121,12 @@ class ProgressReport:
         """Records done, and all of them where known."""
         return (self._records.done, self._records.total) if self._records else (0, None)
 
-    def __call__(self, done: int, total: int | None = None, *, metric: str = "") -> None:
-        """Report that so many records are done; the rate starts anew with each metric."""
+    def __call__(self, done: int, total: int | None = None, *, metric: str = "", stored: int = 0) -> None:
+        """Report that so many records are done, of which some were stored already; the rate starts anew with each
+        metric."""
         if self._records is None or metric != self._metric:
             self._metric, self._records, self._since = metric, Counter(self._noun, self._clock), self._clock()
-        self._records.update(done, total)
+        self._records.update(done, total, stored)
         self.on_change()
 
     def begin(self, part: str) -> None:
@@ -134,9 +137,10 @@ class ProgressReport:
     def loading(self, model: str | None) -> None:
         """Report that a model is being loaded; None: it is."""
         now = self._clock()
-        if model is None and self._records is not None and not self._records.done:
+        records = self._records
+        if model is None and records is not None and records.done == records.stored:
             # The time that a model takes to load is no part of the rate.
-            self._records = Counter(self._noun, self._clock, 0, self._records.total)
+            self._records = Counter(self._noun, self._clock, records.done, records.total, records.stored)
         self._loading, self._since = model or "", now
         self.on_change()
 

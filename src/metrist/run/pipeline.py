@@ -84,7 +84,8 @@ class Progress(Protocol):
 
     A callback with a keyword parameter `metric` is told more: which metrics are under way, as one text, and that they
     begin, by a first call with 0 records done. The count starts again at 0 when other metrics come, since cheap metrics
-    go over the whole input before those with a model do.
+    go over the whole input before those with a model do. One with a keyword parameter `stored` is told how many of the
+    records done a run folder had already.
     """
 
     def __call__(self, done: int, total: int | None) -> None: ...
@@ -95,16 +96,19 @@ class _ProgressReport:
 
     def __init__(self, progress: Progress | bool | None) -> None:
         self._progress: Any = progress
-        self._takes_metric = False
+        self._takes_metric = self._takes_stored = False
         if callable(progress):
             try:
                 parameters = inspect.signature(progress).parameters.values()
             except (TypeError, ValueError):  # A builtin without a signature.
                 parameters = ()  # type: ignore[assignment]
-            self._takes_metric = any(
-                parameter.kind is parameter.VAR_KEYWORD
-                or (parameter.name == "metric" and parameter.kind is not parameter.POSITIONAL_ONLY)
-                for parameter in parameters
+            self._takes_metric, self._takes_stored = (
+                any(
+                    parameter.kind is parameter.VAR_KEYWORD
+                    or (parameter.name == name and parameter.kind is not parameter.POSITIONAL_ONLY)
+                    for parameter in parameters
+                )
+                for name in ("metric", "stored")
             )
         self._metric = ""
 
@@ -114,11 +118,10 @@ class _ProgressReport:
         if self._takes_metric:
             self(0, total)
 
-    def __call__(self, done: int, total: int | None) -> None:
-        if self._takes_metric:
-            self._progress(done, total, metric=self._metric)
-        elif self._progress:
-            self._progress(done, total)
+    def __call__(self, done: int, total: int | None, stored: int = 0) -> None:
+        if self._progress:
+            more: dict[str, Any] = {"metric": self._metric} if self._takes_metric else {}
+            self._progress(done, total, **more, **({"stored": stored} if self._takes_stored else {}))
 
 
 @shows_progress("scoring", "records")
@@ -284,7 +287,7 @@ class Pipeline:
         self._shard_size = shard_size
         self._tokens = tokens
         self._progress, self._reader, self._total = _ProgressReport(progress), reader, total
-        self._count = self._done = 0
+        self._count = self._done = self._done_before = 0
         self._executors = [self._choose_executor(phase) for phase in self._phases()]
 
     def _phases(self) -> list[Sequence[Metric]]:
@@ -341,11 +344,14 @@ class Pipeline:
             if isinstance(results, Generator):
                 results.close()  # Stops the workers.
 
-    def _report(self, count: int) -> None:
-        """Report that these records are done. How many a file holds is estimated from the share of it read so far."""
+    def _report(self, count: int, stored: int = 0) -> None:
+        """Report that these records are done, some of which were stored already. How many a file holds is estimated
+        from the share of it read so far."""
         self._done += count
+        self._done_before += stored
         share = self._reader.share_read if self._reader and not self._total else None
-        self._progress(self._done, self._total or (round(self._count / share) if share else None))
+        total = self._total or (round(self._count / share) if share else None)
+        self._progress(self._done, total, self._done_before)
 
 
 # ---- Runs with a folder ----
@@ -390,6 +396,8 @@ class _Part:
     metric: str
     group: _Group
     pieces: list[Piece]
+    #: How many units the folder had before.
+    stored: int = 0
     #: Pieces that are in no file yet, and since when; the files of the others.
     unsaved: list[Piece] = field(default_factory=list)
     unsaved_since: float = 0.0
@@ -468,7 +476,7 @@ class StoredPipeline(Pipeline):
                 pass
         for number, phase in enumerate(phases):
             if number:
-                self._done = 0
+                self._done = self._done_before = 0
                 self._progress.begin(phase, self._total)
             self._run_phase(number, phase, units)
             self._finish_view()
@@ -559,7 +567,7 @@ class StoredPipeline(Pipeline):
                 self._finish_view()  # What is stored from now on has its records listed, should the run be killed.
             restored = sum(len(hashes) for group, (_, hashes) in enumerate(self._groups) if group not in waiting)
             if restored:
-                self._report(restored)
+                self._report(restored, restored)
             if not waiting:
                 return
         try:
@@ -612,6 +620,7 @@ class StoredPipeline(Pipeline):
                 continue
             pieces, _ = self._find(text, group.start, group.hashes)
             part = _Part(text, group, pieces)
+            part.stored = part.count
             if part.missing:
                 by_missing.setdefault(part.missing, []).append(part)
                 group.parts.append(part)
@@ -745,7 +754,8 @@ class StoredPipeline(Pipeline):
         """Report the units that all metrics have scored."""
         done = min((part.count for part in group.parts), default=len(group.units))
         if done > group.reported:
-            self._report(done - group.reported)
+            stored = min((part.stored for part in group.parts), default=len(group.units)) if not group.reported else 0
+            self._report(done - group.reported, stored)
             group.reported = done
 
     # ---- Finishing ----
