@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metrist import errors
-from metrist.errors import MissingExtra, format_count, format_path, install_command
+from metrist.errors import MissingExtra, format_count, format_path, install_command, label_item
 
 # conftest.py replaces these so that other tests see the same message everywhere.
 find_origin = errors.find_origin
@@ -106,3 +106,13 @@ def test_a_path_is_written_as_one_would_type_it_here(tmp_path: Path, monkeypatch
     assert format_path(tmp_path / "run" / ".." / "in.csv") == "../in.csv"
     assert format_path("/x") == "/x"
     assert format_path("-in.csv") == "./-in.csv"
+
+
+def test_a_source_that_serves_as_item_is_shown_by_its_first_words() -> None:
+    article = "The first words of an article\nthat goes on " + "and on " * 100
+    assert label_item("doc-1") == label_item("doc-1", 7) == "doc-1"
+    assert label_item(article) == "The first words of an article that goes on and on and on …"
+    assert label_item(article, 1200) == "The first words of an article that goes on and on and on … (number 1,200)"
+    assert label_item("漢" * 100) == "漢" * 60 + " …"
+    assert label_item("two\nlines") == "two lines"
+    assert label_item(" " * 100, 3) == " (number 3)"

@@ -18,6 +18,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+#: Characters of an item that texts show whole.
+_LONGEST_ITEM = 80
+
 
 class MetristError(Exception):
     """Base of all errors that metrist reports; the message is written for the user."""
@@ -84,6 +87,19 @@ def quote_word(text: str) -> str:
     import shlex
 
     return f'"{text}"' if "'" in text and not set('"$`\\!\n') & set(text) else shlex.quote(text)
+
+
+def label_item(item: str, number: int | None = None) -> str:
+    """Return an item for a text that people read: a long one, such as a source that serves as its own name, by its
+    first words, and by its number where that is known."""
+    words = " ".join(item.split())
+    if len(item) <= _LONGEST_ITEM and "\n" not in item:
+        return item
+    if len(words) > _LONGEST_ITEM:
+        # A text without spaces is cut anywhere.
+        head = words[: _LONGEST_ITEM * 3 // 4]
+        words = f"{head.rpartition(' ')[0] or head} …"
+    return words if number is None else f"{words} (number {number:,})"
 
 
 def format_path(path: str | os.PathLike[str]) -> str:

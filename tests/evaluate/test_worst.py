@@ -263,8 +263,8 @@ def test_a_metric_that_some_outputs_still_lack_does_not_rank_by_default(tmp_path
     rows = [{"item": str(i), "output": "x" * i, "references": ["xx"]} for i in range(1, 4)]
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    score([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], ["rougeL"], out=tmp_path / "run")
     score(tmp_path / "a.jsonl", ["chrf"], out=tmp_path / "run")
+    score([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], ["rougeL"], out=tmp_path / "run")
     outputs = worst(tmp_path / "run")
     assert "by rougeL" in outputs.title
     assert any("by rougeL, the first metric that was applied to all outputs" in note for note in outputs.notes)
@@ -314,3 +314,21 @@ def test_files_that_moved_or_changed_are_told(tmp_path: Path) -> None:
     assert any("has changed since it was scored" in note for note in outputs.notes)
     (shown,) = [entry.outputs[0] for entry in outputs if entry.outputs[0].item == "0"]
     assert shown.record is None
+
+
+def test_an_item_that_is_a_whole_article_is_shown_by_its_first_words_and_kept_whole_in_data() -> None:
+    article = " ".join(f"word{n}" for n in range(400))
+    rows = [
+        {"source": f"{name} {article}", "system": name + str(n), "output": str(n), "references": ["2"]}
+        for name in ("One", "Two")
+        for n in range(2)
+    ]
+    results = score(rows, ["rougeL"], item_key="source")
+    outputs = worst(results, 4)
+    label = "Two word0 word1 word2 word3 word4 word5 word6 word7 word8 … (number 2)"
+    assert f"item {label} · system Two1" in outputs.text()
+    assert f"item {label} · system Two1" in outputs.render("html")
+    # Besides the shortened source.
+    assert outputs.text().count("word9") == outputs.text().count("source:")
+    assert {row["item"] for row in outputs.rows()} == {f"One {article}", f"Two {article}"}
+    assert set(results.items) == {f"One {article}", f"Two {article}"}

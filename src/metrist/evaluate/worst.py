@@ -65,6 +65,10 @@ class _Side:
     judgments: _Judgments = field(default_factory=_Judgments)
     #: What is to be told about its files.
     remarks: list[str] = field(default_factory=list)
+    _numbers: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._numbers = {item: number for number, item in enumerate(dict.fromkeys(self.results.items), 1)}
 
     def read(self, texts: Any, reading: Mapping[str, Any], wanted: set[_Key] | None) -> None:
         """Read what the run's files, or `texts`, hold about the wanted outputs; about all if None."""
@@ -119,6 +123,7 @@ class _Side:
             ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in rated.items()},
             errors=tuple(known.errors.get(key, ())),
             run=self.name if labelled else None,
+            number=self._numbers[key[0]],
         )
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.errors import InputError, MetristError, RunError, SpecError, describe_exception, did_you_mean
+from metrist.errors import InputError, MetristError, RunError, SpecError, describe_exception, did_you_mean, label_item
 from metrist.llm.base import LLM, build_llm
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
@@ -320,7 +320,7 @@ def _score_record(metric: Metric, record: Record) -> Score:
     except (MetristError, NotImplementedError):
         raise
     except Exception as error:
-        place = f"item {record.item!r} of system {record.system!r}"
+        place = f"item {label_item(record.item)!r} of system {record.system!r}"
         raise RunError(f"{metric.text} failed on {place}: {describe_exception(error)}") from error
     return _as_score(metric, record, value)
 
@@ -336,7 +336,7 @@ def _as_score(metric: Metric, record: Record, value: Any) -> Score:
     if isinstance(value, numbers.Real | np.bool_):
         return Score(value=float(value))
     raise RunError(
-        f"{metric.text}: score_record returned a {type(value).__name__} for item {record.item!r} of system "
+        f"{metric.text}: score_record returned a {type(value).__name__} for item {label_item(record.item)!r} of system "
         f"{record.system!r}; return one number, a Score, or None where there is no score (several numbers go into "
         "Score(value=…, parts={…}))"
     )

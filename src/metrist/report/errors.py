@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from metrist.errors import label_item
 from metrist.ratings import Error
 from metrist.report.tables import escape_controls, format_number
 
@@ -124,7 +125,7 @@ def error_row(error: Error) -> dict[str, Any]:
 
 
 def _format_title(output: ExplainedOutput) -> str:
-    return f"item {escape_controls(output.item)} · system {escape_controls(output.system)}"
+    return f"item {escape_controls(label_item(output.item))} · system {escape_controls(output.system)}"
 
 
 def _describe_judgment(output: ExplainedOutput) -> Iterator[str]:

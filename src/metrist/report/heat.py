@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from metrist.errors import label_item
 from metrist.report.tables import NOT_AVAILABLE, escape_controls, format_number
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class HeatOutput:
 
     @property
     def title(self) -> str:
-        return f"item {escape_controls(self.item)} · system {escape_controls(self.system)}"
+        return f"item {escape_controls(label_item(self.item))} · system {escape_controls(self.system)}"
 
     @property
     def score(self) -> str:

@@ -13,7 +13,7 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from metrist.errors import RunError, did_you_mean, format_count
+from metrist.errors import RunError, did_you_mean, format_count, label_item
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import (
@@ -54,6 +54,7 @@ class ScoredOutput:
 
     `percentiles` are its ranks by the metrics, and by people, that it was selected for. `ratings` are the mean and the
     number of people's ratings by aspect, `errors` those that people marked. `run` names the run where there are two.
+    `number` is the position of the item among those of its run, counted from 1.
     """
 
     item: str
@@ -64,6 +65,7 @@ class ScoredOutput:
     ratings: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     errors: tuple[Error, ...] = ()
     run: str | None = None
+    number: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data; NaN is None."""
@@ -262,7 +264,7 @@ def _compose(rank: int, entry: WorstEntry, decimals: Mapping[str, int], *, full:
 
 
 def _describe_item(output: ScoredOutput) -> str:
-    return f"item {output.item}"
+    return f"item {label_item(output.item, output.number)}"
 
 
 def _describe_run(output: ScoredOutput) -> str:
@@ -270,7 +272,7 @@ def _describe_run(output: ScoredOutput) -> str:
 
 
 def _describe_output(output: ScoredOutput) -> str:
-    return f"item {output.item} · system {output.system}{_describe_run(output)}"
+    return f"{_describe_item(output)} · system {output.system}{_describe_run(output)}"
 
 
 def _describe_gap(part: TextPart) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, RunError, did_you_mean, format_count
+from metrist.errors import MetristError, RunError, did_you_mean, format_count, label_item
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
@@ -564,8 +564,8 @@ def _heat_output(item: str, system: str, metric: Metric, scores: Scores, positio
         readings = tuple(map(_heat_reading, scores.tokens[position]))
     except (TypeError, KeyError, ValueError, AttributeError):
         raise RunError(
-            f"the token scores of {metric.label} for item {item!r} of system {system!r} cannot be drawn: expected a "
-            f"list of readings, each with {', '.join(_READING_FIELDS)}"
+            f"the token scores of {metric.label} for item {label_item(item)!r} of system {system!r} cannot be drawn: "
+            f"expected a list of readings, each with {', '.join(_READING_FIELDS)}"
         ) from None
     value = float(scores.values[position])
     return HeatOutput(item=item, system=system, metric=metric.label, value=value, readings=readings)

@@ -16,8 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+<<<<<<< HEAD
 from metrist.errors import MetristError, NeedsError, RunError, SpecError, describe_exception, format_count
 from metrist.io.fields import guess_column, quote_flag
+=======
+from metrist.errors import MetristError, RunError, describe_exception, format_count, label_item
+>>>>>>> a30a2c7 (Show items that are whole texts by their first words)
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair, Record
@@ -153,7 +157,7 @@ def describe_missing(metric: Metric, unit: Unit) -> str | None:
 def describe_record(unit: Unit) -> str:
     """A record, or the first record of a pair, as messages name it."""
     record = unit.first if isinstance(unit, Pair) else unit
-    return f"item {record.item!r} of system {record.system!r}"
+    return f"item {label_item(record.item)!r} of system {record.system!r}"
 
 
 def find_scorable(metric: Metric, units: Sequence[Unit]) -> list[int]:

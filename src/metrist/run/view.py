@@ -22,7 +22,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
-from metrist.errors import RunError, format_path, quote_word
+from metrist.errors import RunError, format_path, label_item, quote_word
 from metrist.io.writer import atomic_write_bytes
 
 FOLDER = "inputs"
@@ -177,8 +177,8 @@ class View:
                     hashes[key], owners[key] = digest, one  # Rows without a file replace earlier ones.
                 elif not self.notes:  # Two runs at once added them.
                     self.notes.append(
-                        f"item {item!r} of system {system!r} has one text in {owners[key].describe(self.run)} and "
-                        f"another in {one.describe(self.run)}: the first is used; `metrist remove` one of them"
+                        f"item {label_item(item)!r} of system {system!r} has one text in "
+                        f"{owners[key].describe(self.run)} and another in {one.describe(self.run)}: the first is used; `metrist remove` one of them"
                     )
         self.items = [item for item, _ in hashes]
         self.systems = [system for _, system in hashes]
@@ -299,9 +299,9 @@ class ViewUpdate:
         removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --input {quote_word(where)}`"
         where += f", read as `{other.describe_command(self.view.run)}`" if same else ""
         return (
-            f"{own}: item {item!r} of system {system!r} is in {self.view.run} already, with other texts, from {where}; "
-            f"nothing was scored. Give these outputs a system of their own (--system NAME), name a new run folder, or "
-            f"remove the earlier ones with {removal}"
+            f"{own}: item {label_item(item)!r} of system {system!r} is in {self.view.run} already, with other texts, "
+            f"from {where}; nothing was scored. Give these outputs a system of their own (--system NAME), name a new run "
+            f"folder, or remove the earlier ones with {removal}"
         )
 
     def finish(self) -> View:

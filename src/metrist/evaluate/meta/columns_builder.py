@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import InputError
+from metrist.errors import InputError, label_item
 from metrist.evaluate.meta.dataset import LENGTHS, Choices, ErrorSpans, Labels, MetricScores
 from metrist.io import ParsedRow, StoredScore
 from metrist.ratings import Error
@@ -292,8 +292,8 @@ def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
 
 def _describe_conflict(entry: ParsedRow, score: StoredScore, previous: float) -> str:
     return (
-        f"{entry.location}: {score.metric} gives item {score.item!r} of system {score.system!r} {score.value:g}, "
-        f"an earlier row gives it {previous:g}; keep one of the two, or give the metrics different names"
+        f"{entry.location}: {score.metric} gives item {label_item(score.item)!r} of system {score.system!r} "
+        f"{score.value:g}, an earlier row gives it {previous:g}; keep one of the two, or give the metrics different names"
     )
 
 

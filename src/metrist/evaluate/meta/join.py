@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import InputError, RunError
+from metrist.errors import InputError, RunError, label_item
 from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
 from metrist.evaluate.selection import pools_to_mean
@@ -219,8 +219,8 @@ def _merge(
         if len(differ):
             item, system = list(builder.outputs)[differ[0]]
             raise InputError(
-                f"{column.name} is in {earlier.origin} and in {column.origin} with different scores: item {item!r} of "
-                f"system {system!r} has {earlier.values[differ[0]]:g} and {column.values[differ[0]]:g}; "
+                f"{column.name} is in {earlier.origin} and in {column.origin} with different scores: item "
+                f"{label_item(item)!r} of system {system!r} has {earlier.values[differ[0]]:g} and {column.values[differ[0]]:g}; "
                 "leave one of the two out"
             )
         direction = earlier.higher_is_better if column.higher_is_better is None else column.higher_is_better
