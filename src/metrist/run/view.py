@@ -178,7 +178,8 @@ class View:
                 elif not self.notes:  # Two runs at once added them.
                     self.notes.append(
                         f"item {label_item(item)!r} of system {system!r} has one text in "
-                        f"{owners[key].describe(self.run)} and another in {one.describe(self.run)}: the first is used; `metrist remove` one of them"
+                        f"{owners[key].describe(self.run)} and another in {one.describe(self.run)}: the first is used; "
+                        "`metrist remove` one of them"
                     )
         self.items = [item for item, _ in hashes]
         self.systems = [system for _, system in hashes]
@@ -300,8 +301,8 @@ class ViewUpdate:
         where += f", read as `{other.describe_command(self.view.run)}`" if same else ""
         return (
             f"{own}: item {label_item(item)!r} of system {system!r} is in {self.view.run} already, with other texts, "
-            f"from {where}; nothing was scored. Give these outputs a system of their own (--system NAME), name a new run "
-            f"folder, or remove the earlier ones with {removal}"
+            f"from {where}; nothing was scored. Give these outputs a system of their own (--system NAME), name a new "
+            f"run folder, or remove the earlier ones with {removal}"
         )
 
     def finish(self) -> View:

@@ -293,7 +293,8 @@ def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
 def _describe_conflict(entry: ParsedRow, score: StoredScore, previous: float) -> str:
     return (
         f"{entry.location}: {score.metric} gives item {label_item(score.item)!r} of system {score.system!r} "
-        f"{score.value:g}, an earlier row gives it {previous:g}; keep one of the two, or give the metrics different names"
+        f"{score.value:g}, an earlier row gives it {previous:g}; keep one of the two, or give the metrics different "
+        "names"
     )
 
 

@@ -220,8 +220,8 @@ def _merge(
             item, system = list(builder.outputs)[differ[0]]
             raise InputError(
                 f"{column.name} is in {earlier.origin} and in {column.origin} with different scores: item "
-                f"{label_item(item)!r} of system {system!r} has {earlier.values[differ[0]]:g} and {column.values[differ[0]]:g}; "
-                "leave one of the two out"
+                f"{label_item(item)!r} of system {system!r} has {earlier.values[differ[0]]:g} and "
+                f"{column.values[differ[0]]:g}; leave one of the two out"
             )
         direction = earlier.higher_is_better if column.higher_is_better is None else column.higher_is_better
         values = np.where(np.isnan(earlier.values), column.values, earlier.values)
