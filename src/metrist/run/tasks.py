@@ -16,12 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-<<<<<<< HEAD
-from metrist.errors import MetristError, NeedsError, RunError, SpecError, describe_exception, format_count
+from metrist.errors import MetristError, NeedsError, RunError, SpecError, describe_exception, format_count, label_item
 from metrist.io.fields import guess_column, quote_flag
-=======
-from metrist.errors import MetristError, RunError, describe_exception, format_count, label_item
->>>>>>> a30a2c7 (Show items that are whole texts by their first words)
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair, Record
