@@ -167,3 +167,67 @@ def test_meta_takes_preferences_where_there_are_no_ratings(metrist: Command, tmp
     assert assumed.out == named.out
     assert "--preferences is assumed" in assumed.err
     assert "assumed" not in named.err
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table as annotators keep it: no column has metrist's name, and `mqm` and `da` are plain numbers."""
+    rng = np.random.default_rng(5)
+    lines = ["seg,model,mt,ref,mqm,da,year"]
+    for item in range(12):
+        for quality, model in enumerate(("bad", "fair", "good", "best")):
+            wrong = " ".join(f"w{rng.integers(9)}" for _ in range(4 - quality))
+            text = f"the answer {item}"
+            lines.append(f"{item},{model},{text} {wrong},{text},{quality - 4 + rng.normal():.2f},{quality},2020")
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_column_of_numbers_is_suggested_as_a_rating(metrist: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", table, "-m", "chrf++", "-m", "ter", "--field", "item=seg", "-o", run).code == 0
+    refusal = metrist("meta", run)
+    assert refusal.code != 0
+    assert "no ratings" in refusal.err
+    assert "--field rating:mqm=mqm --field rating:da=da (in Python" in refusal.err
+    assert "year" not in refusal.err
+    assert "rating:seg" not in refusal.err
+    # The run's own `item=seg` still holds: with row numbers as items, outputs would be joined with others' ratings.
+    options = ("--field", "rating:mqm=mqm", "--measure", "pearson", "--draws", 20)
+    answer = metrist("meta", run, *options, "--format", "json")
+    rows = json.loads(answer.out)["rows"]
+    assert [(row["n"], row["coverage"]) for row in rows] == [(48, 1.0), (48, 1.0)]
+
+
+def test_a_column_of_numbers_is_suggested_as_a_score(metrist: Command, table: Path) -> None:
+    refusal = metrist("meta", table, "--field", "item=seg", "--field", "rating:mqm=mqm")
+    assert refusal.code != 0
+    assert "--field score:da=da (in Python" in refusal.err
+    answer = metrist(
+        "meta", table, "--field", "item=seg", "--field", "rating:mqm=mqm", "--field", "score:da=da", "--draws", 0
+    )
+    assert answer.code == 0
+
+
+def test_where_takes_the_column_that_was_read_as_the_system(metrist: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", table, "-m", "ter", "--field", "item=seg", "-o", run).code == 0
+    outputs = []
+    for name in ("model", "system"):
+        options = ("--field", "rating:mqm=mqm", "--where", f"{name}!=bad", "--draws", 0, "--format", "json")
+        answer = metrist("meta", run, *options)
+        assert answer.code == 0, answer.err
+        outputs.append(json.loads(answer.out)["rows"])
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0]["n"] == 36
+    refusal = metrist("meta", run, "--field", "rating:mqm=mqm", "--where", "model=good2")
+    assert "model is 'bad', 'fair', 'good', 'best'" in refusal.err
+
+
+def test_metrics_are_chosen_by_an_alias(metrist: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", table, "-m", "chrF++", "-m", "ter", "--field", "item=seg", "-o", run).code == 0
+    answer = metrist("meta", run, "--field", "rating:da=da", "-m", "chrf++", "--draws", 0, "--format", "json")
+    assert [row["metric"] for row in json.loads(answer.out)["rows"]] == ["chrf(word_order=2)"]
+    assert "chrf(word_order=2)" in metrist("compare", run, "-m", "chrf++", "--draws", 100).out

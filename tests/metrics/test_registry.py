@@ -462,3 +462,10 @@ def test_a_metric_has_one_name() -> None:
 def test_a_setting_cannot_take_the_place_of_what_every_metric_has() -> None:
     with pytest.raises(SpecError, match="a setting cannot be called 'label'"):
         type("Labelled", (Metric,), {"__annotations__": {"label": "str"}})
+
+
+def test_an_alias_is_the_metric_it_stands_for():
+    assert build("chrF++") == build("chrf++") == build("chrf(word_order=2)")
+    assert build("chrf++").text == "chrf(word_order=2)"
+    named = build("plus=chrf++")
+    assert (named.label, named.text) == ("plus", "chrf(word_order=2)")

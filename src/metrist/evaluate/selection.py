@@ -69,7 +69,7 @@ def find_metric(present: Sequence[Metric], name: str, unfinished: Mapping[str, s
     has begun, by their texts."""
     labels = {metric.label: metric for metric in present}
     texts = {metric.text: metric for metric in present}
-    if metric := labels.get(name) or texts.get(name) or texts.get(_normalize_text(name)):
+    if metric := labels.get(name) or texts.get(name) or texts.get(normalize_text(name)):
         return metric
     namesakes = [metric for metric in present if metric.name == name]
     if len(namesakes) == 1:
@@ -79,7 +79,7 @@ def find_metric(present: Sequence[Metric], name: str, unfinished: Mapping[str, s
     if unfinished:
         from metrist.run.results import explain_unfinished
 
-        if message := explain_unfinished(unfinished, name, _normalize_text(name)):
+        if message := explain_unfinished(unfinished, name, normalize_text(name)):
             raise RunError(message)
     owner, colon, part = name.rpartition(PART)
     if colon and not re.search(r"[()'\"]", part):
@@ -114,7 +114,7 @@ def check_signatures(metric: Metric, runs: Mapping[str, Results]) -> None:
             )
 
 
-def _normalize_text(text: str) -> str:
+def normalize_text(text: str) -> str:
     """The text as metrist prints it, with sorted settings and without defaults; unchanged if it names no metric."""
     from metrist.metrics.registry import build
 

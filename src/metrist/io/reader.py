@@ -121,6 +121,7 @@ class Reader:
     skipped: Skipped = field(default_factory=Skipped, init=False)
     #: The number of the source that the latest record came from.
     source_number: int = field(default=0, init=False)
+    _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
     _announced: set[str] = field(default_factory=set, init=False)
@@ -203,6 +204,11 @@ class Reader:
             f"reading {files[0]}{f' and {len(files) - 1:,} more' if len(files) > 1 else ''}: {reading}"
             for reading, files in names.items()
         ]
+
+    @property
+    def fields_by_column(self) -> dict[str, str]:
+        """The field that each column with another name was read as, such as `system` for `model`."""
+        return self._fields_by_column
 
     @property
     def remarks(self) -> list[str]:
@@ -370,6 +376,7 @@ class Reader:
             columns.samples.update(row)
         else:
             columns.learn(row)
+        self._fields_by_column |= {column: name for name, column in columns.fields.items() if column and column != name}
         reading = ", ".join(
             [
                 *source.format.notes,

@@ -101,9 +101,10 @@ _BARTSCORES: Mapping[str, str] = {
     "bart_score_para": "bartscore_para",
 }
 
+#: Names that stand for a metric with settings: its text, and so its identity, is that on the right.
+ALIASES: Mapping[str, str] = {"chrf++": "chrf(word_order=2)"}
 #: Names that other tools use, and what the metric is called here.
 _FOREIGN_NAMES: Mapping[str, str] = {
-    "chrf++": "chrf(word_order=2)",
     "rouge-1": "rouge1",
     "rouge-2": "rouge2",
     "rouge-l": "rougeL",
@@ -187,6 +188,8 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
         if name is not None:
             built = build(text, allow_import=allow_import, disable_risky_llms=disable_risky_llms)
             return built.named(name)
+    if isinstance(metric, str):
+        metric = ALIASES.get(metric.strip().lower(), metric)
     if isinstance(metric, str) and (ours := _FOREIGN_NAMES.get(metric.strip().lower())) and metric not in names():
         raise SpecError(f"no metric named {metric!r}; here it is {ours}")
     spec = parse(metric) if isinstance(metric, str) else metric

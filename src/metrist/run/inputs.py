@@ -29,8 +29,9 @@ def read_inputs(
     """Return a reader of the files that a run folder read, or of `files` where some are named.
 
     A file is looked for where it lay as seen from the run folder, then under the name that the run was given, then
-    beside the folder. It is read with the options of the run; `reading` are others. The reader's `remarks` say which
-    files have moved or changed. Texts that are not those which were scored are left out.
+    beside the folder. It is read with the options of the run; `reading` are others, and its `fields` are added to those
+    of the run. The reader's `remarks` say which files have moved or changed. Texts that are not those which were scored
+    are left out.
     """
     folder = run if isinstance(run, RunFolder) else None
     path = Path(run.path if isinstance(run, RunFolder) else run)
@@ -49,7 +50,10 @@ def read_inputs(
     readers, notes = list[Reader](), list[str]()
     for source in inputs:
         place = _find(source, path)
-        readers.append(read_records(format_path(place), **{**source.options, **reading}))
+        options = {**source.options, **reading}
+        if "fields" in reading:
+            options["fields"] = {**source.options.get("fields", {}), **reading["fields"]}
+        readers.append(read_records(format_path(place), **options))
         if place.resolve() != (path / str(source.path)).resolve():
             notes.append(f"{source.label} has moved since it was scored: it is read from {format_path(place)}")
     return _join_readers(readers, [*inputs], notes)
@@ -117,6 +121,10 @@ class RunReader(Reader):
             for n, count in self._changed.items()
         ]
         return [*self.notes, *changed, *(remark for reader in self.readers for remark in reader.remarks)]
+
+    @property
+    def fields_by_column(self) -> dict[str, str]:
+        return {column: name for reader in self.readers for column, name in reader.fields_by_column.items()}
 
     def __iter__(self) -> Iterator[Record]:
         seen: set[str] = set()

@@ -131,6 +131,8 @@ class JudgedDataset:
     notes: tuple[str, ...] = ()
     #: Aspects where lower is better: their ratings are stored negated.
     reversed_aspects: tuple[str, ...] = ()
+    #: The columns of the files that were read as another field, such as `model` as `system`.
+    fields_by_column: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items.codes)
@@ -164,9 +166,11 @@ class JudgedDataset:
 
     def _single_column(self, name: str) -> Labels:
         known = {"system": self.systems, "item": self.items, **self.columns}
-        if name not in known:
+        # `--where model=gpt` also works where the column `model` was read as the system.
+        field_name = name if name in known else self.fields_by_column.get(name, name)
+        if field_name not in known:
             raise RunError(describe_unknown("column", name, self.column_names()))
-        return known[name]
+        return known[field_name]
 
 
 def _cross(parts: Sequence[Labels]) -> Labels:

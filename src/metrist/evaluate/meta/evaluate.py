@@ -46,12 +46,15 @@ from metrist.evaluate.meta.slices import (
     select_outputs,
     select_top_systems,
 )
-from metrist.evaluate.selection import list_names
+from metrist.evaluate.selection import list_names, normalize_text
+from metrist.io.fields import quote_flag
 from metrist.io.reader import check_keywords
 from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
 
+#: Columns that an error names as possible ratings or scores.
+_MAX_HINTED = 4
 #: The analyses that need no scores.
 RATERS_ONLY = ("agreement", "ratings", "strengths")
 
@@ -190,7 +193,12 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
 def _split_names(dataset: JudgedDataset, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of metrics, those with commas between them one by one, unless the data have such a name."""
     known = {*dataset.scores, *dataset.choices}
-    return as_names([n for name in names for n in ([name] if name in known else split_list(name))])
+    texts = {scores.text: scores.name for scores in dataset.scores.values() if scores.text}
+
+    def find(name: str) -> str:
+        return name if name in known else texts.get(normalize_text(name), name)
+
+    return as_names([find(n) for name in names for n in ([name] if name in known else split_list(name))])
 
 
 def _evaluate_aspect(
@@ -263,6 +271,7 @@ def _select_metrics(dataset: JudgedDataset, names: Sequence[str] | None) -> tupl
         raise RunError(
             "the data hold no scores to evaluate: run `metrist score FILE -m chrf -o run/`, then `metrist meta run/`, "
             f"or give records with 'scores' (--agreement and --show ratings need none){_preferences_hint(dataset)}"
+            f"{_column_hint(dataset, 'score')}"
         )
     return tuple(dataset.scores[name] for name in (known if names is None else check_names("metric", names, known)))
 
@@ -281,12 +290,35 @@ def _check_rated(dataset: JudgedDataset) -> list[str]:
     if not dataset.ratings:
         raise RunError(
             f"the data hold no ratings to agree with: give the file that has them too{_preferences_hint(dataset)}"
+            f"{_column_hint(dataset, 'rating')}"
         )
     return list(dataset.ratings)
 
 
 def _preferences_hint(dataset: JudgedDataset) -> str:
     return "; they hold preferences: --preferences" if dataset.preferences else ""
+
+
+def _column_hint(dataset: JudgedDataset, kind: str) -> str:
+    """Return the options that read columns of numbers as ratings or scores; empty if there are none.
+
+    A number that all outputs of an item share, such as a year, judges none of them.
+    """
+    several = len(dataset.systems.names) > 1
+    columns = []
+    for name, labels in dataset.columns.items():
+        numbers = labels.numbers()
+        present = labels.codes >= 0
+        if not present.any() or np.isnan(numbers[present]).any() or len(labels.names) < 2:
+            continue
+        pairs = np.unique(np.stack([dataset.items.codes[present], labels.codes[present]]), axis=1)
+        if not several or len(np.unique(pairs[0])) < pairs.shape[1]:
+            columns.append(name)
+    if not columns:
+        return ""
+    flags = " ".join(f"--field {quote_flag(f'{kind}:{name}', name)}" for name in columns[:_MAX_HINTED])
+    fields = {f"{kind}:{name}": name for name in columns[:_MAX_HINTED]}
+    return f"; to read columns of numbers as {kind}s: {flags} (in Python fields={fields!r})"
 
 
 def _check_overlap(dataset: JudgedDataset, figures: Sequence[Figure]) -> None:

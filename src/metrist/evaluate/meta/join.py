@@ -78,6 +78,7 @@ def join(
         errors=builder.errors(),
         metric_errors=errors,
         label_sets=builder.labels.closed(),
+        fields_by_column={column: name for reader in readers for column, name in reader.fields_by_column.items()},
         notes=(*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes)),
     )
     return _apply_directions(dataset, lower_is_better)
