@@ -254,3 +254,22 @@ def test_empty_cells_among_outputs_are_counted(write: Write) -> None:
     reader = read_records(write("v1_output,v2_output\na,\nb,\nc,d\n", "wide.csv"), outputs="*_output")
     assert [record.output for record in reader if record.system == "v2"] == ["", "", "d"]
     assert "2 outputs are empty" in reader.remarks
+
+
+def test_a_pattern_leaves_out_columns_of_numbers_and_says_so(write: Write) -> None:
+    table = "id,v1,v2,v1_score,v2_score\n1,a,3,0.5,\n2,b,c,0.25,7\n"
+    reader = read_records(write(table, "wide.csv"), outputs="v*")
+    assert [(record.system, record.output) for record in reader] == [("1", "a"), ("2", "3"), ("1", "b"), ("2", "c")]
+    (reading,) = reader.readings
+    assert "outputs = v1 (1), v2 (2), no outputs but numbers = v1_score, v2_score, item = id" in reading
+    # Answers may be numbers: where all columns are, and where a column is named.
+    rows = [{"item": 1, "v1": 3, "v2": "4"}]
+    assert [record.output for record in read_records(rows, outputs="v*")] == ["3", "4"]
+    named = read_records(write(table, "wide.csv"), outputs=["v1=v1", "s=v2_score"], skip_bad=True)
+    assert [record.output for record in named] == ["a", "", "b", "7"]
+
+
+def test_two_columns_of_one_system_are_named_with_the_flags_that_tell_them_apart() -> None:
+    rows = [{"item": "1", "v1_output": "a", "v1 text": "b"}]
+    with pytest.raises(InputError, match=r"--output v1_output=v1_output --output 'v1 text=v1 text'"):
+        list(read_records(rows, outputs=["*_output", "* text"]))

@@ -189,7 +189,9 @@ def test_another_column_of_the_same_file_is_refused_and_with_a_system_of_its_own
     write("a", ["x", "yy"], second="2")
     run("a.jsonl")
     fields = {"output": "second"}
-    with pytest.raises(RunError, match=r"from a\.jsonl, read as `a\.jsonl`; nothing was scored"):
+    with pytest.raises(
+        RunError, match=r"from a\.jsonl, read as `a\.jsonl` and now as `a\.jsonl --field output=second`"
+    ):
         run("a.jsonl", fields=fields)
     assert len(load("run")) == 2
     take(seen)

@@ -16,10 +16,12 @@ from itertools import chain
 from typing import Any
 
 from metrist.errors import InputError, format_count
-from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, normalise_name
+from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, normalise_name, quote_flag
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
 
+#: Rows by which a column is known to hold numbers.
+_SAMPLE = 20
 #: The aspect of a preference that names none.
 PREFERENCE = "preference"
 Message = tuple[str, str]
@@ -56,21 +58,22 @@ def convert_rows(
     """Return rows in metrist's fields. The layout is that of the first row that can be read; None if it needs no
     conversion. With `judgments`, ratings that could belong to any of several outputs are errors."""
     head = []
-    first: dict[str, Any] | None = None
+    sample: list[dict[str, Any]] = []
     for numbered in rows:
         head.append(numbered)
         if isinstance(numbered[1], dict):
-            first = numbered[1]
-            break
+            sample.append(numbered[1])
+            if len(sample) >= (_SAMPLE if outputs else 1):
+                break
     rows = chain(head, rows)
-    if first is None:
+    if not sample:
         return rows, None
     layout = Layout()
     convert: Convert | None
     if outputs:
-        convert = _WideRows(outputs, columns, layout, first, judgments).convert
+        convert = _WideRows(outputs, columns, layout, sample, judgments).convert
     else:
-        convert = _find_layout(first, columns, layout)
+        convert = _find_layout(sample[0], columns, layout)
     if convert is None:
         return rows, None
     return _convert_each(rows, convert, layout), layout
@@ -102,7 +105,7 @@ class _WideRows:
         outputs: Mapping[str, str] | Sequence[str] | str,
         columns: ColumnMap,
         layout: Layout,
-        first: dict[str, Any],
+        sample: Sequence[dict[str, Any]],
         judgments: bool,
     ) -> None:
         if columns.fields.get("output"):
@@ -113,11 +116,21 @@ class _WideRows:
         # A dropped column `system` must not take the systems' own names with it.
         if columns.fields.get("system") == "":
             columns.release("system")
+        first = sample[0]
+        self._numbers: set[str] = set()
         chosen = self._choose(first)
+        # Scores beside the outputs that a pattern is meant for (v1, v1_score) are no outputs. Where all columns hold
+        # numbers, numbers are what was generated.
+        matched = [column for column in chosen.values() if column not in self._named.values()]
+        numbers = [column for column in matched if _holds_numbers([row.get(column) for row in sample])]
+        if numbers and len(numbers) < len(matched):
+            self._numbers = set(numbers)
+            chosen = self._choose(first)
         if not chosen:
             pattern = next(iter(self._patterns))
             raise InputError(f"no column matches {pattern!r}; the columns are {', '.join(map(format_value, first))}")
         layout.notes.append("outputs = " + ", ".join(f"{column} ({system})" for system, column in chosen.items()))
+        layout.notes += [f"no outputs but numbers = {', '.join(numbers)}"] if self._numbers else []
         self._seen = chosen
         self._missing: dict[str, int] = {}
         self._width = len(chosen)
@@ -129,10 +142,14 @@ class _WideRows:
             before, _, after = pattern.partition("*")
             for column in row:
                 system = column[len(before) : len(column) - len(after)]
+                if column in self._numbers:
+                    continue
                 if column.startswith(before) and column.endswith(after) and len(column) > len(before) + len(after):
                     if chosen.get(system, column) != column:
                         raise InputError(
-                            f"two columns are named as outputs of {system!r}: {chosen[system]!r} and {column!r}"
+                            f"two columns are named as outputs of {system!r}: {chosen[system]!r} and {column!r}; name "
+                            f"each on its own: --output {quote_flag(chosen[system], chosen[system])} --output "
+                            f"{quote_flag(column, column)}"
                         )
                     chosen[system] = column
         return chosen
@@ -545,6 +562,12 @@ def _parse_winner(
 
 def _is_list_of(value: Any, key: str) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and key in value[0]
+
+
+def _holds_numbers(values: Sequence[Any]) -> bool:
+    """Whether all values that are there are numbers."""
+    present = [value for value in values if value is not None and value != ""]
+    return bool(present) and all(map(_is_number, present))
 
 
 def _is_number(value: Any) -> bool:

@@ -298,7 +298,10 @@ class ViewUpdate:
         same = same and os.path.realpath(str(draft.path)) == os.path.realpath(self.view.run / str(other.path))
         where = other.describe(self.view.run)
         removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --input {quote_word(where)}`"
-        where += f", read as `{other.describe_command(self.view.run)}`" if same else ""
+        if same:
+            now = dataclasses.replace(other, options=draft.options)
+            earlier, later = other.describe_command(self.view.run), now.describe_command(self.view.run)
+            where += f", read as `{earlier}` and now as `{later}` (--output NAME=COLUMN for each column reads both)"
         return (
             f"{own}: item {label_item(item)!r} of system {system!r} is in {self.view.run} already, with other texts, "
             f"from {where}; nothing was scored. Give these outputs a system of their own (--system NAME), name a new "
