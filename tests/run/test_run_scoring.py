@@ -464,6 +464,7 @@ def _outputs(*counts: int) -> list[Record]:
         ((4, 90), 20, 2.0, 25),  # neither is near
         ((1,) * 60, 20, 2.0, 25),  # every output its own item
         ((3, 3), 20, 2.0, 6),  # all there is
+        ((9,), 1, 1.4, 2),  # most of the first was the source, which a second output shares
         ((9,), 1, 9.0, 1),  # slower than the aim: at least one
     ],
 )

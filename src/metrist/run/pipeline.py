@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
-from itertools import chain, groupby
+from itertools import groupby, tee
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic
@@ -40,7 +40,6 @@ from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
 from metrist.run.results import NothingScored, Results, describe_total_failure
 from metrist.run.run_folder import (
-    SHARD_NAME,
     Listed,
     Manifest,
     MetricFolder,
@@ -226,7 +225,7 @@ def score(
         results.write(destination.file)
     # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
     for metric in built:
-        own: Scores = pipeline.scored_now(metric.text, scores[metric.label])
+        own: Scores = pipeline.own_blocks.get(metric.text, scores[metric.label])
         if own.failures and len(own) > 1 and (message := describe_total_failure(metric.label, own)):
             written = destination.file or (folder.path if folder else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
@@ -281,23 +280,26 @@ class Pipeline:
         #: The different numbers of references that records have, records without any aside.
         self.reference_counts: set[int] = set()
         self.notes: list[str] = []
+        #: Whether `run` returned scores of this run's own records only; if not, these are theirs by the metric's text.
+        self.has_all_records = True
+        self.own_blocks: dict[str, Any] = {}
         self._metrics = metrics
         self._runtime = runtime
-        self._executor = executor
         self._shard_size = shard_size
         self._tokens = tokens
         self._progress, self._reader, self._total = _ProgressReport(progress), reader, total
+        self._can_repeat = reader is None or reader.is_repeatable
         self._count = self._done = self._done_before = 0
-        self._executors = [self._choose_executor(phase) for phase in self._phases()]
+        #: Metrics that go over the input together, in the order in which they do, and the executor of each group.
+        self._phases = self._order_metrics()
+        self._executors = list[Executor]()
+        for phase in self._phases:
+            chosen, notes = choose_executor(executor, phase, runtime)
+            self._executors.append(chosen)
+            self.notes += [note for note in notes if note not in self.notes]
 
-    def _phases(self) -> list[Sequence[Metric]]:
-        """Metrics that go over the input together, in the order in which they do."""
+    def _order_metrics(self) -> list[Sequence[Metric]]:
         return [self._metrics]
-
-    def _choose_executor(self, metrics: Sequence[Metric]) -> Executor:
-        executor, notes = choose_executor(self._executor, metrics, self._runtime)
-        self.notes += [note for note in notes if note not in self.notes]
-        return executor
 
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores or judgments of the units in their order, by the metric's text."""
@@ -326,15 +328,6 @@ class Pipeline:
                 blocks[text].append(outcome.block)
             self._report(max(len(outcome.block) for outcome in result.outcomes.values()))
         return {text: join_blocks(parts) for text, parts in blocks.items()}
-
-    @property
-    def has_all_records(self) -> bool:
-        """Whether `run` returned scores of this run's own records only."""
-        return True
-
-    def scored_now(self, _text: str, block: Any) -> Any:
-        """Of what `run` returned for a metric, the scores of this run's own records."""
-        return block
 
     def _execute(self, number: int, metrics: Sequence[Metric], tasks: Iterator[Task]) -> Iterator[TaskResult]:
         results = self._executors[number].map(metrics, tasks)
@@ -393,8 +386,9 @@ class _Group:
 class _Part:
     """What one metric has of a group so far."""
 
-    metric: str
     group: _Group
+    #: Of the file that the group will have.
+    header: Header
     pieces: list[Piece]
     #: How many units the folder had before.
     stored: int = 0
@@ -408,12 +402,6 @@ class _Part:
     def count(self) -> int:
         """How many units are scored."""
         return sum(len(positions) for positions, _, _ in self.pieces)
-
-    @property
-    def missing(self) -> tuple[int, ...]:
-        """The positions of the units that are not scored."""
-        scored = {position for positions, _, _ in self.pieces for position in positions}
-        return tuple(n for n in range(len(self.group.hashes)) if n not in scored)
 
 
 class StoredPipeline(Pipeline):
@@ -448,33 +436,30 @@ class StoredPipeline(Pipeline):
         #: Position and hashes of each group, once the input has been read.
         self._groups: list[tuple[int, tuple[str, ...]]] = []
         self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
-        self._files: dict[str, dict[int, tuple[str, Header]]] = {text: {} for text in self.signatures}
+        #: Of the file of each group, by the metric's text.
+        self._headers: dict[str, dict[int, Header]] = {text: {} for text in self.signatures}
         self._paces = {kind: Pace() for kind in _Kind}
         self._pending: deque[tuple[_Kind, _Group, tuple[int, ...], list[_Part]]] = deque()
         self._open: dict[int, _Part] = {}
         self._computed = 0
         self._began = datetime.now(UTC)
 
-    def _phases(self) -> list[Sequence[Metric]]:
+    def _order_metrics(self) -> list[Sequence[Metric]]:
         if not self._can_repeat:
             return [sorted(self._metrics, key=lambda metric: _Kind.of(metric).value)]
         by_kind = ([metric for metric in self._metrics if _Kind.of(metric) is kind] for kind in _Kind)
         return [phase for phase in by_kind if phase]
 
-    @property
-    def _can_repeat(self) -> bool:
-        return self._reader is None or self._reader.is_repeatable
-
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
-        phases = self._phases()
-        self._progress.begin(phases[0], self._total)
+        first = self._phases[0]
+        self._progress.begin(first, self._total)
         added_to = self._update is not None and bool(self._update.view.inputs)
-        if self._can_repeat and (added_to or _Kind.of(phases[0][0]) is not _Kind.cheap):
+        if self._can_repeat and (added_to or _Kind.of(first[0]) is not _Kind.cheap):
             # Whatever is wrong with the input is known before anything is scored.
             for _ in self._read_groups(units):
                 pass
-        for number, phase in enumerate(phases):
+        for number, phase in enumerate(self._phases):
             if number:
                 self._done = self._done_before = 0
                 self._progress.begin(phase, self._total)
@@ -487,24 +472,28 @@ class StoredPipeline(Pipeline):
             self._write_machine()
         return {text: self._collect(text) for text in self.signatures}
 
-    @property
-    def has_all_records(self) -> bool:
-        own = [digest for _, hashes in self._groups for digest in hashes]
-        return self._view is None or self._view.hashes == own
-
-    def scored_now(self, text: str, block: Any) -> Any:
-        return block if self.has_all_records else join_blocks(list(self._blocks[text].values()))
-
     # ---- Reading ----
 
     def _read_groups(self, units: Iterable[Unit]) -> Iterator[_Group]:
         """The groups of the input. When it is first read, its records are noted; later they are checked."""
-        number, is_first = 0, not self._groups
-        for source, members in groupby(self._tag(units), key=itemgetter(0)):
+        number, is_first, reader = 0, not self._groups, self._reader
+        # Each unit with the number of the source that it comes from.
+        tagged: Iterator[tuple[int, Unit]] = ((reader.source_number if reader else 0, unit) for unit in units)
+        if is_first:
+            tagged, ahead = tee(tagged)
+            check_needs(self._metrics, map(itemgetter(1), ahead))
+            del ahead  # Otherwise `tee` would keep all units for it.
+        for source, members in groupby(tagged, key=itemgetter(0)):
             for start, shard in cut_shards(map(itemgetter(1), members), self._size):
                 hashes = hash_units(shard)
                 if is_first:
-                    self._note_group(source, start, shard, hashes)
+                    if self._update:
+                        records: Any = shard
+                        items, systems = [record.item for record in records], [record.system for record in records]
+                        references = {len(record.references) for record in records if record.references}
+                        self._update.add(self._update.drafts[source], items, systems, hashes, references)
+                    self._groups.append((start, hashes))
+                    self._count += len(shard)
                 elif self._groups[number : number + 1] != [(start, hashes)]:
                     raise RunError(self._describe_change(source))
                 yield _Group(number, start, shard, hashes)
@@ -512,31 +501,6 @@ class StoredPipeline(Pipeline):
         if number != len(self._groups):
             raise RunError(self._describe_change(0))
         self._total = self._count
-
-    def _tag(self, units: Iterable[Unit]) -> Iterator[tuple[int, Unit]]:
-        """The units with the number of the source that each comes from."""
-        reader = self._reader
-        tagged = ((reader.source_number if reader else 0, unit) for unit in units)
-        if self._groups:
-            return tagged
-        seen: list[tuple[int, Unit]] = []
-
-        def look() -> Iterator[Unit]:
-            for pair in tagged:
-                seen.append(pair)
-                yield pair[1]
-
-        check_needs(self._metrics, look())
-        return chain(seen, tagged)
-
-    def _note_group(self, source: int, start: int, shard: tuple[Unit, ...], hashes: tuple[str, ...]) -> None:
-        if self._update:
-            records: Any = shard
-            items, systems = [record.item for record in records], [record.system for record in records]
-            references = {len(record.references) for record in records if record.references}
-            self._update.add(self._update.drafts[source], items, systems, hashes, references)
-        self._groups.append((start, hashes))
-        self._count += len(shard)
 
     def _describe_change(self, source: int) -> str:
         names = self._reader.names if self._reader else ()
@@ -547,6 +511,7 @@ class StoredPipeline(Pipeline):
         """Write the lists of records, once all of them have been read."""
         if self._update and self._view is None:
             self._view = self._update.finish()
+            self.has_all_records = self._view.hashes == [digest for _, hashes in self._groups for digest in hashes]
             self.items, self.systems = self._view.items, self._view.systems
             self.reference_counts = set(self._view.references)
             self.notes += [*self._update.notes, *self._view.notes]
@@ -561,7 +526,7 @@ class StoredPipeline(Pipeline):
                 group
                 for group, (start, hashes) in enumerate(self._groups)
                 for metric in metrics
-                if not self._restore(metric.text, group, start, hashes)
+                if self._restore(metric.text, group, start, hashes) is not None
             }
             if waiting:
                 self._finish_view()  # What is stored from now on has its records listed, should the run be killed.
@@ -596,58 +561,47 @@ class StoredPipeline(Pipeline):
         for metric in metrics:
             self._stores[metric.text].open(self.signatures[metric.text])
 
-    def _restore(self, text: str, number: int, start: int, hashes: tuple[str, ...]) -> bool:
-        """Take a group's scores from its own file; returns whether there was one."""
+    def _restore(self, text: str, number: int, start: int, hashes: tuple[str, ...]) -> list[Piece] | None:
+        """Take a group's scores from its own file. Where there is none, return what other files hold of them."""
         if number in self._blocks[text]:
-            return True
-        pieces, is_whole = self._find(text, start, hashes)
-        if is_whole:
-            ((_, block, tokens),) = pieces
-            header = self._header(text, start, hashes, tokens=tokens)
-            self._blocks[text][number] = block
-            self._files[text][number] = SHARD_NAME.format(start, header.digest), header
-        return is_whole
-
-    def _find(self, text: str, start: int, hashes: tuple[str, ...]) -> tuple[list[Piece], bool]:
+            return None
         if text in self._fresh:
-            return [], False
-        return self._stores[text].find(start, hashes, self.signatures[text], tokens=self._tokens)
+            return []
+        pieces, is_whole = self._stores[text].find(start, hashes, self.signatures[text], tokens=self._tokens)
+        if not is_whole:
+            return pieces
+        ((_, block, tokens),) = pieces
+        self._blocks[text][number] = block
+        self._headers[text][number] = self._header(text, start, hashes, tokens=tokens)
+        return None
 
     def _plan_group(self, group: _Group, kind: _Kind, metrics: Sequence[Metric]) -> Iterator[Task]:
         by_missing: dict[tuple[int, ...], list[_Part]] = {}
         for text in (metric.text for metric in metrics):
-            if self._restore(text, group.number, group.start, group.hashes):
+            pieces = self._restore(text, group.number, group.start, group.hashes)
+            if pieces is None:
                 continue
-            pieces, _ = self._find(text, group.start, group.hashes)
-            part = _Part(text, group, pieces)
+            part = _Part(group, self._header(text, group.start, group.hashes, tokens=self._tokens), pieces)
             part.stored = part.count
-            if part.missing:
-                by_missing.setdefault(part.missing, []).append(part)
+            scored = {position for positions, _, _ in pieces for position in positions}
+            if missing := tuple(n for n in range(len(group.hashes)) if n not in scored):
+                by_missing.setdefault(missing, []).append(part)
                 group.parts.append(part)
             else:
                 self._finish(part)
-        for positions, parts in by_missing.items():
+        for rest, parts in by_missing.items():
             self._open |= {id(part): part for part in parts}
-            rest = positions
             while rest:
                 units = tuple(group.units[n] for n in rest)
-                size = self._task_size(kind, units)
+                size = len(units)
+                if self._shard_size is None and kind is not _Kind.program:
+                    size = min(size, SHARD_SIZE_WITH_MODEL) if kind is _Kind.llm else self._paces[kind].cut(units)
                 chosen, rest = rest[:size], rest[size:]
                 is_whole = len(chosen) == len(group.units)
-                headers = {
-                    part.metric: self._header(part.metric, group.start, group.hashes, tokens=self._tokens)
-                    if is_whole
-                    else None
-                    for part in parts
-                }
+                headers = {part.header.metric: part.header if is_whole else None for part in parts}
                 self._pending.append((kind, group, chosen, parts))
                 start = group.start + chosen[0]
                 yield Task(start=start, units=units[:size], headers=headers, tokens=self._tokens, runtime=self._runtime)
-
-    def _task_size(self, kind: _Kind, units: Sequence[Unit]) -> int:
-        if self._shard_size is not None or kind is _Kind.program:
-            return len(units)
-        return min(len(units), SHARD_SIZE_WITH_MODEL) if kind is _Kind.llm else self._paces[kind].cut(units)
 
     def _header(self, text: str, start: int, hashes: tuple[str, ...], *, tokens: bool) -> Header:
         signature = self.signatures[text]
@@ -671,7 +625,7 @@ class StoredPipeline(Pipeline):
         self._paces[kind].measure([group.units[n] for n in positions], seconds)
         self._computed += len(positions)
         for part in parts:
-            outcome = result.outcomes[part.metric]
+            outcome = result.outcomes[part.header.metric]
             piece = positions, outcome.block, self._tokens
             part.pieces.append(piece)
             if not part.unsaved:
@@ -692,17 +646,10 @@ class StoredPipeline(Pipeline):
             else {n: judgment.usage for n, judgment in enumerate(block) if judgment.usage}
         )
         if part.timing is None:
-            part.timing = self._stores[part.metric].read_timing(self._name(part))
+            part.timing = self._stores[part.header.metric].read_timing(part.header.file_name)
         part.timing["seconds"] = round(part.timing["seconds"] + outcome.seconds, 6)
         part.timing["records"] += len(block)
         part.timing["usage"] |= {str(positions[n]): usage for n, usage in usages.items()}
-
-    def _name(self, part: _Part) -> str:
-        """The name of the file that a group will have."""
-        group = part.group
-        return SHARD_NAME.format(
-            group.start, digest_of(group.hashes, self.signatures[part.metric], tokens=self._tokens)
-        )
 
     def _save(self, part: _Part) -> None:
         """Store what a part has in a file of its own, until its group is complete."""
@@ -710,12 +657,11 @@ class StoredPipeline(Pipeline):
         positions = [position for places, _, _ in part.unsaved for position in places]
         block = join_blocks([block for _, block, _ in part.unsaved])
         hashes = tuple(group.hashes[n] for n in positions)
-        header = self._header(part.metric, group.start + positions[0], hashes, tokens=self._tokens)
-        name = SHARD_NAME.format(header.start, header.digest)
-        store = self._stores[part.metric]
-        store.write(name, encode(header, [group.units[n] for n in positions], block))
-        store.write_timing(self._name(part), part.timing or {})
-        part.partial_files.append(name)
+        header = self._header(part.header.metric, group.start + positions[0], hashes, tokens=self._tokens)
+        store = self._stores[header.metric]
+        store.write(header.file_name, encode(header, [group.units[n] for n in positions], block))
+        store.write_timing(part.header.file_name, part.timing or {})
+        part.partial_files.append(header.file_name)
         part.unsaved = []
 
     def _save_all(self) -> None:
@@ -733,21 +679,21 @@ class StoredPipeline(Pipeline):
 
     def _finish(self, part: _Part, data: bytes | None = None) -> None:
         """Store a complete group in one file, then remove the files of its pieces."""
-        group = part.group
+        group, header = part.group, part.header
         places = [position for positions, _, _ in part.pieces for position in positions]
         block = join_blocks([block for _, block, _ in part.pieces]) if len(part.pieces) > 1 else part.pieces[0][1]
         if places != list(range(len(places))):
             row_of = {position: row for row, position in enumerate(places)}
             block = take_rows(block, [row_of[n] for n in range(len(places))])
-        header = self._header(part.metric, group.start, group.hashes, tokens=all(tokens for *_, tokens in part.pieces))
-        name = SHARD_NAME.format(header.start, header.digest)
-        store = self._stores[part.metric]
+        if not self._tokens and all(tokens for *_, tokens in part.pieces):
+            header = self._header(header.metric, group.start, group.hashes, tokens=True)
+        name, store = header.file_name, self._stores[header.metric]
         store.write(name, data or encode(header, group.units, block))
         if part.timing:
             store.write_timing(name, part.timing)
         store.remove(file for file in part.partial_files if file != name)
-        self._blocks[part.metric][group.number] = block
-        self._files[part.metric][group.number] = name, header
+        self._blocks[header.metric][group.number] = block
+        self._headers[header.metric][group.number] = header
         self._open.pop(id(part), None)
 
     def _report_group(self, group: _Group) -> None:
@@ -763,7 +709,7 @@ class StoredPipeline(Pipeline):
     def _close(self, metric: Metric) -> None:
         """Record that a metric is finished."""
         store = self._stores[metric.text]
-        files = dict(self._files[metric.text].values())
+        files = {header.file_name: header for header in self._headers[metric.text].values()}
         records = self._view.hashes if self._view else ()
         older = store.close(metric.text, self.signatures[metric.text], metric.higher_is_better, files, records)
         store.forget()
@@ -780,9 +726,10 @@ class StoredPipeline(Pipeline):
         page = store.complete()
         if page is None:
             raise RunError(f"{store.results} was removed while it was scored: run the same command again")
+        self.own_blocks[text] = join_blocks(blocks)
         known = {
-            name: ShardFile(header=header, items=[], systems=[], block=self._blocks[text][number])
-            for number, (name, header) in self._files[text].items()
+            header.file_name: ShardFile(header=header, items=[], systems=[], block=self._blocks[text][number])
+            for number, header in self._headers[text].items()
         }
         scores, missing = store.arrange(page, self._view.hashes, known)
         name = next((metric.short_name for metric in self._metrics if metric.text == text), None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from metrist.errors import RunError, did_you_mean
 from metrist.io.writer import atomic_write_bytes
 from metrist.records import Record
-from metrist.run.run_folder import FORMAT, MANIFEST, SHARD_NAME, Complete, MetricFolder, RunFolder, is_run_folder
+from metrist.run.run_folder import FORMAT, MANIFEST, Complete, MetricFolder, RunFolder, is_run_folder
 from metrist.run.shard_file import Header, decode, digest_of, encode, take_rows
 from metrist.run.view import FOLDER, RunInput, View
 
@@ -185,7 +185,7 @@ def _rewrite(
         digest = digest_of(hashes, file.header.signature, tokens=file.header.tokens)
         header: Header = replace(file.header, count=len(rows), digest=digest, hashes=hashes)
         units = [Record(item=file.items[n], system=file.systems[n], output="") for n in rows]
-        new = SHARD_NAME.format(header.start, digest)
+        new = header.file_name
         store.write(new, encode(header, units, take_rows(file.block, rows)))
         if name in counts:
             counts[new] = counts.pop(name)

@@ -25,6 +25,7 @@ from metrist.errors import RunError
 from metrist.metrics.base import NAME, Metric
 from metrist.run.shard_file import (
     DIGEST_LENGTH,
+    SHARD_NAME,
     Block,
     Header,
     ShardFile,
@@ -45,7 +46,6 @@ _MANIFEST_OPENING = '{\n  "metrist":'
 _COMPLETE = "complete.json"
 _UNFINISHED = "unfinished.json"
 _UNFINISHED_NOTE = b'{"unfinished": "a run by another version of the metric"}\n'
-SHARD_NAME = "{:09d}-{}.jsonl"
 _SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
 #: What decoding a page of a stranger's folder may raise.
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -300,7 +300,8 @@ class MetricFolder:
     retry_failed: bool = False
     damaged: list[str] = field(default_factory=list)
     _headers: dict[str, Header] | None = None
-    _files: dict[str, tuple[ShardFile, frozenset[int]] | None] = field(default_factory=dict)
+    #: Files that were read, None where one is damaged, with the rows that are to be computed again.
+    _files: dict[str, tuple[ShardFile | None, frozenset[int]]] = field(default_factory=dict)
     _rows: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -316,10 +317,6 @@ class MetricFolder:
             file = self._read_file(name, note=with_tokens == tokens)
             if file is not None and not find_unsettled(file.block, retry_failed=self.retry_failed):
                 return [(range(len(hashes)), file.block, with_tokens)], True
-        return list(self._look_up(hashes, signature, tokens=tokens)), False
-
-    def _look_up(self, hashes: Sequence[str], signature: str, *, tokens: bool) -> Iterator[Piece]:
-        """The stored scores of these records from any files."""
         if self._headers is None:
             self._headers = dict(self.iterate_headers())
             for name, header in self._headers.items():
@@ -333,24 +330,20 @@ class MetricFolder:
                     continue
                 if name not in self._files:
                     file = self._read_file(name)
-                    self._files[name] = (
-                        None
-                        if file is None
-                        else (
-                            file,
-                            find_unsettled(file.block, retry_failed=self.retry_failed),
-                        )
-                    )
-                entry = self._files[name]
-                if entry is not None and row not in entry[1]:
+                    unsettled = find_unsettled(file.block, retry_failed=self.retry_failed) if file else frozenset[int]()
+                    self._files[name] = file, unsettled
+                file, unsettled = self._files[name]
+                if file is not None and row not in unsettled:
                     positions, rows = by_file.setdefault(name, ([], []))
                     positions.append(position)
                     rows.append(row)
                     break
+        pieces = list[Piece]()
         for name, (positions, rows) in by_file.items():
-            file, _ = self._files[name] or (None, None)
+            file, _ = self._files[name]
             assert file is not None
-            yield positions, take_rows(file.block, rows), self._headers[name].tokens
+            pieces.append((positions, take_rows(file.block, rows), self._headers[name].tokens))
+        return pieces, False
 
     def _read_file(self, name: str, *, note: bool = True) -> ShardFile | None:
         """A file of the folder; None if it is not there. A damaged one is noted, to be redone."""
@@ -392,7 +385,7 @@ class MetricFolder:
                 header = decode_header(file.readline())
         except (OSError, Torn):
             return None
-        return header if name == SHARD_NAME.format(header.start, header.digest) else None
+        return header if name == header.file_name else None
 
     def write(self, name: str, data: bytes) -> None:
         """Store a shard file."""
@@ -646,7 +639,7 @@ def _read_shard(path: Path) -> ShardFile:
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
     header = file.header
-    if path.name != SHARD_NAME.format(header.start, header.digest):
+    if path.name != header.file_name:
         raise Torn(f"it is a shard of {header.metric} at position {header.start} under another name")
     return file
 

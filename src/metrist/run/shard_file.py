@@ -37,6 +37,8 @@ Unit = Record | Pair
 Block = Scores | list[Judgment]
 
 DIGEST_LENGTH = 32
+#: Position of the first record, digest.
+SHARD_NAME = "{:09d}-{}.jsonl"
 CHECKSUM = b'{"sha256": "%s"}\n'
 #: Optional keys next to a failure's message and a score; older files have neither.
 KIND, INCOMPLETE = "failure_kind", "incomplete"
@@ -72,6 +74,11 @@ class Header:
     parts: tuple[str, ...] = ()
     hashes: tuple[str, ...] = ()
     tokens: bool = False
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file in a run folder."""
+        return SHARD_NAME.format(self.start, self.digest)
 
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> Header:

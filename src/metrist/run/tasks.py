@@ -315,7 +315,7 @@ class Pace:
         size = min(len(units), self._limit)
         seconds = self._estimate(units[:size])
         if seconds > TASK_SECONDS:
-            size = max(1, int(size * TASK_SECONDS / seconds))
+            size = max(1, round(size * TASK_SECONDS / seconds))  # Not `int`: what costs 1.4 s alone stayed alone.
         items = [_item(unit) for unit in units]
         first = end = size
         while end < len(units) and items[end] == items[end - 1]:
