@@ -102,10 +102,42 @@ def test_without_a_network_the_failure_says_so(tmp_path: Path) -> None:
     words = "Failed to establish a new connection: NewConnectionError\nERROR: No matching distribution found for x"
     program = tmp_path / "fails.py"
     program.write_text(f"import sys\nprint({words!r})\nsys.exit(1)\n")
-    with pytest.raises(ModelError, match=r"ERROR: No matching distribution found for x\. go online"):
+    with pytest.raises(ModelError, match=r"ERROR: No matching distribution found for x\. Go online, or set PIP_INDEX_URL"):
         environments._run("comet", "install the packages", [sys.executable, str(program)], lambda _line: None)
     with pytest.raises(ModelError, match=r"cannot run nothing-such: .*; install it first"):
         environments._run("comet", "get the code", ["nothing-such"], lambda _line: None)
+
+
+def test_without_github_the_reason_is_that_of_git_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's output of `pip install git+https://github.com/…` on a machine without a network."""
+    fatal = "fatal: unable to access 'https://github.com/x/y.git/': Could not resolve host: github.com"
+    words = f"  {fatal}\n  error: subprocess-exited-with-error\n  × git clone\nerror: subprocess-exited-with-error"
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "setup.py").write_text(f"import sys\nsys.exit({words!r})\n")
+    failing = [sys.executable, str(package / "setup.py")]
+    plan = plan_setup_with(monkeypatch, failing)
+    with pytest.raises(ModelError) as caught:
+        environments.make_environment(plan, lambda _line: None)
+    assert f"install the packages: {fatal}. Go online; then run the same command again" in str(caught.value)
+    assert not plan.folder.exists()
+    # What an earlier call has installed stays.
+    plan.folder.mkdir()
+    monkeypatch.setattr(environments, "_read_version", lambda _python: plan.version)
+    with pytest.raises(ModelError):
+        environments.make_environment(plan, lambda _line: None)
+    assert plan.folder.exists()
+
+
+def plan_setup_with(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> environments.Setup:
+    """A setup whose first step makes its folder, and whose second is this command."""
+    use_recipe(monkeypatch)
+    make = [sys.executable, "-c", f"import os; os.makedirs({str(plan_setup('comet').folder)!r}, exist_ok=True)"]
+    steps = [("make the environment", make), ("install the packages", command)]
+    monkeypatch.setattr(environments.Setup, "steps", property(lambda _setup: steps))
+    return plan_setup("comet")
 
 
 def test_the_commands_pin_versions_and_spare_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +146,6 @@ def test_the_commands_pin_versions_and_spare_cuda(monkeypatch: pytest.MonkeyPatc
     commands = [" ".join(command) for _, command in plan_setup("comet").steps]
     assert commands[1].endswith("unbabel-comet==2.2.7 setuptools<81 torch==2.13.0")
     commands = [" ".join(command) for _, command in plan_setup("unieval").steps]
-    assert " torch " not in commands[1]
-    assert commands[2].startswith("git clone --depth 1 https://github.com/maszhongming/UniEval ")
+    assert " torch " not in commands[2]
+    assert commands[1].startswith("git clone --depth 1 https://github.com/maszhongming/UniEval ")
     assert os.environ[environments.VARIABLE] in commands[3]

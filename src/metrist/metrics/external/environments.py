@@ -25,6 +25,7 @@ VARIABLE = "METRIST_ENVIRONMENTS"
 _NOTE = "metrist.json"
 #: As in constraints-cpu.txt: without a CUDA card, an open range of torch would pull gigabytes of CUDA libraries.
 _CPU_TORCH = "torch==2.13.0"
+_INSTALL = "install the packages"
 _VERSION_SECONDS = 60
 _OFFLINE = ("NewConnectionError", "Name or service not known", "name resolution", "Could not resolve host", "timed out")
 
@@ -128,10 +129,11 @@ class Setup:
         packages = list(self.recipe.packages)
         if self.recipe.uses_torch and not shutil.which("nvidia-smi"):
             packages = [package for package in packages if package != "torch"] + [_CPU_TORCH]
-        steps.append(("install the packages", [*install, *packages]))
         if self.recipe.clone:
+            # Before the packages: it is small, and where it cannot be had they would be of no use.
             url, target = self.recipe.clone
             steps.append(("get the code", ["git", "clone", "--depth", "1", url, str(self.folder / target)]))
+        steps.append((_INSTALL, [*install, *packages]))
         for words in self.recipe.downloads:
             filled = [word.replace("{environment}", str(self.folder)) for word in words]
             steps.append(("download its data", [own, "-m", *filled]))
@@ -159,7 +161,8 @@ def plan_setup(name: str, python: str | None = None) -> Setup:
 
 
 def make_environment(setup: Setup, report: Report) -> Path:
-    """Run the steps that are still to be done, check the result, and note that it is complete."""
+    """Run the steps that are still to be done, check the result, and note that it is complete. A new environment into
+    which nothing could be installed is removed again."""
     own = environment_python(setup.folder)
     (setup.folder / _NOTE).unlink(missing_ok=True)
     if setup.folder.exists() and _read_version(str(own)) != setup.version:
@@ -169,12 +172,18 @@ def make_environment(setup: Setup, report: Report) -> Path:
         setup.folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise RunError(f"{setup.folder.parent}: cannot be created: {fault.strerror}") from fault
-    steps = setup.steps
-    for number, (title, command) in enumerate(steps, 1):
-        report(f"step {number} of {len(steps)}: {title}")
-        if command[0] == "git" and Path(command[-1], ".git").exists():
-            continue
-        _run(setup.name, title, command, report)
+    steps, is_empty = setup.steps, not setup.folder.exists()
+    try:
+        for number, (title, command) in enumerate(steps, 1):
+            report(f"step {number} of {len(steps)}: {title}")
+            if command[0] == "git" and Path(command[-1], ".git").exists():
+                continue
+            _run(setup.name, title, command, report)
+            is_empty = is_empty and title != _INSTALL
+    except BaseException:
+        if is_empty:
+            shutil.rmtree(setup.folder, ignore_errors=True)
+        raise
     facts = {"packages": list(setup.recipe.packages), "python": ".".join(map(str, setup.version))}
     part = setup.folder / f"{_NOTE}.part"
     part.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -250,8 +259,12 @@ def _run(name: str, title: str, command: Sequence[str], report: Report) -> None:
 
 
 def _explain_failure(name: str, title: str, tail: Sequence[str]) -> str:
-    errors = [line for line in tail if re.match(r"(ERROR|fatal|error|\w*Error)\b", line)] or list(tail)[-1:]
-    reason = errors[-1] if errors else "it gave no reason"
-    offline = any(sign in line for line in tail for sign in _OFFLINE)
-    advice = "go online, or set PIP_INDEX_URL to an index that can be reached; " if offline else ""
-    return f"setup of {name} failed at the step to {title}: {reason}. {advice}the same command goes on from there"
+    errors = [line for line in tail if re.match(r"(ERROR|fatal|error|\w*Error)\b", line)]
+    # Behind "error: subprocess-exited-with-error" of pip is what the program says that it ran.
+    reasons = [line for line in errors if "subprocess" not in line] or errors or list(tail)[-1:]
+    reason = reasons[-1] if reasons else "it gave no reason"
+    advice = ""
+    if any(sign in line for line in tail for sign in _OFFLINE):
+        index = "" if "github.com" in reason else ", or set PIP_INDEX_URL to an index that can be reached"
+        advice = f"Go online{index}; then run"
+    return f"setup of {name} failed at the step to {title}: {reason}. {advice or 'Run'} the same command again"
