@@ -10,7 +10,19 @@ import pytest
 
 from metrist.metrics.registry import build
 from metrist.report.latex import escape_latex
-from metrist.report.tables import Column, Estimate, Marked, Number, PValue, Share, Signature, Table
+from metrist.report.tables import (
+    Change,
+    Column,
+    Estimate,
+    Layout,
+    Marked,
+    Name,
+    Number,
+    PValue,
+    Share,
+    Signature,
+    Table,
+)
 from metrist.run.results import score_column
 
 NAMES = [
@@ -30,6 +42,55 @@ OPENING = r"""\documentclass{article}
 
 def test_dashes_and_quotes_are_not_joined() -> None:
     assert escape_latex("a--b---c ''d'' ``e``") == "a-{}-b-{}-{}-c '{}'d'{}' `{}`e`{}`"
+
+
+PAIRS = Table(
+    title="Pairs",
+    columns=[
+        *map(Column, ("metric", "A", "B")),
+        Column("items", "right", in_latex=False),
+        *(Column(name, "right") for name in ("A - B", "p boot", "p rand")),
+    ],
+    rows=[
+        [
+            Name(text, column=score_column(build(text))),
+            Name("bleurt_bestmbr"),
+            Name("M2M100_1.2B-B4", strong=text == "ter"),
+            150,
+            Change(-7.9, -10.8, -5.2, 1),
+            PValue(0.0),
+            PValue(0.5),
+        ]
+        for text in ("bleu", "chrf", "chrf(char_order=3)", "ter")
+    ],
+    notes=["Lower is better: ter."],
+)
+
+
+def test_a_list_of_pairs_has_names_of_papers_arrows_and_the_better_system_in_bold() -> None:
+    latex = PAIRS.render("latex")
+    assert r"metric & A & B & A - B & p boot & p rand \\" in latex
+    assert r"BLEU $\uparrow$ & bleurt\_bestmbr & M2M100\_1.2B-B4 & " in latex
+    assert r"TER $\downarrow$ & bleurt\_bestmbr & \textbf{M2M100\_1.2B-B4} & " in latex
+    # Two settings of one metric have the same name in papers.
+    assert r"chrf(char\_order=3) $\uparrow$ & " in latex
+    assert "Lower is better" not in latex
+    assert r"\par\footnotesize The better system is in bold." in latex
+    renamed = PAIRS.render("latex", Layout(rename={"ter": "T_R", "M2M100_1.2B-B4": "Ours"}))
+    assert r"T\_R & bleurt\_bestmbr & \textbf{Ours} & " in renamed
+    assert "| ter | bleurt_bestmbr | M2M100_1.2B-B4 | 150 |" in PAIRS.render("markdown")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+@pytest.mark.parametrize("columns", ["", "[twocolumn]"])
+def test_a_list_of_pairs_fits_the_page(columns: str, tmp_path: Path) -> None:
+    opening = OPENING.replace("{article}", f"{columns}{{article}}")
+    table = PAIRS.render("latex", Layout(rename={"chrf(char_order=3)": "chrF3"}))
+    (tmp_path / "a.tex").write_text(f"{opening}{table}\n\\end{{document}}\n", encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert "Overfull" not in result.stdout
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")

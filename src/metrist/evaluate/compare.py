@@ -25,7 +25,19 @@ from metrist.evaluate.selection import (
 )
 from metrist.grid import Grid
 from metrist.metrics.base import Metric, PartMetric
-from metrist.report.tables import Change, Column, Count, Estimate, Marked, Number, PValue, Signature, Table, or_none
+from metrist.report.tables import (
+    Change,
+    Column,
+    Count,
+    Estimate,
+    Marked,
+    Name,
+    Number,
+    PValue,
+    Signature,
+    Table,
+    or_none,
+)
 from metrist.scores import FailureKind
 from metrist.stats.resampling import PairTest, Test, pair_tests
 from metrist.stats.significance import holm, letters
@@ -413,16 +425,20 @@ def _find_winner(metric: Metric, pair: tuple[str, str], test: PairTest) -> str |
 
 
 def _comparison_table(comparison: Comparison) -> Table:
+    from metrist.run.results import score_column
+
     tests = comparison.plan.tests
-    numeric = ["items", "score A", "score B", "A - B", *(_TEST_COLUMNS[test] for test in tests)]
+    # A paper has the scores in the table of systems, and the better one in bold.
+    outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
+    numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
+    metrics = {metric.label: score_column(metric) for metric in comparison.metrics}
     rows = []
     for contest in comparison.contests:
         result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
         rows.append(
             [
-                contest.metric.label,
-                contest.first,
-                contest.second,
+                Name(contest.metric.label, column=metrics[contest.metric.label]),
+                *(Name(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
                 Count(contest.items),
                 Number(result.first, decimals),
                 Number(result.second, decimals),
@@ -433,7 +449,7 @@ def _comparison_table(comparison: Comparison) -> Table:
         )
     return Table(
         title="Which system is better",
-        columns=[*map(Column, ("metric", "A", "B")), *(Column(name, "right") for name in numeric), Column("better")],
+        columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
         rows=rows,
         notes=_table_notes(comparison),
         remarks=_table_remarks(comparison),

@@ -206,13 +206,27 @@ def or_none(value: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and alignment. For LaTeX, which of its numbers are better, if it holds a metric's, and a
-    function that gives its name in papers: looking that up takes time."""
+    """A column's heading and alignment. For LaTeX, which of its numbers are better, if it holds a metric's, a function
+    that gives its name in papers (looking that up takes time), and whether a paper has room for the column."""
 
     name: str
     align: Align = "left"
     better: Better | None = None
     title: Callable[[], str] | None = None
+    in_latex: bool = True
+
+
+class Name(str):
+    """A name in a cell. LaTeX prints that of a metric as the heading of its column, and a strong one in bold."""
+
+    __slots__ = ("column", "strong")
+    column: Column | None
+    strong: bool
+
+    def __new__(cls, text: str, *, column: Column | None = None, strong: bool = False) -> Name:
+        name = super().__new__(cls, text)
+        name.column, name.strong = column, strong
+        return name
 
 
 class Signature(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from metrist.errors import escape_controls
-from metrist.report.cells import Column, Estimate, Marked, Number, Shares, Signature, format_cell
+from metrist.report.cells import Column, Estimate, Marked, Name, Number, Shares, Signature, format_cell
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -26,6 +26,8 @@ _SPECIAL = {
     **{character: "\\" + character for character in "&%$#_{}"},
 }
 _ARROWS = {"higher": r" $\uparrow$", "lower": r" $\downarrow$"}
+#: The width of the text of a page in points, as LaTeX's own classes set it.
+_TEXT_WIDTH = 345
 _MARKS = {"†": r"\dagger", "‡": r"\ddagger"}
 
 
@@ -40,10 +42,19 @@ def render_latex(
     label: str,
 ) -> str:
     """A table as a float with caption and label. The document needs the package booktabs."""
+    shown = [number for number, column in enumerate(columns) if column.in_latex]
+    columns, rows = [columns[number] for number in shown], [[row[number] for number in shown] for row in rows]
     bold = _find_best(columns, rows)
-    arrows = any(column.better in _ARROWS for column in columns)
+    named = {str(cell): cell.column for row in rows for cell in row if isinstance(cell, Name) and cell.column}
+    metrics = dict(zip(named, _name_columns(list(named.values())), strict=True))
+    arrows = any(column.better in _ARROWS for column in (*columns, *named.values()))
     # An arrow says which way is better; the note says the same in other formats.
     notes = [note for note in notes if not (arrows and note.startswith("Lower is better"))]
+    if any(isinstance(cell, Name) and cell.strong for row in rows for cell in row):
+        notes.append("The better system is in bold.")
+    # In a paper with two columns, a float with a star spans both.
+    wide = _estimate_width(columns, rows) > _TEXT_WIDTH
+    table = "table*" if wide else "table"
     label = label or f"tab:{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-') or 'scores'}"
     caption = [rf"\caption{{{escape_latex(title)}}}"] if title else []
     return "\n".join(
@@ -52,8 +63,8 @@ def render_latex(
             *_comment_signatures(signatures),
             # A control character must not end a comment.
             *(f"% Note: {escape_controls(remark)}" for remark in remarks),
-            r"\begin{table}",
-            r"\centering",
+            rf"\begin{{{table}}}",
+            r"\centering" + (r"\small\setlength{\tabcolsep}{3pt}" if wide else ""),
             *caption,
             rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{{''.join(column.align[0] for column in columns)}}}",
@@ -61,13 +72,14 @@ def render_latex(
             " & ".join(_name_columns(columns)) + r" \\",
             r"\midrule",
             *(
-                " & ".join(_format(cell, bold=(row, column) in bold) for column, cell in enumerate(cells)) + r" \\"
+                " & ".join(_format(cell, metrics, bold=(row, column) in bold) for column, cell in enumerate(cells))
+                + r" \\"
                 for row, cells in enumerate(rows)
             ),
             r"\bottomrule",
             r"\end{tabular}",
             *(rf"\par\footnotesize {escape_latex(note)}" for note in notes),
-            r"\end{table}",
+            rf"\end{{{table}}}",
         ]
     )
 
@@ -112,13 +124,21 @@ def _value_text(cell: Any) -> str:
     return str(Number(inner.value, inner.decimals))
 
 
-def _format(cell: Any, *, bold: bool) -> str:
+def _estimate_width(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> float:
+    """The width of a table in points, about 5 for a character at the size of 10 and 12 between two columns."""
+    cells = ([column.name, *(format_cell(row[number]) for row in rows)] for number, column in enumerate(columns))
+    return sum(5 * max(map(len, texts)) + 12 for texts in cells)
+
+
+def _format(cell: Any, metrics: Mapping[str, str], *, bold: bool) -> str:
+    if isinstance(cell, Name):
+        return metrics[cell] if cell.column else _embolden(escape_latex(cell), cell.strong)
     if isinstance(cell, str | Shares):
         return escape_latex(str(cell))
     if isinstance(cell, Marked):
         symbols = [_MARKS.get(mark, "") for mark in cell.marks]
         marks = f"$^{{{''.join(symbols)}}}$" if all(symbols) else rf"\textsuperscript{{{escape_latex(cell.marks)}}}"
-        return _format(cell.cell, bold=bold) + (marks if cell.marks else "")
+        return _format(cell.cell, metrics, bold=bold) + (marks if cell.marks else "")
     if not isinstance(cell, Estimate):
         return _embolden(_escape_number(format_cell(cell)), bold)
     value, _, interval = str(cell).partition(" ")

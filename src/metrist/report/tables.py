@@ -23,6 +23,7 @@ from metrist.report.cells import (
     Estimate,
     Intervals,
     Marked,
+    Name,
     Number,
     PValue,
     Share,
@@ -54,6 +55,7 @@ __all__ = [
     "Intervals",
     "Layout",
     "Marked",
+    "Name",
     "Number",
     "PValue",
     "Share",
@@ -214,7 +216,9 @@ class Layout:
 
     def _cell(self, cell: Any) -> Any:
         if isinstance(cell, str):
-            return self.rename.get(cell, cell)
+            # A name that the reader chose stands instead of the metric's own in papers, too.
+            strong = isinstance(cell, Name) and cell.strong
+            return Name(self.rename[cell], strong=strong) if cell in self.rename else cell
         if isinstance(cell, Marked):
             return replace(cell, cell=self._cell(cell.cell))
         if self.decimals is not None and isinstance(cell, Number | Estimate):
