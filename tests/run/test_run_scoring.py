@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -475,6 +475,13 @@ def test_a_task_takes_a_few_seconds_and_ends_with_an_item_where_it_can(
     if measured:
         pace.measure(_outputs(measured), seconds)
     assert pace.cut(_outputs(*counts)) == size
+
+
+@pytest.mark.parametrize(("references", "size"), [(True, 5), (False, 25)])
+def test_references_count_only_where_a_metric_reads_them(references: bool, size: int) -> None:
+    pace = Pace(references=references)
+    pace.measure(_outputs(20), 2.0)
+    assert pace.cut([replace(record, references=("x" * 40,)) for record in _outputs(99)]) == size
 
 
 @pytest.mark.parametrize("skipped", [1, 2])

@@ -438,7 +438,8 @@ class StoredPipeline(Pipeline):
         self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
         #: Of the file of each group, by the metric's text.
         self._headers: dict[str, dict[int, Header]] = {text: {} for text in self.signatures}
-        self._paces = {kind: Pace() for kind in _Kind}
+        readers = {_Kind.of(metric) for metric in metrics if "references" in metric.needs}
+        self._paces = {kind: Pace(references=kind in readers) for kind in _Kind}
         self._pending: deque[tuple[_Kind, _Group, tuple[int, ...], list[_Part]]] = deque()
         self._open: dict[int, _Part] = {}
         self._computed = 0

@@ -255,13 +255,14 @@ def _item(unit: Unit) -> str:
     return unit.first.item if isinstance(unit, Pair) else unit.item
 
 
-def count_characters(units: Sequence[Unit]) -> int:
-    """The characters of all texts that metrics see."""
+def count_characters(units: Sequence[Unit], *, references: bool = True) -> int:
+    """The characters of all texts that metrics see, or of all but the references."""
     records: Sequence[Any] = units
     if units and isinstance(units[0], Pair):
         records = [record for pair in units for record in (pair.first, pair.second)]  # type: ignore[union-attr]
     total = sum(map(len, [record.output for record in records]))
-    total += sum(map(len, chain.from_iterable([record.references for record in records])))
+    if references:
+        total += sum(map(len, chain.from_iterable([record.references for record in records])))
     total += sum(map(len, filter(None, [record.source for record in records])))
     return total + sum(map(len, filter(None, [record.instruction for record in records])))
 
@@ -298,15 +299,17 @@ def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Un
 
 
 class Pace:
-    """Decides how many units the next task holds, so that it takes about `TASK_SECONDS`."""
+    """Decides how many units the next task holds, so that it takes about `TASK_SECONDS`. `references` says whether the
+    metrics read those: as many of them as a record may have, they say nothing about the seconds of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, references: bool = True) -> None:
+        self._references = references
         self._seconds_per_character = 0.0
         self._limit = 1
 
     def measure(self, units: Sequence[Unit], seconds: float) -> None:
         """Learn from a finished task."""
-        self._seconds_per_character = seconds / (len(units) + count_characters(units))
+        self._seconds_per_character = seconds / self._count(units)
         self._limit = _GROWTH * len(units)
 
     def cut(self, units: Sequence[Unit]) -> int:
@@ -327,4 +330,7 @@ class Pace:
         return first if first >= size / 2 else size
 
     def _estimate(self, units: Sequence[Unit]) -> float:
-        return self._seconds_per_character * (len(units) + count_characters(units))
+        return self._seconds_per_character * self._count(units)
+
+    def _count(self, units: Sequence[Unit]) -> int:
+        return len(units) + count_characters(units, references=self._references)
