@@ -231,3 +231,56 @@ def test_metrics_are_chosen_by_an_alias(metrist: Command, table: Path, tmp_path:
     answer = metrist("meta", run, "--field", "rating:da=da", "-m", "chrf++", "--draws", 0, "--format", "json")
     assert [row["metric"] for row in json.loads(answer.out)["rows"]] == ["chrf(word_order=2)"]
     assert "chrf(word_order=2)" in metrist("compare", run, "-m", "chrf++", "--draws", 100).out
+
+
+def test_a_table_for_a_paper(metrist: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", table, "-m", "chrf++", "-m", "ter", "--field", "item=seg", "-o", run).code == 0
+    options = ("meta", run, "--field", "rating:mqm=mqm", "--draws", 50, "--show", "bias")
+    answer = metrist(
+        *options, "--format", "latex", "--caption", "Trust", "--label", "tab:trust", "--rename", "ter=TER!"
+    )
+    assert answer.code == 0, answer.err
+    assert r"\caption{Trust}" in answer.out
+    assert r"\label{tab:trust}" in answer.out
+    assert "& chrF++ &" in answer.out
+    assert "& TER! &" in answer.out
+    assert r"$\varepsilon$" in answer.out
+    assert "ε" not in answer.out.split(r"\begin{table}", 1)[1]
+    # What was read from where is for the author, not for the paper's readers.
+    notes = [line for line in answer.out.splitlines() if line.startswith(r"\par")]
+    assert not any("table.csv" in line for line in notes)
+    assert f"Ratings are those of the files that the run read: {table}" in answer.err
+    digits = metrist(*options, "--decimals", 1, "--drop", "coverage,chance", "--intervals", "none")
+    assert "coverage" not in digits.out
+    refusal = metrist(*options, "--decimals", 1, "--format", "json")
+    assert refusal.code != 0
+    assert "--format json" in refusal.err
+
+
+def test_csv_has_the_limits_as_numbers(metrist: Command, rated: Path) -> None:
+    lines = metrist("meta", rated, "--aspect", "quality", "--draws", 50, "--format", "csv").out.splitlines()
+    rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
+    assert all(float(row["value low"]) <= float(row["value"]) <= float(row["value high"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        (("--measure", "acc_eq"), "deutsch-etal-2023-ties"),
+        (("--measure", "acc_eq", "--group", "system-level"), "kocmi-etal-2021-ship"),
+        (("--measure", "spa"), "thompson-etal-2024-improving"),
+        (("--measure", "pearson", "--group", "none", "--test", "williams"), "graham-baldwin-2014-testing"),
+        (("--measure", "pearson"), "deutsch-etal-2021-statistical"),
+    ],
+)
+def test_what_to_cite(metrist: Command, rated: Path, tmp_path: Path, options: tuple[str, ...], key: str) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", rated, "-m", "rougeL", "-m", "chrf", "-o", run).code == 0
+    answer = metrist("meta", run, rated, "--aspect", "quality", *options, "--draws", 20, "--format", "bibtex")
+    assert answer.code == 0, answer.err
+    assert f"{{{key}," in answer.out
+    assert "{lin-2004-rouge," in answer.out
+    assert "nothing to cite is known for close, random" in answer.out
+    others = {"deutsch-etal-2023-ties", "kocmi-etal-2021-ship", "thompson-etal-2024-improving"} - {key}
+    assert not any(f"{{{other}," in answer.out for other in others)

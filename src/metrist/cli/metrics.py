@@ -5,14 +5,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from metrist.cli.options import Format, ModelOptions, ReadingOptions, Seed, TableFormat, expand_options, parse_pairs
-from metrist.errors import SpecError, did_you_mean
+from metrist.cli.options import (
+    Format,
+    LayoutOptions,
+    ModelOptions,
+    PaperFormat,
+    PaperTableFormat,
+    ReadingOptions,
+    Seed,
+    TableFormat,
+    expand_options,
+    parse_pairs,
+)
+from metrist.errors import RunError, SpecError, did_you_mean
 
 #: Where standard output is no terminal.
 _LIST_WIDTH = 100
@@ -269,10 +281,11 @@ def meta(
     draws: Annotated[int, typer.Option("--draws", min=0, help="Resamples behind intervals; 0: no intervals.")] = 1000,
     seed: Seed = 0,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
-    form: TableFormat = Format.text,
+    form: PaperTableFormat = PaperFormat.text,
+    appearance: LayoutOptions,
 ) -> None:
     """Measure how far each metric agrees with human ratings or preferences, per slice, with intervals and tests."""
-    from metrist.cli.output import print_note, print_table, print_text
+    from metrist.cli.output import print_note, print_table, print_tables, print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.meta import meta_evaluate
     from metrist.evaluate.meta.analyses import analyse
@@ -280,6 +293,9 @@ def meta(
     from metrist.evaluate.meta.join import join
     from metrist.evaluate.selection import list_names
 
+    layout = appearance.layout()
+    if layout is not None and form is PaperFormat.json:
+        raise RunError("--format json gives all figures as they are: omit the options that change how a table looks")
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     judged = join(
         inputs if len(inputs) > 1 else inputs[0],
@@ -323,14 +339,23 @@ def meta(
         added = [table for name in analyses for table in analyse(evaluation, name)]
     if json_out is not None:
         evaluation.write(json_out, added)
-    if form is Format.json:
+    if form is PaperFormat.json:
         print_text(evaluation.to_json(added))
         return
+    if form is PaperFormat.bibtex:
+        print_text(evaluation.bibliography())
+        return
+    if form is PaperFormat.latex:
+        from metrist.report.tables import Layout
+
+        chosen = layout or Layout()
+        layout = replace(chosen, rename={**evaluation.display_names(), **chosen.rename})
     # Without metrics there are no figures, only analyses of the human judgments.
-    for number, table in enumerate([evaluation.table(), *added] if evaluation.figures else added):
-        if number:
-            print_text("")
-        print_table(table, form)
+    tables = [evaluation.table(), *added] if evaluation.figures else added
+    if len(tables) == 1:
+        print_table(tables[0], form, layout)
+    else:
+        print_tables(tables, form, layout)
 
 
 @expand_options

@@ -129,6 +129,8 @@ class JudgedDataset:
     metric_errors: Mapping[str, ErrorSpans] = field(default_factory=dict)
     label_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    #: Those of the notes that are about files and rows, for whoever gives them rather than for readers of a table.
+    reading_notes: tuple[str, ...] = ()
     #: Aspects where lower is better: their ratings are stored negated.
     reversed_aspects: tuple[str, ...] = ()
     #: The columns of the files that were read as another field, such as `model` as `system`.

@@ -65,6 +65,7 @@ def join(
             builder.add(entry)
         notes += [*reader.remarks, *reader.skipped.describe()]
     scores, errors = _read_runs(builder, runs, parts, metrics)
+    reading_notes = (*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes))
     dataset = JudgedDataset(
         items=builder.items(),
         systems=builder.systems(),
@@ -79,7 +80,8 @@ def join(
         metric_errors=errors,
         label_sets=builder.labels.closed(),
         fields_by_column={column: name for reader in readers for column, name in reader.fields_by_column.items()},
-        notes=(*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes)),
+        notes=reading_notes,
+        reading_notes=reading_notes,
     )
     return _apply_directions(dataset, lower_is_better)
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import RunError, did_you_mean, format_count
+from metrist.errors import MetristError, RunError, did_you_mean, format_count
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.io.writer import atomic_write
 from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, or_none
 from metrist.stats import Floats
+
+if TYPE_CHECKING:
+    from metrist.metrics.base import Metric
 
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 Average = Literal["macro", "micro"]
@@ -292,7 +297,60 @@ class MetaEvaluation:
         columns = [*(Column(name) for name in varying), Column("rank", "right"), Column("metric")]
         columns.append(Column("value", "right", None if varying or ceiling else "higher"))
         columns += [Column(name, "right") for name in right]
-        return Table(title=self._title(varying), columns=columns, rows=rows, notes=self.notes)
+        about_files = set(self.dataset.reading_notes)
+        return Table(
+            title=self._title(varying),
+            columns=columns,
+            rows=rows,
+            notes=[note for note in self.notes if note not in about_files],
+            remarks=[note for note in self.notes if note in about_files],
+        )
+
+    def display_names(self) -> dict[str, str]:
+        """The names of metrics in papers, such as chrF++, for those that have one of their own; a short name stays."""
+        from metrist.metrics.cards import display_name
+
+        titles = {name: display_name(m) for name, m in self._build_metrics().items() if name == m.text}
+        counts = Counter(titles.values())
+        return {name: title for name, title in titles.items() if title != name and counts[title] == 1}
+
+    def bibliography(self) -> str:
+        """What to cite for the metrics, the measures and the tests, as BibTeX."""
+        from metrist.metrics.cards import format_bibliography
+
+        metrics = self._build_metrics()
+        unknown = [name for name in self.metrics() if name not in metrics]
+        methods: dict[str, str] = {}
+        if any(not math.isnan(figure.low) for figure in self.figures):
+            methods["efron-1979-bootstrap"] = "bootstrap intervals"
+        for figure in self.figures:
+            if figure.measure == "acc_eq":
+                on_systems = figure.group == "system-level"
+                key = "kocmi-etal-2021-ship" if on_systems else "deutsch-etal-2023-ties"
+                methods[key] = "system-level pairwise accuracy" if on_systems else "pairwise accuracy with ties"
+            elif figure.measure.startswith("spa"):
+                methods["thompson-etal-2024-improving"] = "soft pairwise accuracy"
+        tests = {table.how for table in self.tests if table.how != NO_TESTS}
+        if any("Williams" in how for how in tests):
+            methods["graham-baldwin-2014-testing"] = "Williams' test"
+        if any("permutation" in how or "bootstrap" in how for how in tests):
+            methods["deutsch-etal-2021-statistical"] = "tests between metrics"
+        if tests and self.plan.correction == "holm":
+            methods["holm-1979-simple"] = "Holm's correction"
+        notes = [f"nothing to cite is known for {', '.join(unknown)}"] if unknown else []
+        return format_bibliography(metrics.values(), methods, notes)
+
+    def _build_metrics(self) -> dict[str, Metric]:
+        """The metrics of the figures that are metrist's own, by their names in the figures."""
+        from metrist.metrics.registry import build
+
+        metrics = {}
+        for name in self.metrics():
+            scores = self.dataset.scores.get(name)
+            with suppress(MetristError):  # A metric of another tool, or a part of one.
+                if scores and scores.text:
+                    metrics[name] = build(scores.text, allow_import=False, disable_risky_llms=True)
+        return metrics
 
     def _title(self, varying: Sequence[str]) -> str:
         if not self.figures:
