@@ -92,6 +92,10 @@ def test_a_name_without_a_metric_is_refused():
 OF_METHODS = {
     *("metrist", "efron-1979-bootstrap", "koehn-2004-statistical", "riezler-maxwell-2005-pitfalls"),
     *("holm-1979-simple", "piepho-2004-algorithm"),
+    "deutsch-etal-2021-statistical",
+    "graham-baldwin-2014-testing",
+    "kocmi-etal-2021-ship",
+    "thompson-etal-2024-improving",
 }
 
 
