@@ -34,13 +34,9 @@ _SPECIAL = {
     **{character: "\\" + character for character in "&%$#_{}"},
 }
 _ARROWS = {"higher": r" $\uparrow$", "lower": r" $\downarrow$"}
-<<<<<<< HEAD
 #: The width of the text of a page in points, as LaTeX's own classes set it.
 _TEXT_WIDTH = 345
-_MARKS = {"†": r"\dagger", "‡": r"\ddagger"}
-=======
 _MARKS = {"†": r"\dagger", "‡": r"\ddagger", "↓": r"\downarrow"}
->>>>>>> 5cd506b (Give meta the tables and citations of papers)
 
 
 def render_latex(
