@@ -477,6 +477,14 @@ def test_a_task_takes_a_few_seconds_and_ends_with_an_item_where_it_can(
     assert pace.cut(_outputs(*counts)) == size
 
 
+@pytest.mark.parametrize(("tasks", "size"), [([(20, 2.0), (20, 1.0)], 25), ([(1, 0.4), (4, 0.4)], 16)])
+def test_the_slower_of_two_tasks_of_a_size_counts(tasks: list[tuple[int, float]], size: int) -> None:
+    pace = Pace()
+    for count, seconds in tasks:
+        pace.measure(_outputs(count), seconds)
+    assert pace.cut(_outputs(99)) == size
+
+
 @pytest.mark.parametrize(("references", "size"), [(True, 5), (False, 25)])
 def test_references_count_only_where_a_metric_reads_them(references: bool, size: int) -> None:
     pace = Pace(references=references)

@@ -304,13 +304,16 @@ class Pace:
 
     def __init__(self, *, references: bool = True) -> None:
         self._references = references
-        self._seconds_per_character = 0.0
+        self._seconds_per_character = self._last_rate = 0.0
         self._limit = 1
 
     def measure(self, units: Sequence[Unit], seconds: float) -> None:
         """Learn from a finished task."""
-        self._seconds_per_character = seconds / self._count(units)
-        self._limit = _GROWTH * len(units)
+        rate = seconds / self._count(units)
+        # Items differ, so the slower of two tasks counts. A much smaller one says little: much of it is fixed cost.
+        is_similar = self._limit <= 2 * _GROWTH * len(units) and 2 * self._limit >= _GROWTH * len(units)
+        self._seconds_per_character = max(rate, self._last_rate) if is_similar else rate
+        self._last_rate, self._limit = rate, _GROWTH * len(units)
 
     def cut(self, units: Sequence[Unit]) -> int:
         """How many of these units, the next to be scored, go into one task. Where it can, a task ends with an item: its
