@@ -166,6 +166,11 @@ class Metric:
         """What a reader of all these scores should know: shown under every table of a run."""
         return []
 
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:  # noqa: ARG002
+        """Warnings about records that the metric is not made for; they come with the scores. `records` are the
+        first ones of each input."""
+        return []
+
     def against(self, first: Score, second: Score) -> str:
         """A comparison of two scores in words, as a comparator's explanation shows it."""
         return f"{first.value:.6g} against {second.value:.6g}"

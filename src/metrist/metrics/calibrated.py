@@ -289,6 +289,9 @@ class Calibrated(Metric):
         """Raw values are pooled by the inner metric, percentiles by their mean."""
         return self.metric.pool(sums) if self.show == RAW else super().pool(sums)
 
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        return self.metric.describe_misuse(records)
+
     def remarks(self, scores: Scores) -> list[str]:
         """The remarks of the inner metric, the mean percentile, and the number of outputs without a group."""
         remarks = self.metric.remarks(scores)

@@ -67,9 +67,15 @@ class ModelMetric(Metric):
         if not count or cut is None:
             return []
         return [
-            f"{self.label}: {count:,} of {format_count(len(scores), 'output')} had texts too long for the model; "
+            f"{self.label}: {count:,} of {count_scored(scores)} had texts too long for the model; "
             f"{format_count(int(np.nansum(cut)), 'token was', 'tokens were')} left out"
         ]
+
+
+def count_scored(scores: Scores) -> str:
+    """How many outputs were scored, in words: the others were never read by the model."""
+    count = int(np.count_nonzero(~np.isnan(scores.values)))
+    return format_count(count, "output" if count == len(scores) else "scored output")
 
 
 def count_above(scores: Scores, part: str, threshold: float) -> int:

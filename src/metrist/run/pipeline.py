@@ -301,6 +301,11 @@ class Pipeline:
     def _order_metrics(self) -> list[Sequence[Metric]]:
         return [self._metrics]
 
+    def _warn(self, records: Sequence[Record]) -> None:
+        """Note which metrics are not made for records like these."""
+        notes = (note for metric in self._metrics for note in metric.describe_misuse(records))
+        self.notes += [note for note in notes if note not in self.notes]
+
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores or judgments of the units in their order, by the metric's text."""
         names: dict[str, str] = {}
@@ -314,6 +319,8 @@ class Pipeline:
                 self._count += len(shard)
                 if isinstance(shard[0], Record):
                     records: Any = shard
+                    if not start:
+                        self._warn(records)
                     intern = names.setdefault  # Names repeat: each is kept once.
                     items, systems = [record.item for record in records], [record.system for record in records]
                     self.items += map(intern, items, items)
@@ -492,6 +499,8 @@ class StoredPipeline(Pipeline):
                         records: Any = shard
                         items, systems = [record.item for record in records], [record.system for record in records]
                         references = {len(record.references) for record in records if record.references}
+                        if not start:
+                            self._warn(records)
                         self._update.add(self._update.drafts[source], items, systems, hashes, references)
                     self._groups.append((start, hashes))
                     self._count += len(shard)

@@ -10,10 +10,10 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import SpecError, format_count
+from metrist.errors import SpecError
 from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, hash_file, pairs_of
 from metrist.metrics.lexical.references import reduce_references
-from metrist.metrics.model_metric import CUT, ModelMetric, count_above
+from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored
 from metrist.metrics.token_weights import DocumentFrequencies, read_texts
 from metrist.models import loading
 from metrist.models.devices import Options
@@ -98,8 +98,7 @@ class Embedding(ModelMetric):
         remarks = super().remarks(scores)
         if count := count_above(scores, WINDOWED, 0):
             remarks.append(
-                f"{self.label}: {count:,} of {format_count(len(scores), 'output')} had texts longer than "
-                "the model's context; these "
+                f"{self.label}: {count:,} of {count_scored(scores)} had texts longer than the model's context; these "
                 "were read in overlapping windows"
             )
         return remarks

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from metrist.errors import SpecError, agree, did_you_mean, format_count
+from metrist.errors import SpecError, agree, did_you_mean
 from metrist.metrics.base import Reduce, Shard, check_choice
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
@@ -26,7 +26,7 @@ from metrist.metrics.likelihood.layout import (
     collect_pairs,
     score_pairs,
 )
-from metrist.metrics.model_metric import CUT, ModelMetric, count_above
+from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored
 from metrist.models import loading
 from metrist.models.protocols import LikelihoodModel, Likelihoods, TextModel
 from metrist.records import Need
@@ -122,8 +122,7 @@ class GptScore(ModelMetric):
         """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
-            outputs = f"{count:,} of {format_count(len(scores), 'output')}"
-            remarks.append(f"{self.label}: {outputs} had a condition read in several windows")
+            remarks.append(f"{self.label}: {count:,} of {count_scored(scores)} had a condition read in several windows")
         return remarks
 
     def _table(self, roles: Roles) -> str:
@@ -244,7 +243,7 @@ class Perplexity(ModelMetric):
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
             remarks.append(
-                f"{self.label}: {count:,} of {format_count(len(scores), 'output')} "
+                f"{self.label}: {count:,} of {count_scored(scores)} "
                 f"{agree(count, 'was', 'were')} too long for the model "
                 "and read in windows"
             )

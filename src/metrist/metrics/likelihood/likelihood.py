@@ -9,8 +9,9 @@ from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 
-from metrist.errors import ModelError, SpecError, format_count
+from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Reduce, Shard, check_choice, hash_file
+from metrist.metrics.language import find_other_language
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
     NEEDS,
@@ -27,7 +28,7 @@ from metrist.metrics.likelihood.layout import (
     read_phrases,
     score_pairs,
 )
-from metrist.metrics.model_metric import CUT, ModelMetric, count_above
+from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored
 from metrist.metrics.token_weights import (
     DocumentFrequencies,
     Weighting,
@@ -37,13 +38,14 @@ from metrist.metrics.token_weights import (
 from metrist.models.devices import Options
 from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
-from metrist.records import Need
+from metrist.records import Need, Record
 from metrist.scores import Scores
 
 WINDOWS = "windows"
 VARIANCE = "prompt_variance"
 #: Name of the part without a prompt, next to those with one.
 NO_PROMPT = "(no prompt)"
+_SHIPPED = "metrist:"
 
 
 class _Evaluation(NamedTuple):
@@ -142,9 +144,17 @@ class Likelihood(ModelMetric):
         """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if self.long != "truncate" and (count := count_above(scores, WINDOWS, 1)):
-            outputs = f"{count:,} of {format_count(len(scores), 'output')}"
-            remarks.append(f"{self.label}: {outputs} had a condition read in several windows")
+            remarks.append(f"{self.label}: {count:,} of {count_scored(scores)} had a condition read in several windows")
         return remarks
+
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        """A warning if the shipped model, which knows English, is to score texts in another language."""
+        if not self.model.startswith(_SHIPPED) or not (language := find_other_language(records)):
+            return []
+        return [
+            f"{self.label}: many outputs are in {language}, but {self.model} knows only English, so that these scores "
+            "say little; model= names another model"
+        ]
 
     def _evaluate(self, shard: Shard) -> _Evaluation:
         model = load_seq2seq(self.options, runtime=shard.runtime)

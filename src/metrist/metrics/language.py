@@ -1,0 +1,97 @@
+"""Whether texts are in another language than English, for models that know only English. A cheap check by script and
+by function words; it says nothing where it is not sure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from metrist.records import Record
+
+#: Records that are looked at; fewest words by which a text is judged; letters beyond which a script is not Latin.
+MAX_RECORDS, _MIN_WORDS, _LAST_LATIN = 200, 8, "\u024f"
+_WORD = re.compile(r"[^\W\d_]+")
+_PART = re.compile(r"[A-Za-z]+")
+_ENGLISH_NAMES = frozenset(["en", "eng", "english"])
+_REGIONS = frozenset(["us", "gb", "uk", "au", "ca", "in", "nz", "ie", "za", "xx", "latn"])
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ENGLISH = _words(
+    "the of and to in is that for it with was on as are by this be at not have from has he his an or they were which "
+    "you we her she their but had been will would its who i there about more when can than"
+)
+#: Function words of common languages in Latin script.
+_OTHERS = {
+    "German": _words(
+        "der die das und den von zu mit sich des auf für ist im dem nicht ein eine als auch es an werden aus er "
+        "hat dass sie nach wird bei einer um am sind noch wie einem über einen so zum war haben nur oder ich wir"
+    ),
+    "French": _words(
+        "de la le et les des en un du une que est pour qui dans par plus pas au sur ne se ce il sont avec son aux "
+        "ont ses mais comme elle été cette ou leur nous vous je"
+    ),
+    "Spanish": _words(
+        "de la que el en y a los se del las un por con una su para es al lo como más o pero sus le ha sí este ya "
+        "entre cuando todo esta ser son dos también fue había muy"
+    ),
+    "Italian": _words(
+        "di e il la che per un una in del è non con si da le dei nel alla più della sono ha come ma gli al lo "
+        "anche delle questo nella ed ai dal su"
+    ),
+    "Portuguese": _words(
+        "de a o que e do da em um para com não uma os no se na por mais as dos como mas ao ele das seu sua ou "
+        "quando muito nos já está também pelo pela"
+    ),
+    "Dutch": _words(
+        "de het een van en in dat op te zijn met voor niet aan er om ook als dan maar bij nog uit naar door over "
+        "wordt deze hij ze worden heeft werd"
+    ),
+    "Turkish": _words("bir ve bu da de için ile olarak çok daha olan gibi sonra kadar ne o en ancak her ise değil"),
+    "Indonesian": _words(
+        "yang dan di dengan untuk dari dalam ini itu pada tidak akan oleh adalah telah ke sebagai juga karena "
+        "mereka dia bahwa tersebut"
+    ),
+}
+
+
+def find_other_language(records: Sequence[Record]) -> str | None:
+    """The language of the outputs if many of them are surely not in English, such as `German` or `another language than
+    English`; None if not."""
+    judged = [name for record in records[:MAX_RECORDS] if (name := _judge(record)) is not None]
+    others = [name for name in judged if name]
+    if not others or len(others) < min(len(judged), max(3, 0.2 * len(judged))):
+        return None
+    most = max(set(others), key=others.count)
+    return most if others.count(most) > len(others) / 2 else "another language than English"
+
+
+def _judge(record: Record) -> str | None:
+    """The language of an output; empty for English, None where that cannot be told."""
+    declared = _read_name(record.language) if record.language else None
+    if declared is True:
+        return ""
+    letters = [letter for letter in record.output[:2000] if letter.isalpha()]
+    if len(letters) >= 2 and sum(letter > _LAST_LATIN for letter in letters) > 0.5 * len(letters):
+        return "another script than Latin"
+    words = _WORD.findall(record.output[:2000].lower())
+    if len(words) >= _MIN_WORDS:
+        english = sum(word in _ENGLISH for word in words) / len(words)
+        shares = {name: sum(word in known for word in words) / len(words) for name, known in _OTHERS.items()}
+        name = max(shares, key=shares.__getitem__)
+        if shares[name] >= 0.15 and shares[name] > 2 * english:
+            return name
+        if english >= 0.1:
+            return ""
+    return "another language than English" if declared is False else None
+
+
+def _read_name(language: str) -> bool | None:
+    """Whether a record's language, such as `en`, `en-US` or the pair `de-en`, is English; None if it is no name."""
+    parts = _PART.findall(language.lower())
+    if not parts:
+        return None
+    return parts[-1] in _ENGLISH_NAMES or (parts[0] in _ENGLISH_NAMES and parts[-1] in _REGIONS)

@@ -1,0 +1,92 @@
+"""Warnings about texts in languages that a model does not know, and about texts that were cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metrist import Metric, read_records, score
+from metrist.metrics.language import find_other_language
+from metrist.metrics.likelihood.likelihood import Likelihood
+from metrist.records import Record
+from metrist.scores import Score, Scores
+
+GERMAN = "Der Rat hat am Montag beschlossen, dass die Straße nach dem Fest für den Verkehr gesperrt wird."
+ENGLISH = "On Monday the council decided that the road will be closed to traffic after the festival."
+
+
+def make(*texts: str, language: str | None = None) -> list[Record]:
+    return [Record(item=str(n), system="s", output=text, language=language) for n, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "language", "expected"),
+    [
+        ([ENGLISH] * 5, None, None),
+        ([GERMAN] * 5, None, "German"),
+        ([GERMAN], None, "German"),
+        ([ENGLISH] * 18 + [GERMAN] * 2, None, None),  # quotations and names, perhaps
+        ([ENGLISH] * 6 + [GERMAN] * 4, None, "German"),
+        (["Дорога будет закрыта.", "道路将关闭。"], None, "another script than Latin"),
+        (["42", "Berlin", "", "Anna Schmidt"], None, None),
+        (["42", "Berlin", "Paris"], "de", "another language than English"),
+        (["42", "Berlin", "Paris"], "en-US", None),
+        ([GERMAN], "de-en", None),  # what the data say counts
+        ([ENGLISH] * 3, "de", None),  # the language of the source, perhaps
+        ([], None, None),
+    ],
+)
+def test_other_languages_are_told_only_where_they_are_sure(
+    texts: list[str], language: str | None, expected: str | None
+) -> None:
+    assert find_other_language(make(*texts, language=language)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("summeval", None),
+        ("wmt22.zh-en", None),
+        ("topical-chat-usr", None),
+        ("wmt22.en-de", "German"),
+        ("multi-summeval.fr", "French"),
+        ("wmt22.en-ru", "another script than Latin"),
+        ("mlqe-pe.en-zh", "another script than Latin"),
+    ],
+)
+def test_public_data_are_told_right_by_their_texts_alone(
+    data: Callable[[str], Path], name: str, expected: str | None
+) -> None:
+    read = islice(read_records(data(name)), 200)
+    assert find_other_language([replace(record, language=None) for record in read]) == expected
+
+
+class Length(Metric):
+    """Counts characters, and warns as the shipped likelihood does."""
+
+    def score_record(self, record: Record) -> float:
+        return float(len(record.output))
+
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        return Likelihood().describe_misuse(records)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_run_notes_what_a_metric_is_not_made_for(tmp_path: Path, folder: bool) -> None:
+    out = tmp_path / "run" if folder else None
+    (note,) = [note for note in score(make(*[GERMAN] * 3), [Length()], out=out).notes if "English" in note]
+    assert note.startswith("likelihood: many outputs are in German, but metrist:likelihood-small knows only English")
+    assert not [note for note in score(make(*[ENGLISH] * 3), [Length()]).notes if "English" in note]
+    assert not Likelihood(model="some/model").describe_misuse(make(GERMAN))
+
+
+def test_cut_texts_are_counted_among_the_outputs_that_were_scored() -> None:
+    scores = Scores.of([0.5, Score.failed("no source"), 0.25, Score.failed("no source")])
+    scores = replace(scores, parts={"cut_tokens": np.array([3.0, np.nan, 0.0, np.nan])})
+    expected = "likelihood: 1 of 2 scored outputs had texts too long for the model; 3 tokens were left out"
+    assert Likelihood().remarks(scores) == [expected]
