@@ -260,15 +260,14 @@ def score_answers(answers: Sequence[Completion], parse: Callable[[int, Completio
 
 
 def _score_answer(index: int, answer: Completion, parse: Callable[[int, Completion], Score]) -> Score:
-    usage = sum_usage([answer])
     if answer.failure is not None:
-        return Score.failed(answer.failure, raw=answer.text or None, usage=usage)
+        return Score.failed(answer.failure, raw=answer.text or None, usage=sum_usage([answer]))
     try:
         score = parse(index, answer)
     except UnparsableAnswer as error:
         failure = explain_unparsable(answer, error)
         return Score.failed(failure, raw=answer.text, usage=sum_usage([answer], unreadable=[answer]))
-    return score if score.usage is not None else dataclasses.replace(score, usage=usage)
+    return score if score.usage is not None else dataclasses.replace(score, usage=sum_usage([answer]))
 
 
 def explain_unparsable(answer: Completion, error: UnparsableAnswer) -> Failure:

@@ -30,7 +30,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +56,7 @@ class Level:
     meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots, which leave no room for the cached properties: each record asks for them.
 class Aspect:
     """One graded property, on a scale of levels."""
 
@@ -65,13 +65,13 @@ class Aspect:
     levels: tuple[Level, ...]
     categorical: bool = False
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[float, float]:
         """The lowest and the highest value."""
         values = [level.value for level in self.levels]
         return min(values), max(values)
 
-    @property
+    @cached_property
     def choices(self) -> str:
         """The grades as text, for prompts and messages."""
         names = [level.name for level in self.levels]
