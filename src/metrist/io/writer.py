@@ -13,7 +13,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, cast
 
@@ -64,19 +64,13 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     # A link is kept; the file that it points to is replaced.
     target = Path(os.path.realpath(path))
-    with _name_disk_errors(path):
+    try:
         if target.exists() and not stat.S_ISREG(target.stat().st_mode):
             with _open_device(target) as file:
                 yield file
-            return
-        with _replace_at_end(target) as raw, _compress(raw, detect_compression(path)) as file:
-            yield file
-
-
-@contextmanager
-def _name_disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
+        else:
+            with _replace_at_end(target) as raw, _open_compressor(raw, detect_compression(path)) as file:
+                yield file
     except _NotWritten as error:
         cause = cast(OSError, error.__cause__)
         raise RunError(f"{display_name(path)}: cannot be written: {cause.strerror}") from cause
@@ -137,16 +131,6 @@ def _open_device(target: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-@contextmanager
-def _compress(raw: IO[bytes], suffix: str) -> Iterator[BinaryIO]:
-    compressor = _open_compressor(raw, suffix)
-    if compressor is None:
-        yield cast(BinaryIO, raw)
-        return
-    with compressor:
-        yield compressor
-
-
 def _open_compressor(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".gz":
         return gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0)
@@ -156,7 +140,7 @@ def _open_compressor(raw: IO[bytes], suffix: str) -> Any:
         import zstandard
 
         return zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False)
-    return None
+    return nullcontext(raw)
 
 
 def write_rows(rows: Iterable[dict[str, Any]], out: str | os.PathLike[str]) -> int:
