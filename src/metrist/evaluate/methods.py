@@ -24,7 +24,8 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.metrics.cards import citation_keys, display_name, short_citation
 from metrist.report.latex import escape_latex
 from metrist.report.tables import escape_markdown
-from metrist.run.results import DRAWS, StoredMetric, sign_metrics
+from metrist.run.loading import StoredMetric
+from metrist.run.results import DRAWS, sign_metrics
 from metrist.spec import Spec, parse
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from metrist.errors import MetristError, RunError, did_you_mean, format_count, l
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
-from metrist.metrics.registry import build
 from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Better, Column, Count, Estimate, Share, Shares, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, encodable, write_flat
@@ -580,84 +578,3 @@ def _heat_reading(row: Mapping[str, Any]) -> Reading:
     extra = [f"{key}: {value}" for key, value in row.items() if key not in _READING_FIELDS and value is not None]
     label = f"{row['target']}, given {row['condition']}" if row["condition"] else str(row["target"])
     return Reading(label="; ".join([label, *extra]), pieces=pieces, logprobs=logprobs)
-
-
-# ---- Metrics of stored results ----
-
-
-def build_stored_metric(text: str, signature: str, higher_is_better: bool | None, scores: Scores) -> Metric:
-    """The metric that a stored text names. Code is never imported because a file says so: a metric from outside the
-    catalog is replaced by one that knows only what the file says."""
-    try:
-        known = build(text, allow_import=False, disable_risky_llms=True)
-        _check_width(known, scores)
-        return known
-    except UnfitStatistics:
-        raise
-    except MetristError:
-        # The direction belongs to the class, as for every metric; so each of these has a class of its own.
-        cls: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})
-        metric: Metric = cls(text, signature, scores)
-        return metric
-
-
-class UnfitStatistics(RunError):
-    """Stored statistics that are not those of the metric which the file names."""
-
-
-def _check_width(metric: Metric, scores: Scores) -> None:
-    """Refuse statistics that a metric cannot pool: the file that holds them is not what metrist wrote."""
-    if len(scores.failures) == len(scores):
-        return  # Where nothing was scored, the width of the rows is not known.
-    try:
-        with np.errstate(all="ignore"):
-            metric.pool(scores.stats[None, :1])
-    except (IndexError, ValueError):
-        raise UnfitStatistics(
-            f"{metric.text}: the stored statistics have {scores.stats.shape[1]} columns, which are not those of this "
-            "metric: the file was changed, or another program wrote it"
-        ) from None
-
-
-class StoredMetric(Metric):
-    """A metric whose code is not available. It pools where that needs no code: scores whose statistics are (value, 1)
-    pool to their mean."""
-
-    def __init__(self, text: str, signature: str, scores: Scores) -> None:
-        self._text = text
-        self._signature = signature
-        self._aspects = _list_aspects(text, scores)
-        means = Scores(values=scores.values, failures=scores.failures).stats
-        self._pools_to_mean = np.array_equal(scores.stats, means)
-
-    @property
-    def name(self) -> str:
-        return self._text
-
-    @property
-    def text(self) -> str:
-        return self._text
-
-    @property
-    def signature(self) -> str:
-        return self._signature
-
-    @property
-    def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
-        return dict.fromkeys(self._aspects, (-math.inf, math.inf))
-
-    def pool(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not self._pools_to_mean:
-            raise RunError(
-                f"{self._text} pools its scores by its own code: name it to have it imported (-m {self._text!r}, or "
-                f"load(path, metrics=[{self._text!r}]))"
-            )
-        return super().pool(sums)
-
-
-def _list_aspects(text: str, scores: Scores) -> tuple[str, ...]:
-    """The aspects of a judge whose rubric or LLM is not available here: all parts of its scores but two."""
-    if not text.startswith("judge(") or re.search(r"\baspect=", text):
-        return ()
-    aspects = tuple(name for name in scores.parts if name not in ("default_instruction", "outside"))
-    return aspects if len(aspects) > 1 else ()

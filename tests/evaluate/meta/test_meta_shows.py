@@ -17,7 +17,7 @@ from metrist.evaluate.meta.analyses.metrics import pareto_front
 from metrist.ratings import Error
 from metrist.report.tables import Count, Number, Table
 from metrist.run import Results
-from metrist.run.results import build_stored_metric
+from metrist.run.loading import build_stored_metric
 from metrist.scores import Score, Scores
 
 ROWS = make_rows()
