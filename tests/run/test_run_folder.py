@@ -47,7 +47,7 @@ def put(
         tokens=tokens,
     )
     name = f"{start:09d}-{digest}.jsonl"
-    part.write(name, encode(header, records, Scores.of(values)))
+    write_object(part.results / name, encode(header, records, Scores.of(values)))
     return {name: header}
 
 
@@ -58,7 +58,7 @@ def rows(*items: str) -> list[Record]:
 def note_rows(folder: RunFolder, *items: str) -> View:
     """Make these the records of the run."""
     records = rows(*items)
-    update = ViewUpdate(folder.view, [Draft(name=None, path=None, options={})])
+    update = ViewUpdate(View.read(folder.path), [Draft(name=None, path=None, options={})])
     names = [record.item for record in records]
     update.add(update.drafts[0], names, ["s"] * len(names), hash_units(records), set())
     return update.finish()
@@ -133,7 +133,7 @@ def test_closing_removes_repeated_scores_and_keeps_all_others_and_the_user_s_fil
     (torn,) = put(part, 5, rows("x"), [1.0])
     (part.results / torn).write_bytes(b"{")
     files = put(part, 0, rows("a", "b"), [1.0, 2.0]) | put(part, 2, rows("c", "d"), [3.0, 4.0])
-    assert close(part, files, run.view) == 0
+    assert close(part, files, View.read(run.path)) == 0
     assert set(os.listdir(part.results)) == before | set(superseded) | set(other_version)
     assert not set(pieces) & set(os.listdir(part.results))
     assert run.read().stored[0].scores.values.tolist() == [1, 2, 3, 4]
@@ -142,7 +142,7 @@ def test_closing_removes_repeated_scores_and_keeps_all_others_and_the_user_s_fil
 def test_scores_with_tokens_are_not_replaced_by_plain_ones(run: RunFolder, part: MetricFolder) -> None:
     (rich,) = put(part, 0, rows("a", "b"), [1.0, 2.0], tokens=True)
     plain = put(part, 0, rows("a", "b"), [1.0, 2.0]) | put(part, 2, rows("c", "d"), [3.0, 4.0])
-    close(part, plain, run.view)
+    close(part, plain, View.read(run.path))
     assert rich in part.list_files()
 
 
@@ -152,10 +152,10 @@ def test_a_page_of_another_version_tells_how_many_scores_are_set_aside(run: RunF
     assert part.is_outdated
     assert run.read().outdated == ["chrf"]
     files = put(part, 0, rows("a", "b", "c", "d"), [5.0, 6.0, 7.0, 8.0], version=2)
-    assert close(part, files, run.view, version=2) == 4
+    assert close(part, files, View.read(run.path), version=2) == 4
     assert run.read().outdated == []
     assert run.read().stored[0].scores.values.tolist() == [5, 6, 7, 8]
-    assert close(part, files, run.view, version=2) == 0
+    assert close(part, files, View.read(run.path), version=2) == 0
 
 
 def test_scores_are_found_by_record_whatever_file_holds_them(part: MetricFolder) -> None:

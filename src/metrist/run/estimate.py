@@ -100,7 +100,7 @@ def estimate_run(
     runtime = runtime or Runtime.current()
     judges = [metric for metric in built if calls_llm(metric)]
     work = [(metric, _Work()) for metric in built if not calls_llm(metric)]
-    folder = resolve_destination(out).folder
+    _, folder = resolve_destination(out)
     stored = _StoredScores(built, folder.path if folder else None, tokens=tokens, runtime=runtime)
     count = 0
     with runtime.activate(), estimate_calls() as calls:

@@ -15,7 +15,7 @@ from metrist.io.rows import RowSource
 from metrist.records import Record
 from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.shard_file import hash_units
-from metrist.run.view import RunInput, hash_file
+from metrist.run.view import RunInput, View, hash_file
 
 #: How folders of older versions, and of runs that did not finish, name it.
 _STANDARD_INPUT = ("-", "standard input")
@@ -42,9 +42,10 @@ def read_inputs(
     reading = {name: value for name, value in reading.items() if value}
     if folder is None:
         raise RunError(f"{path} does not say which files it was made from: name them on the command line")
-    inputs = [source for source in folder.view.inputs if source.path is not None]
-    if not inputs and folder.inputs:  # A folder of an older version, or one that was not read to the end.
-        return read_records([_locate(name, path) for name in folder.inputs], **reading)
+    inputs = [source for source in View.read(path).inputs if source.path is not None]
+    if not inputs and (manifest := folder.manifest) and manifest.input:
+        # A folder of an older version, or one that was not read to the end.
+        return read_records([_locate(name, path) for name in manifest.input], **reading)
     if not inputs:
         raise RunError(f"the run in {path} read no files but rows in memory: name the files with its texts")
     readers, notes = list[Reader](), list[str]()
@@ -70,7 +71,7 @@ def read_files(
     if not _COLUMN_OPTIONS.isdisjoint(reading):
         return plain
     folders = [run if isinstance(run, RunFolder) else RunFolder(Path(run)) for run in runs]
-    inputs = [(one, folder.path) for folder in folders for one in folder.view.inputs if one.path is not None]
+    inputs = [(one, folder.path) for folder in folders for one in View.read(folder.path).inputs if one.path is not None]
     readers, matches, others = list[Reader](), list[RunInput | None](), list[RowSource]()
     for source in plain.sources:
         known = _match_inputs(source.path, inputs) if source.path is not None else []

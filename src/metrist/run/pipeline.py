@@ -90,37 +90,18 @@ class Progress(Protocol):
     def __call__(self, done: int, total: int | None) -> None: ...
 
 
-class _ProgressReport:
-    """Tells a callback as much as it can take."""
-
-    def __init__(self, progress: Progress | bool | None) -> None:
-        self._progress: Any = progress
-        self._takes_metric = self._takes_stored = False
-        if callable(progress):
-            try:
-                parameters = inspect.signature(progress).parameters.values()
-            except (TypeError, ValueError):  # A builtin without a signature.
-                parameters = ()  # type: ignore[assignment]
-            self._takes_metric, self._takes_stored = (
-                any(
-                    parameter.kind is parameter.VAR_KEYWORD
-                    or (parameter.name == name and parameter.kind is not parameter.POSITIONAL_ONLY)
-                    for parameter in parameters
-                )
-                for name in ("metric", "stored")
-            )
-        self._metric = ""
-
-    def begin(self, metrics: Iterable[Metric], total: int | None) -> None:
-        """Metrics begin to go over the input."""
-        self._metric = ", ".join(metric.label for metric in metrics)
-        if self._takes_metric:
-            self(0, total)
-
-    def __call__(self, done: int, total: int | None, stored: int = 0) -> None:
-        if self._progress:
-            more: dict[str, Any] = {"metric": self._metric} if self._takes_metric else {}
-            self._progress(done, total, **more, **({"stored": stored} if self._takes_stored else {}))
+def _accepted_keywords(progress: Progress | bool | None) -> set[str]:
+    """Which of the optional keyword arguments a callback takes."""
+    if not callable(progress):
+        return set()
+    try:
+        parameters = inspect.signature(progress).parameters.values()
+    except (TypeError, ValueError):  # A builtin without a signature.
+        return set()
+    keywords = {"metric", "stored"}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return keywords
+    return keywords & {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
 @shows_progress("scoring", "records")
@@ -183,9 +164,9 @@ def score(
     built = build_all(metrics)
     if not built:
         raise RunError("no metric was requested: name at least one, such as 'chrf'")
-    destination = resolve_destination(out)
-    if destination.folder:
-        built = destination.folder.name_metrics(built)
+    file, folder = resolve_destination(out)
+    if folder:
+        built = folder.name_metrics(built)
     if predictions is not None or references is not None or sources is not None:
         if records is not None or predictions is None:
             raise RunError("expected records, or predictions with their references and sources; not a mixture")
@@ -193,9 +174,8 @@ def score(
     elif records is None:
         raise RunError("nothing to score: give records (a file, rows or a frame), or predictions=[…]")
     reader = read_records(records, **reading)
-    if destination.file:
-        check_distinct(destination.file, reader.names)
-    folder = destination.folder
+    if file:
+        check_distinct(file, reader.names)
     options: dict[str, Any] = {
         "executor": executor,
         "shard_size": shard_size,
@@ -221,40 +201,33 @@ def score(
         inputs=scored if reader.is_repeatable and pipeline.has_all_records else folder.path if folder else None,
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
-    if destination.file:
-        results.write(destination.file)
+    if file:
+        results.write(file)
     # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
     for metric in built:
         own: Scores = pipeline.own_blocks.get(metric.text, scores[metric.label])
         if own.failures and len(own) > 1 and (message := describe_total_failure(metric.label, own)):
-            written = destination.file or (folder.path if folder else None)
+            written = file or (folder.path if folder else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A flat file to write at the end, or a run folder to write into all along; at most one of them."""
-
-    file: Path | None = None
-    folder: RunFolder | None = None
-
-
-def resolve_destination(out: str | os.PathLike[str] | None) -> Destination:
-    """What a path asks for. What could not be written at the end is refused now; nothing is written yet."""
+def resolve_destination(out: str | os.PathLike[str] | None) -> tuple[Path | None, RunFolder | None]:
+    """The flat file or the run folder that a path asks for. What could not be written at the end is refused now;
+    nothing is written yet."""
     if out is None:
-        return Destination()
+        return None, None
     path = Path(out)
     if path.suffix and flat_suffix(path):
         check_writable(path)
-        return Destination(file=path)
+        return path, None
     named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
     if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
         raise RunError(
             f"cannot tell what to write to {path}: expected a folder (end it with '/'), or a file that ends in "
             ".jsonl, .csv or .parquet"
         )
-    return Destination(folder=RunFolder(path))
+    return None, RunFolder(path)
 
 
 class Pipeline:
@@ -287,15 +260,16 @@ class Pipeline:
         self._runtime = runtime
         self._shard_size = shard_size
         self._tokens = tokens
-        self._progress, self._reader, self._total = _ProgressReport(progress), reader, total
+        self._reader, self._total = reader, total
+        self._progress: Any = progress
+        self._progress_keywords, self._progress_label = _accepted_keywords(progress), ""
         self._can_repeat = reader is None or reader.is_repeatable
         self._count = self._done = self._done_before = 0
         #: Metrics that go over the input together, in the order in which they do, and the executor of each group.
-        self._phases = self._order_metrics()
-        self._executors = list[Executor]()
-        for phase in self._phases:
+        self._phases = list[tuple[Sequence[Metric], Executor]]()
+        for phase in self._order_metrics():
             chosen, notes = choose_executor(executor, phase, runtime)
-            self._executors.append(chosen)
+            self._phases.append((phase, chosen))
             self.notes += [note for note in notes if note not in self.notes]
 
     def _order_metrics(self) -> list[Sequence[Metric]]:
@@ -329,29 +303,40 @@ class Pipeline:
                 headers = dict.fromkeys(self.signatures)
                 yield Task(start=start, units=shard, headers=headers, tokens=self._tokens, runtime=self._runtime)
 
-        self._progress.begin(self._metrics, self._total)
-        for result in self._execute(0, self._metrics, tasks()):
+        ((metrics, executor),) = self._phases
+        self._begin_phase(metrics)
+        for result in self._execute(metrics, executor, tasks()):
             for text, outcome in result.outcomes.items():
                 blocks[text].append(outcome.block)
             self._report(max(len(outcome.block) for outcome in result.outcomes.values()))
         return {text: join_blocks(parts) for text, parts in blocks.items()}
 
-    def _execute(self, number: int, metrics: Sequence[Metric], tasks: Iterator[Task]) -> Iterator[TaskResult]:
-        results = self._executors[number].map(metrics, tasks)
+    def _execute(self, metrics: Sequence[Metric], executor: Executor, tasks: Iterator[Task]) -> Iterator[TaskResult]:
+        results = executor.map(metrics, tasks)
         try:
             yield from results
         finally:
             if isinstance(results, Generator):
                 results.close()  # Stops the workers.
 
+    def _begin_phase(self, metrics: Sequence[Metric]) -> None:
+        """Report that these metrics begin to go over the input."""
+        self._done = self._done_before = 0
+        self._progress_label = ", ".join(metric.label for metric in metrics)
+        if "metric" in self._progress_keywords:
+            self._report(0)
+
     def _report(self, count: int, stored: int = 0) -> None:
         """Report that these records are done, some of which were stored already. How many a file holds is estimated
         from the share of it read so far."""
         self._done += count
         self._done_before += stored
-        share = self._reader.share_read if self._reader and not self._total else None
+        if not self._progress:
+            return
+        share = self._reader.share_read if self._reader and self._count and not self._total else None
         total = self._total or (round(self._count / share) if share else None)
-        self._progress(self._done, total, self._done_before)
+        more = {"metric": self._progress_label, "stored": self._done_before}
+        self._progress(self._done, total, **{name: more[name] for name in self._progress_keywords})
 
 
 # ---- Runs with a folder ----
@@ -397,18 +382,14 @@ class _Part:
     #: Of the file that the group will have.
     header: Header
     pieces: list[Piece]
-    #: How many units the folder had before.
-    stored: int = 0
+    #: How many units the folder had before, and how many are scored now.
+    stored: int
+    count: int
     #: Pieces that are in no file yet, and since when; the files of the others.
     unsaved: list[Piece] = field(default_factory=list)
     unsaved_since: float = 0.0
     partial_files: list[str] = field(default_factory=list)
     timing: dict[str, Any] | None = None
-
-    @property
-    def count(self) -> int:
-        """How many units are scored."""
-        return sum(len(positions) for positions, _, _ in self.pieces)
 
 
 class StoredPipeline(Pipeline):
@@ -438,13 +419,12 @@ class StoredPipeline(Pipeline):
                 Draft(name=source.name, path=source.path, options=self._reader.source_options(n) if source.path else {})
                 for n, source in enumerate(self._reader.sources)
             ]
-            self._update = ViewUpdate(folder.view, drafts)
+            self._update = ViewUpdate(View.read(folder.path), drafts)
         self._view: View | None = None
         #: Position and hashes of each group, once the input has been read.
         self._groups: list[tuple[int, tuple[str, ...]]] = []
-        self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
-        #: Of the file of each group, by the metric's text.
-        self._headers: dict[str, dict[int, Header]] = {text: {} for text in self.signatures}
+        #: The file of each finished group, by the metric's text and the number of the group.
+        self._files: dict[str, dict[int, ShardFile]] = {text: {} for text in self.signatures}
         readers = {_Kind.of(metric) for metric in metrics if "references" in metric.needs}
         self._paces = {kind: Pace(references=kind in readers) for kind in _Kind}
         self._pending: deque[tuple[_Kind, _Group, tuple[int, ...], list[_Part]]] = deque()
@@ -460,20 +440,19 @@ class StoredPipeline(Pipeline):
 
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
-        first = self._phases[0]
-        self._progress.begin(first, self._total)
+        first, _ = self._phases[0]
+        self._begin_phase(first)
         added_to = self._update is not None and bool(self._update.view.inputs)
         if self._can_repeat and (added_to or _Kind.of(first[0]) is not _Kind.cheap):
             # Whatever is wrong with the input is known before anything is scored.
             for _ in self._read_groups(units):
                 pass
-        for number, phase in enumerate(self._phases):
-            if number:
-                self._done = self._done_before = 0
-                self._progress.begin(phase, self._total)
-            self._run_phase(number, phase, units)
+        for metrics, executor in self._phases:
+            if metrics is not first:
+                self._begin_phase(metrics)
+            self._run_phase(metrics, executor, units)
             self._finish_view()
-            for metric in phase:
+            for metric in metrics:
                 self._close(metric)
         self.notes += [note for store in self._stores.values() for note in store.damaged]
         if self._computed:
@@ -528,7 +507,7 @@ class StoredPipeline(Pipeline):
 
     # ---- Scoring ----
 
-    def _run_phase(self, number: int, metrics: Sequence[Metric], units: Iterable[Unit]) -> None:
+    def _run_phase(self, metrics: Sequence[Metric], executor: Executor, units: Iterable[Unit]) -> None:
         waiting: set[int] | None = None
         if self._groups:
             self._begin(metrics)
@@ -546,7 +525,7 @@ class StoredPipeline(Pipeline):
             if not waiting:
                 return
         try:
-            for result in self._execute(number, metrics, self._plan(units, metrics, waiting)):
+            for result in self._execute(metrics, executor, self._plan(units, metrics, waiting)):
                 self._store(result)
         finally:
             self._save_all()
@@ -573,7 +552,7 @@ class StoredPipeline(Pipeline):
 
     def _restore(self, text: str, number: int, start: int, hashes: tuple[str, ...]) -> list[Piece] | None:
         """Take a group's scores from its own file. Where there is none, return what other files hold of them."""
-        if number in self._blocks[text]:
+        if number in self._files[text]:
             return None
         if text in self._fresh:
             return []
@@ -581,8 +560,7 @@ class StoredPipeline(Pipeline):
         if not is_whole:
             return pieces
         ((_, block, tokens),) = pieces
-        self._blocks[text][number] = block
-        self._headers[text][number] = self._header(text, start, hashes, tokens=tokens)
+        self._files[text][number] = ShardFile(header=self._header(text, start, hashes, tokens=tokens), block=block)
         return None
 
     def _plan_group(self, group: _Group, kind: _Kind, metrics: Sequence[Metric]) -> Iterator[Task]:
@@ -591,9 +569,9 @@ class StoredPipeline(Pipeline):
             pieces = self._restore(text, group.number, group.start, group.hashes)
             if pieces is None:
                 continue
-            part = _Part(group, self._header(text, group.start, group.hashes, tokens=self._tokens), pieces)
-            part.stored = part.count
+            header = self._header(text, group.start, group.hashes, tokens=self._tokens)
             scored = {position for positions, _, _ in pieces for position in positions}
+            part = _Part(group, header, pieces, stored=len(scored), count=len(scored))
             if missing := tuple(n for n in range(len(group.hashes)) if n not in scored):
                 by_missing.setdefault(missing, []).append(part)
                 group.parts.append(part)
@@ -638,6 +616,7 @@ class StoredPipeline(Pipeline):
             outcome = result.outcomes[part.header.metric]
             piece = positions, outcome.block, self._tokens
             part.pieces.append(piece)
+            part.count += len(positions)
             if not part.unsaved:
                 part.unsaved_since = monotonic() - seconds
             part.unsaved.append(piece)
@@ -669,7 +648,7 @@ class StoredPipeline(Pipeline):
         hashes = tuple(group.hashes[n] for n in positions)
         header = self._header(part.header.metric, group.start + positions[0], hashes, tokens=self._tokens)
         store = self._stores[header.metric]
-        store.write(header.file_name, encode(header, [group.units[n] for n in positions], block))
+        write_object(store.results / header.file_name, encode(header, [group.units[n] for n in positions], block))
         store.write_timing(part.header.file_name, part.timing or {})
         part.partial_files.append(header.file_name)
         part.unsaved = []
@@ -698,12 +677,11 @@ class StoredPipeline(Pipeline):
         if not self._tokens and all(tokens for *_, tokens in part.pieces):
             header = self._header(header.metric, group.start, group.hashes, tokens=True)
         name, store = header.file_name, self._stores[header.metric]
-        store.write(name, data or encode(header, group.units, block))
+        write_object(store.results / name, data or encode(header, group.units, block))
         if part.timing:
             store.write_timing(name, part.timing)
         store.remove(file for file in part.partial_files if file != name)
-        self._blocks[header.metric][group.number] = block
-        self._headers[header.metric][group.number] = header
+        self._files[header.metric][group.number] = ShardFile(header=header, block=block)
         self._open.pop(id(part), None)
 
     def _report_group(self, group: _Group) -> None:
@@ -719,28 +697,25 @@ class StoredPipeline(Pipeline):
     def _close(self, metric: Metric) -> None:
         """Record that a metric is finished."""
         store = self._stores[metric.text]
-        files = {header.file_name: header for header in self._headers[metric.text].values()}
+        files = {file.header.file_name: file.header for file in self._files[metric.text].values()}
         records = self._view.hashes if self._view else ()
         older = store.close(metric.text, self.signatures[metric.text], metric.higher_is_better, files, records)
-        store.forget()
         if older:
             removal = f"`metrist remove {shlex.quote(f'{self._folder.path}/')} --unused` deletes them"
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
             self.notes.append(f"{metric.label}: {what} set aside; {removal}")
 
     def _collect(self, text: str) -> Any:
-        blocks = [self._blocks[text][number] for number in sorted(self._blocks[text])]
+        files = [file for _, file in sorted(self._files[text].items())]
+        own = join_blocks([file.block for file in files])
         if self._view is None or self.has_all_records:
-            return join_blocks(blocks)
+            return own
         store = self._stores[text]
         page = store.complete()
         if page is None:
             raise RunError(f"{store.results} was removed while it was scored: run the same command again")
-        self.own_blocks[text] = join_blocks(blocks)
-        known = {
-            header.file_name: ShardFile(header=header, items=[], systems=[], block=self._blocks[text][number])
-            for number, header in self._headers[text].items()
-        }
+        self.own_blocks[text] = own
+        known = {file.header.file_name: file for file in files}
         scores, missing = store.arrange(page, self._view.hashes, known)
         name = next((metric.short_name for metric in self._metrics if metric.text == text), None)
         self.notes += self._view.describe_missing(text, name, missing) if missing else ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from metrist.errors import RunError, did_you_mean
 from metrist.io.writer import atomic_write_bytes
 from metrist.records import Record
-from metrist.run.run_folder import FORMAT, MANIFEST, Complete, MetricFolder, RunFolder, is_run_folder
+from metrist.run.run_folder import FORMAT, MANIFEST, Complete, MetricFolder, RunFolder, is_run_folder, write_object
 from metrist.run.shard_file import Header, decode, digest_of, encode, take_rows
 from metrist.run.view import FOLDER, RunInput, View
 
@@ -57,7 +57,7 @@ def plan_removal(
     removal = Removal()
     chosen = _choose_metrics(folder, metrics)
     if inputs or systems or unused:
-        view = folder.view
+        view = View.read(path)
         kept = _plan_records(removal, view, inputs, systems)
         wanted = View(path, kept).hashes
         gone = None if unused else frozenset(view.hashes) - frozenset(wanted)
@@ -186,7 +186,7 @@ def _rewrite(
         header: Header = replace(file.header, count=len(rows), digest=digest, hashes=hashes)
         units = [Record(item=file.items[n], system=file.systems[n], output="") for n in rows]
         new = header.file_name
-        store.write(new, encode(header, units, take_rows(file.block, rows)))
+        write_object(store.results / new, encode(header, units, take_rows(file.block, rows)))
         if name in counts:
             counts[new] = counts.pop(name)
     if page:
@@ -217,7 +217,7 @@ def _plan_metric(removal: Removal, folder: RunFolder, name: str, text: str) -> N
 
 def _plan_whole(folder: RunFolder) -> Removal:
     manifest = folder.manifest
-    records = len(folder.view.hashes) if not manifest or manifest.format == FORMAT else 0
+    records = len(View.read(folder.path).hashes) if not manifest or manifest.format == FORMAT else 0
     metrics = ", ".join(folder.metric_folders().values()) or "no metric"
     about = f" of {_count(records, 'record')}" if records else ""
     removal = Removal([f"the whole run {folder.path}: scores by {metrics}{about}"])

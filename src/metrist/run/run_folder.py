@@ -81,7 +81,13 @@ class Manifest:
         try:
             facts = json.loads(data)
             metrics = tuple(
-                Listed(text=row["text"], signature=row["signature"], folder=row["folder"], name=_read_name(row))
+                Listed(
+                    text=row["text"],
+                    signature=row["signature"],
+                    folder=row["folder"],
+                    # None where there is no short name, or none that could have been given.
+                    name=name if isinstance(name := row.get("name"), str) and NAME.fullmatch(name) else None,
+                )
                 for row in facts["metrics"]
             )
             size = facts["shard_size"]
@@ -170,16 +176,6 @@ class RunFolder:
         """What the runs here were asked for; None if there was none."""
         return Manifest.decode(_read_bytes(self.path / MANIFEST) or b"")
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The names of the files that runs here read; empty if they read rows in memory."""
-        return self.manifest.input if self.manifest else ()
-
-    @property
-    def view(self) -> View:
-        """The records of the run, as its inputs were last read."""
-        return View.read(self.path)
-
     def check_format(self) -> None:
         """Refuse to add to a folder of an old version: it does not say what its scores belong to."""
         manifest = self.manifest
@@ -195,17 +191,10 @@ class RunFolder:
 
     def begin(self, manifest: Manifest) -> None:
         """Write the manifest. Metrics and inputs of earlier runs stay in its lists, in the order of their first use."""
-        self.check_format()
-        before = _read_bytes(self.path / MANIFEST)
-        older = Manifest.decode(before or b"")
+        older = self.manifest
         metrics = {metric.text: metric for metric in (*(older.metrics if older else ()), *manifest.metrics)}
-        self.write_manifest(
-            Manifest(
-                shard_size=manifest.shard_size,
-                metrics=tuple(metrics.values()),
-                input=tuple(dict.fromkeys([*(older.input if older else ()), *manifest.input])),
-            )
-        )
+        inputs = dict.fromkeys([*(older.input if older else ()), *manifest.input])
+        self.write_manifest(replace(manifest, metrics=tuple(metrics.values()), input=tuple(inputs)))
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Make this the manifest."""
@@ -223,7 +212,8 @@ class RunFolder:
     def name_metrics(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
         """The metrics, those without a short name under the one that an earlier run here gave them. A name that
         another metric of the folder has is refused."""
-        listed = self.manifest.metrics if self.manifest else ()
+        manifest = self.manifest
+        listed = manifest.metrics if manifest else ()
         new = {metric.short_name for metric in metrics}
         names = {metric.text: metric.name for metric in listed if metric.name not in new}
         renamed = tuple(m if m.short_name or not names.get(m.text) else m.named(names[m.text]) for m in metrics)
@@ -252,7 +242,7 @@ class RunFolder:
         parts = {name: MetricFolder(self.path, name) for name in folders}
         pages = {name: page for name, part in parts.items() if (page := part.complete())}
         manifest = self.manifest
-        view = None if manifest and manifest.format != FORMAT else self.view
+        view = None if manifest and manifest.format != FORMAT else View.read(self.path)
         if not pages or (view is not None and not view.hashes):
             raise RunError(f"{self.path} holds no finished metric: run the same `metrist score` again to finish it")
         names = {metric.text: metric.name for metric in manifest.metrics} if manifest else {}
@@ -356,12 +346,6 @@ class MetricFolder:
             self.damaged += [message] if note and message not in self.damaged else []
             return None
 
-    def forget(self) -> None:
-        """Drop what was read, so that it does not fill the memory."""
-        self._headers = None
-        self._files.clear()
-        self._rows.clear()
-
     # ---- Files ----
 
     def list_files(self) -> list[str]:
@@ -386,10 +370,6 @@ class MetricFolder:
         except (OSError, Torn):
             return None
         return header if name == header.file_name else None
-
-    def write(self, name: str, data: bytes) -> None:
-        """Store a shard file."""
-        write_object(self.results / name, data)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete shard files whose scores other files hold."""
@@ -484,6 +464,10 @@ class MetricFolder:
             )
         )
         self.remove([_UNFINISHED, *repeated])
+        # What was read is no longer needed, and must not fill the memory.
+        self._headers = None
+        self._files.clear()
+        self._rows.clear()
         return older if page and page.signature != signature else 0
 
     def _is_torn(self, name: str) -> bool:
@@ -503,17 +487,6 @@ class MetricFolder:
             write_object(self.results / _COMPLETE, data)
 
     # ---- All scores ----
-
-    def read(self, names: Sequence[str]) -> Iterator[ShardFile]:
-        """These shard files in order; a missing or damaged one is an error, since there are no records to redo it."""
-        for name in names:
-            path = self.results / name
-            try:
-                yield _read_shard(path)
-            except FileNotFoundError:
-                raise RunError(f"{path} is missing: run the same `metrist score` again to redo it") from None
-            except Torn as error:
-                raise RunError(f"{path} is damaged ({error}): run the same `metrist score` again to redo it") from None
 
     def arrange(
         self, page: Complete, hashes: Sequence[str], known: Mapping[str, ShardFile] | None = None
@@ -542,8 +515,16 @@ class MetricFolder:
         return scores.spread(len(hashes), positions, failures), missing
 
     def _read_page(self, page: Complete, known: Mapping[str, ShardFile]) -> list[ShardFile]:
-        unknown = self.read([name for name in page.shards if name not in known])
-        files = [known[name] if name in known else next(unknown) for name in page.shards]
+        """The files of the page; a missing or damaged one is an error, since there are no records to redo it."""
+        files = list[ShardFile]()
+        for name in page.shards:
+            path = self.results / name
+            try:
+                files.append(known[name] if name in known else _read_shard(path))
+            except FileNotFoundError:
+                raise RunError(f"{path} is missing: run the same `metrist score` again to redo it") from None
+            except Torn as error:
+                raise RunError(f"{path} is damaged ({error}): run the same `metrist score` again to redo it") from None
         count = sum(file.header.count for file in files)
         if count != page.records:
             raise RunError(
@@ -623,12 +604,6 @@ def write_object(path: Path, data: bytes) -> None:
             file.truncate(len(data))
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
-
-
-def _read_name(row: Mapping[str, Any]) -> str | None:
-    """The short name in a row of a manifest; None where there is none, or none that could have been given."""
-    name = row.get("name")
-    return name if isinstance(name, str) and NAME.fullmatch(name) else None
 
 
 def _read_shard(path: Path) -> ShardFile:

@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
@@ -97,12 +97,12 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardFile:
-    """A shard file read back. `items` and `systems` are empty for a comparator's."""
+    """A shard file with its content. `items` and `systems` are there where a metric's was read back."""
 
     header: Header
-    items: list[str]
-    systems: list[str]
     block: Any
+    items: list[str] = field(default_factory=list)
+    systems: list[str] = field(default_factory=list)
 
     @property
     def scores(self) -> Scores:
@@ -256,7 +256,7 @@ def decode(data: bytes) -> ShardFile:
         if len(rows) != header.count:
             raise Torn(f"it holds {len(rows)} records, its first line promises {header.count}")
         if rows and isinstance(rows[0], dict):
-            return ShardFile(header=header, items=[], systems=[], block=[read_judgment(row) for row in rows])
+            return ShardFile(header=header, block=[read_judgment(row) for row in rows])
         scores = _read_scores(header, rows)
         return ShardFile(header=header, items=[r[0] for r in rows], systems=[r[1] for r in rows], block=scores)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:

@@ -319,7 +319,7 @@ class Pace:
         """How many of these units, the next to be scored, go into one task. Where it can, a task ends with an item: its
         outputs share a source, which models read once per task. The pairs of an item always stay together."""
         size = min(len(units), self._limit)
-        seconds = self._estimate(units[:size])
+        seconds = self._seconds_per_character * self._count(units[:size])
         if seconds > TASK_SECONDS:
             size = max(1, round(size * TASK_SECONDS / seconds))  # Not `int`: what costs 1.4 s alone stayed alone.
         items = [_item(unit) for unit in units]
@@ -328,12 +328,10 @@ class Pace:
             end += 1
         while 0 < first < len(units) and items[first] == items[first - 1]:
             first -= 1
-        if isinstance(units[0], Pair) or (end <= self._limit and self._estimate(units[:end]) <= MAX_TASK_SECONDS):
+        longer = self._seconds_per_character * self._count(units[:end])
+        if isinstance(units[0], Pair) or (end <= self._limit and longer <= MAX_TASK_SECONDS):
             return end
         return first if first >= size / 2 else size
-
-    def _estimate(self, units: Sequence[Unit]) -> float:
-        return self._seconds_per_character * self._count(units)
 
     def _count(self, units: Sequence[Unit]) -> int:
         return len(units) + count_characters(units, references=self._references)

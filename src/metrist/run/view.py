@@ -56,16 +56,11 @@ class RunInput:
         return self.name or _ROWS_IN_MEMORY
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """The reading options that make the same file another input."""
-        return {name: value for name, value in self.options.items() if name not in _PASSING_OPTIONS}
-
-    @property
     def file_name(self) -> str:
         """The name of its file in the run folder."""
         text = self.path or "".join(self.hashes)
         legible = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(self.name or "rows").name).strip("-.")[:40] or "input"
-        options = json.dumps(self.identity, sort_keys=True, default=str)
+        options = json.dumps(_identity(self.options), sort_keys=True, default=str)
         digest = hashlib.sha256(f"{text}\n{options}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
         return f"{legible}-{digest}.jsonl"
 
@@ -212,7 +207,7 @@ class View:
         """The input that was read from this file with these options, also where the same file was moved since."""
         moved = None
         for one in self.inputs:
-            if one.path is None or one.name is None or one.identity != dict(options):
+            if one.path is None or one.name is None or _identity(one.options) != _identity(options):
                 continue
             places = {os.path.realpath(self.run / one.path)}
             if os.path.isabs(one.name):
@@ -268,7 +263,7 @@ class ViewUpdate:
         for draft in self.drafts:
             if draft.path is not None:
                 draft.sha256 = hash_file(draft.path)
-                draft.previous = self.view.find(draft.path, _identity(draft.options), draft.sha256)
+                draft.previous = self.view.find(draft.path, draft.options, draft.sha256)
         own = {id(draft.previous) for draft in self.drafts}
         has_rows = any(draft.path is None for draft in self.drafts)
         self._others = {
@@ -412,6 +407,7 @@ class ViewUpdate:
 
 
 def _identity(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The reading options that make the same file another input."""
     return {name: value for name, value in options.items() if name not in _PASSING_OPTIONS}
 
 
