@@ -89,8 +89,20 @@ def test_a_file_that_moved_or_changed_is_told_and_other_texts_are_left_out(run: 
     assert changed.remarks == [note]
     entries = list(changed.entries())
     assert [len(entry.records) for entry in entries] == [1, 1, 0]
-    assert sum(len(entry.ratings) for entry in entries) == 3
+    assert [rating.item for entry in entries for rating in entry.ratings] == ["0", "1"]  # Item 2 rates another text.
     assert changed.remarks == [note]
+
+
+def test_columns_that_were_added_leave_the_texts_as_they_were(run: Path) -> None:
+    edited = [*ROWS[:2], {**ROWS[2], "output": "edited"}]
+    lines = [json.dumps({**row, "editor": "Ann", "mqm": -n}) + "\n" for n, row in enumerate(edited)]
+    Path("data/in.jsonl").write_text("".join(lines))
+    fields = {"rating:mqm": "mqm"}
+    for reader in (read_inputs(run, fields=fields), read_inputs(run, ["data/in.jsonl"], fields=fields)):
+        assert [record.item for record in reader] == ["0", "1"]
+        ratings = [rating for entry in reader.entries() for rating in entry.ratings]
+        assert [(rating.item, rating.aspect, rating.value) for rating in ratings] == [("0", "mqm", 0), ("1", "mqm", -1)]
+        assert reader.remarks[0].endswith("1 output with other texts left out")
 
 
 def test_a_named_wide_file_is_read_as_the_run_read_it(run: Path) -> None:

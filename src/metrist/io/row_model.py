@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metrist.ratings import Choice, Error, Preference, Rating
@@ -96,3 +96,24 @@ class ParsedRow:
     errors: tuple[StoredError, ...] = ()
     scores: tuple[StoredScore, ...] = ()
     choices: tuple[StoredChoice, ...] = ()
+
+    def without(self, keys: Collection[tuple[str, str]]) -> ParsedRow:
+        """The row without the outputs of these items and systems, and without what it says about them."""
+
+        def remains(part: Record | Rating | StoredError | StoredScore) -> bool:
+            return (part.item, part.system) not in keys
+
+        def pair_remains(part: Preference | StoredChoice) -> bool:
+            return (part.item, part.first) not in keys and (part.item, part.second) not in keys
+
+        return replace(
+            self,
+            keys=tuple(key for key in self.keys if key not in keys),
+            records=tuple(filter(remains, self.records)),
+            new=tuple(filter(remains, self.new)),
+            ratings=tuple(filter(remains, self.ratings)),
+            preferences=tuple(filter(pair_remains, self.preferences)),
+            errors=tuple(filter(remains, self.errors)),
+            scores=tuple(filter(remains, self.scores)),
+            choices=tuple(filter(pair_remains, self.choices)),
+        )

@@ -15,12 +15,13 @@ from metrist.io.rows import RowSource
 from metrist.records import Record
 from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.shard_file import hash_units
-from metrist.run.view import RunInput, View, hash_file
+from metrist.run.view import Key, RunInput, View, hash_file
 
 #: How folders of older versions, and of runs that did not finish, name it.
 _STANDARD_INPUT = ("-", "standard input")
 #: Reading options that say what the columns of a file are; they belong together.
 _COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})
+_JUDGMENTS = frozenset({"rating", "ratings", "score", "scores", "rater", "raters"})
 
 
 def read_inputs(
@@ -51,10 +52,7 @@ def read_inputs(
     readers, notes = list[Reader](), list[str]()
     for source in inputs:
         place = _find(source, path)
-        options = {**source.options, **reading}
-        if "fields" in reading:
-            options["fields"] = {**source.options.get("fields", {}), **reading["fields"]}
-        readers.append(read_records(format_path(place), **options))
+        readers.append(read_records(format_path(place), **_add_options(source, reading)))
         if place.resolve() != (path / str(source.path)).resolve():
             notes.append(f"{source.label} has moved since it was scored: it is read from {format_path(place)}")
     return _join_readers(readers, [*inputs], notes)
@@ -68,7 +66,10 @@ def read_files(
     they say what the columns are, the files are read as they say and not as the run did."""
     reading = {name: value for name, value in reading.items() if value}
     plain = read_records(list(files), **reading)
-    if not _COLUMN_OPTIONS.isdisjoint(reading):
+    own_columns = {
+        name for name in reading if name in _COLUMN_OPTIONS and not _maps_only_judgments(name, reading[name])
+    }
+    if own_columns:
         return plain
     folders = [run if isinstance(run, RunFolder) else RunFolder(Path(run)) for run in runs]
     inputs = [(one, folder.path) for folder in folders for one in View.read(folder.path).inputs if one.path is not None]
@@ -76,7 +77,7 @@ def read_files(
     for source in plain.sources:
         known = _match_inputs(source.path, inputs) if source.path is not None else []
         for one in known:
-            readers.append(read_records(source.path, **{**one.options, **reading}))
+            readers.append(read_records(source.path, **_add_options(one, reading)))
             matches.append(one)
         others += [] if known else [source]
     if not readers:
@@ -85,6 +86,19 @@ def read_files(
         readers.append(replace(plain, sources=tuple(others)))
         matches.append(None)
     return _join_readers(readers, matches, [])
+
+
+def _add_options(source: RunInput, reading: dict[str, Any]) -> dict[str, Any]:
+    """The options of the run and `reading`, whose fields are added to those of the run."""
+    options = {**source.options, **reading}
+    if "fields" in reading:
+        options["fields"] = {**source.options.get("fields", {}), **reading["fields"]}
+    return options
+
+
+def _maps_only_judgments(name: str, value: Any) -> bool:
+    """Whether an option says only which columns hold ratings and scores, and nothing of the texts."""
+    return name == "fields" and all(str(field).split(":")[0] in _JUDGMENTS for field in value)
 
 
 def _match_inputs(path: str, inputs: Sequence[tuple[RunInput, Path]]) -> list[RunInput]:
@@ -136,7 +150,7 @@ class RunReader(Reader):
                 if digest in seen:
                     continue
                 seen.add(digest)
-                if known is None or digest in known:
+                if known is None or (record.item, record.system) in known:
                     yield record
                 else:
                     self._changed[n] += 1
@@ -145,30 +159,65 @@ class RunReader(Reader):
     def entries(self) -> Iterator[ParsedRow]:
         for n, reader in enumerate(self.readers):
             known = self._check(n)
+            left_out: set[Key] = set()
             for entry in reader.entries():
                 if known is None:
                     yield entry
                     continue
-                records = tuple(record for record in entry.records if hash_units([record])[0] in known)
-                self._changed[n] += len(entry.records) - len(records)
-                yield replace(entry, records=records, new=tuple(record for record in entry.new if record in records))
+                changed = [record for record in entry.records if (record.item, record.system) not in known]
+                self._changed[n] += len(changed)
+                left_out |= {(record.item, record.system) for record in changed}
+                # Rows without a text may rate an output, too.
+                yield entry.without(left_out) if not left_out.isdisjoint(entry.keys) else entry
             self._add_skipped(reader)
 
-    def _check(self, number: int) -> frozenset[str] | None:
-        """The hashes of the records that were scored if the file has changed since; None if it has not."""
+    def _check(self, number: int) -> frozenset[Key] | None:
+        """The outputs whose texts are still those that were scored if the file has changed since; None if it has
+        not."""
         if number == 0:
             self.skipped.count, self.skipped.messages = 0, []
             self._changed.clear()
         known = self.inputs[number]
-        if known is None or hash_file(str(self.readers[number].sources[0].path)) == known.sha256:
+        path = str(self.readers[number].sources[0].path)
+        if known is None or hash_file(path) == known.sha256:
             return None
         self._changed[number] = 0
-        return frozenset(known.hashes)
+        try:
+            # As the run read it: options that were given since are no change of the file.
+            return _find_unchanged(read_records(path, **known.options), known)
+        except InputError:
+            return _find_unchanged(self.readers[number], known)
 
     def _add_skipped(self, reader: Reader) -> None:
         for message in reader.skipped.messages:
             self.skipped.messages.append(message)
         self.skipped.count += reader.skipped.count
+
+
+def _find_unchanged(reader: Reader, source: RunInput) -> frozenset[Key]:
+    """The outputs of a changed file that are as they were scored, columns aside that were added since."""
+    hashes = dict(zip(source.keys(), source.hashes, strict=True))
+    unchanged: set[Key] = set()
+    added: frozenset[str] = frozenset()
+    for record in reader:
+        key = (record.item, record.system)
+        if key not in hashes:
+            continue
+        names = list(record.extra)
+        # Most columns are added one by one, or at the end.
+        guesses = [
+            added,
+            frozenset(),
+            *(frozenset(names[n:]) for n in range(len(names))),
+            *(frozenset({n}) for n in names),
+        ]
+        for guess in dict.fromkeys(guesses):
+            extra = {name: value for name, value in record.extra.items() if name not in guess}
+            if hash_units([replace(record, extra=extra)])[0] == hashes[key]:
+                added = guess
+                unchanged.add(key)
+                break
+    return frozenset(unchanged)
 
 
 @dataclass(eq=False, kw_only=True)

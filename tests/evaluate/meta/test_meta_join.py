@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -192,3 +193,40 @@ def test_unnamed_ratings_that_come_twice_are_pointed_out(tmp_path: Path) -> None
     named = join([*make_rows(items=4), *make_rows(items=4)])
     assert not named.notes
     assert len(named.ratings["quality"].value) == 16 * 3
+
+
+def test_ratings_of_texts_that_were_not_scored_are_left_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows: dict[str, list[dict[str, Any]]] = {
+        system: [
+            {
+                "item": str(n),
+                "system": system,
+                "output": " ".join(rng.choice(["red", "green", "blue", "grey"], rng.integers(1, 9))),
+                "references": ["red green blue grey"],
+                "ratings": {"mqm": float(rng.normal())},
+            }
+            for n in range(30)
+        ]
+        for system in "ABCD"
+    }
+    paths = {system: write_rows(tmp_path / f"{system}.jsonl", rows[system]) for system in rows}
+    metrist.score(list(paths.values()), ["chrf"], out=tmp_path / "run")
+    scores = metrist.load(tmp_path / "run")
+    for row in rows["B"][:12]:
+        row.update(output=row["output"] + " other", ratings={"mqm": 50.0 + float(row["item"])})
+    write_rows(paths["B"], rows["B"])
+    ratings = {(s, row["item"]): row["ratings"]["mqm"] for s in "ACD" for row in rows[s]}
+    ratings |= {("B", row["item"]): row["ratings"]["mqm"] for row in rows["B"][12:]}
+    pairs = [
+        (ratings[system, item], value)
+        for item, system, value in zip(scores.items, scores.systems, scores["chrf"].values, strict=True)
+        if (system, item) in ratings
+    ]
+    expected = np.corrcoef(np.array(pairs).T)[0, 1]
+    for data in (tmp_path / "run", [tmp_path / "run", *paths.values()]):
+        evaluation = metrist.meta_evaluate(data, measures="pearson", group="none", draws=0)
+        (figure,) = evaluation.figures
+        assert figure.n == len(pairs) == 108
+        assert figure.value == pytest.approx(expected, abs=1e-12)
+        assert any("12 outputs with other texts left out" in note for note in evaluation.notes)
