@@ -16,7 +16,7 @@ import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
 from metrist.cli.output import print_note
-from metrist.cli.progress import _Lines, progress_bar
+from metrist.cli.progress import _print_lines, progress_bar
 from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
 from metrist.models.devices import Options
@@ -161,9 +161,8 @@ def test_a_pipe_gets_a_line_every_ten_seconds(
 
     report = ProgressReport("scoring", clock=Clock())
     report(3, 12, metric="chrf")
-    lines = _Lines(report)
-    monkeypatch.setattr(lines, "_stop_printing", Stop())
-    with lines:
+    monkeypatch.setattr("metrist.cli.progress.Event", Stop)
+    with _print_lines(report):
         assert printed.wait(60)
     assert waits == [10.0, 10.0, 10.0]
     assert read_lines(capsys) == ["metrist: scoring chrf: 3 of 12 records (25 %)"] * 2

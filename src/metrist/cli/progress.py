@@ -8,9 +8,9 @@ the run wait, at once.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 
 from metrist.cli.output import print_note
 from metrist.report.progress import INTERVAL, ProgressReport, watch_run
@@ -20,27 +20,26 @@ from metrist.report.progress import INTERVAL, ProgressReport, watch_run
 def progress_bar(title: str, noun: str = "records") -> Iterator[ProgressReport]:
     """Show the progress of the block, which is counted in `noun`; yields the callback to pass on."""
     report = ProgressReport(title, noun, note=print_note)
-    with watch_run(report), _draw_bar(report) if sys.stderr.isatty() else _Lines(report):
+    with watch_run(report), _draw_bar(report) if sys.stderr.isatty() else _print_lines(report):
         yield report
 
 
-class _Lines(threading.Thread):
-    """Prints a line of progress every ten seconds inside a `with` block."""
+@contextmanager
+def _print_lines(report: ProgressReport) -> Iterator[None]:
+    """Print a line of progress every ten seconds."""
+    ended = Event()
 
-    def __init__(self, report: ProgressReport) -> None:
-        super().__init__(name="progress", daemon=True)
-        self._report, self._stop_printing = report, threading.Event()
+    def print_lines() -> None:
+        while not ended.wait(INTERVAL):
+            print_note(report.describe())
 
-    def run(self) -> None:
-        while not self._stop_printing.wait(INTERVAL):
-            print_note(self._report.describe())
-
-    def __enter__(self) -> None:
-        self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop_printing.set()
-        self.join()
+    thread = Thread(target=print_lines, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

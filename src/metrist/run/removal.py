@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, did_you_mean, format_count
 from metrist.io.writer import atomic_write_bytes
 from metrist.records import Record
 from metrist.run.run_folder import FORMAT, MANIFEST, Complete, MetricFolder, RunFolder, is_run_folder, write_object
@@ -106,7 +106,7 @@ def _plan_records(removal: Removal, view: View, inputs: Sequence[str], systems: 
             kept.append(one)
             continue
         count = len(one.hashes) - len(rows)
-        removal.messages.append(f"{_count(count, 'record')} of {one.describe(view.run)}; the file itself stays")
+        removal.messages.append(f"{format_count(count, 'record')} of {one.describe(view.run)}; the file itself stays")
         old = view.run / FOLDER / one.file_name
         rest = replace(
             one,
@@ -169,7 +169,7 @@ def _plan_scores(
             counts[name] = len(rows)
     if not rewrites:
         return
-    removal.messages.append(f"{_count(deleted, 'score')} by {text}")
+    removal.messages.append(f"{format_count(deleted, 'score')} by {text}")
     removal._steps.append(lambda: _rewrite(store, page, rewrites, counts))
 
 
@@ -202,7 +202,7 @@ def _rewrite(
 def _plan_metric(removal: Removal, folder: RunFolder, name: str, text: str) -> None:
     store = MetricFolder(folder.path, name)
     count = sum(header.count for _, header in store.iterate_headers())
-    removal.messages.append(f"{_count(count, 'score')} by {text}, all that it has")
+    removal.messages.append(f"{format_count(count, 'score')} by {text}, all that it has")
 
     def step() -> None:
         manifest = folder.manifest
@@ -219,7 +219,7 @@ def _plan_whole(folder: RunFolder) -> Removal:
     manifest = folder.manifest
     records = len(View.read(folder.path).hashes) if not manifest or manifest.format == FORMAT else 0
     metrics = ", ".join(folder.metric_folders().values()) or "no metric"
-    about = f" of {_count(records, 'record')}" if records else ""
+    about = f" of {format_count(records, 'record')}" if records else ""
     removal = Removal([f"the whole run {folder.path}: scores by {metrics}{about}"])
 
     def step() -> None:
@@ -254,7 +254,3 @@ def _unlink(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"cannot remove {path}: {error.strerror}") from error
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun if count == 1 else f'{noun}s'}"

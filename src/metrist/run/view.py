@@ -22,7 +22,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
-from metrist.errors import RunError, format_path, label_item, quote_word
+from metrist.errors import RunError, agree, format_count, format_path, label_item, quote_word
 from metrist.io.writer import atomic_write_bytes
 
 FOLDER = "inputs"
@@ -309,13 +309,29 @@ class ViewUpdate:
         replaced: set[int] = set()
         written: list[RunInput] = []
         for draft in self.drafts:
-            entry = self._list_file(draft, order) if draft.path else self._list_rows(draft, order)
-            if entry is None:
-                continue
-            order += entry.order == order
-            earlier = draft.previous or (self._find_same(draft) if draft.path else None)
+            earlier = draft.previous
+            if draft.path is None:
+                self._drop_stored_rows(draft)
+                if not draft.hashes:
+                    continue
+            elif earlier is not None:
+                self._note_changes(draft, earlier)
+            else:
+                earlier = self._find_same(draft)
+            place = draft.path and os.path.relpath(os.path.realpath(draft.path), os.path.realpath(self.view.run))
+            entry = RunInput(
+                name=draft.name,
+                path=place and Path(place).as_posix(),
+                sha256=draft.sha256,
+                options=draft.options,
+                order=order if earlier is None else earlier.order,
+                references=tuple(sorted(draft.references)),
+                items=draft.items,
+                systems=draft.systems,
+                hashes=draft.hashes,
+            )
+            order += 1
             if earlier is not None:
-                entry = dataclasses.replace(entry, order=earlier.order)
                 replaced.add(id(earlier))
             path = self.view.run / FOLDER / entry.file_name
             data = entry.encode()
@@ -332,26 +348,9 @@ class ViewUpdate:
         added = len(view.hashes) - len(self.view.hashes)
         if self.view.hashes and added > 0:
             labels = ", ".join(dict.fromkeys(one.describe(view.run) for one in view.inputs))
-            new = f"{added:,} {'is' if added == 1 else 'are'} new"
-            self.notes.append(f"{view.run} now holds {_outputs(len(view.hashes))} of {labels}; {new}")
+            new = f"{added:,} {agree(added, 'is', 'are')} new"
+            self.notes.append(f"{view.run} now holds {format_count(len(view.hashes), 'output')} of {labels}; {new}")
         return view
-
-    def _list_file(self, draft: Draft, order: int) -> RunInput:
-        assert draft.path is not None
-        if draft.previous is not None:
-            self._note_changes(draft, draft.previous)
-        path = os.path.relpath(os.path.realpath(draft.path), os.path.realpath(self.view.run))
-        return RunInput(
-            name=draft.name,
-            path=Path(path).as_posix(),
-            sha256=draft.sha256,
-            options=draft.options,
-            order=order,
-            references=tuple(sorted(draft.references)),
-            items=draft.items,
-            systems=draft.systems,
-            hashes=draft.hashes,
-        )
 
     def _find_same(self, draft: Draft) -> RunInput | None:
         """The same file, read with other options that changed nothing: it stays one input."""
@@ -369,15 +368,16 @@ class ViewUpdate:
             gone += key not in now
         parts = []
         if changed:
-            parts.append(f"{_outputs(changed)} changed and {_were(changed)} scored again")
+            parts.append(f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again")
         if gone:
-            parts.append(f"{gone:,} {'is' if gone == 1 else 'are'} no longer in the file and {_were(gone)} set aside")
+            verb, ending = agree(gone, "is", "are"), agree(gone, "was", "were")
+            parts.append(f"{gone:,} {verb} no longer in the file and {ending} set aside")
         if parts:
             removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --unused` deletes the earlier scores"
             self.notes.append(f"{draft.name}: {', '.join(parts)}; {removal}")
 
-    def _list_rows(self, draft: Draft, order: int) -> RunInput | None:
-        """The rows that the folder does not have yet; None if it has them all."""
+    def _drop_stored_rows(self, draft: Draft) -> None:
+        """Leave only those rows in a draft that the folder does not have yet."""
         known = {
             key: digest
             for one in self.view.inputs
@@ -386,24 +386,12 @@ class ViewUpdate:
         }
         rows = list(zip(draft.items, draft.systems, draft.hashes, strict=True))
         new = [row for row in rows if known.get(row[:2]) != row[2]]
-        if not new:
-            return None
         changed = sum(row[:2] in known for row in new)
         if changed:
             removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --unused` deletes the earlier scores"
-            self.notes.append(f"{_outputs(changed)} changed and {_were(changed)} scored again; {removal}")
-        items, systems, hashes = map(list, zip(*new, strict=True))
-        return RunInput(
-            name=draft.name,
-            path=None,
-            sha256=None,
-            options={},
-            order=order,
-            references=tuple(sorted(draft.references)),
-            items=items,
-            systems=systems,
-            hashes=hashes,
-        )
+            outputs = f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again"
+            self.notes.append(f"{outputs}; {removal}")
+        draft.items, draft.systems, draft.hashes = ([row[n] for row in new] for n in range(3))
 
 
 def _identity(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -418,11 +406,3 @@ def hash_file(path: str) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _outputs(count: int) -> str:
-    return f"{count:,} {'output' if count == 1 else 'outputs'}"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
