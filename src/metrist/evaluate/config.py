@@ -29,8 +29,8 @@ from metrist.run.worker_pool import Processes
 from metrist.runtime import Runtime
 
 if TYPE_CHECKING:
+    from metrist.report.progress import Progress
     from metrist.run.executors import Executor
-    from metrist.run.pipeline import Progress
     from metrist.run.results import Results
 
 

@@ -30,7 +30,7 @@ from metrist.scores import Scores
 from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
-    from metrist.run.pipeline import Progress
+    from metrist.report.progress import Progress
     from metrist.run.results import Results
 
 DEFAULT_METRIC = "error_analysis"

@@ -5,6 +5,7 @@ The command line shows the same report as a bar or as lines (`metrist.cli.progre
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import threading
@@ -16,7 +17,7 @@ from datetime import timedelta
 from functools import wraps
 from html import escape
 from time import monotonic
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from metrist.errors import escape_controls
 from metrist.llm.base import watch
@@ -38,6 +39,32 @@ _WINDOW = 30.0
 _MAX_NAME = 40
 
 Clock = Callable[[], float]
+
+
+class Progress(Protocol):
+    """Called with the number of records (or pairs) done, and of all of them where that is known or can be estimated.
+
+    A callback with a keyword parameter `metric` is told more: which metrics are under way, as one text, and that they
+    begin, by a first call with 0 records done. The count starts again at 0 when other metrics come, since cheap metrics
+    go over the whole input before those with a model do. One with a keyword parameter `stored` is told how many of the
+    records done a run folder had already.
+    """
+
+    def __call__(self, done: int, total: int | None) -> None: ...
+
+
+def find_progress_keywords(progress: Progress | bool | None) -> set[str]:
+    """Which of the optional keyword arguments of `Progress` a callback takes."""
+    if not callable(progress):
+        return set()
+    try:
+        parameters = inspect.signature(progress).parameters.values()
+    except (TypeError, ValueError):  # A builtin without a signature.
+        return set()
+    keywords = {"metric", "stored"}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return keywords
+    return keywords & {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
 @dataclass(eq=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from metrist.report.progress import Progress
 from metrist.run.inputs import read_inputs
 from metrist.run.loading import export, load
-from metrist.run.pipeline import Progress, score
+from metrist.run.pipeline import score
 from metrist.run.results import Results, SystemScore
 
 __all__ = ["Progress", "Results", "SystemScore", "export", "load", "read_inputs", "score"]

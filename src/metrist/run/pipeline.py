@@ -6,7 +6,6 @@ unless it failed for a reason that may have passed.
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import platform
@@ -22,7 +21,7 @@ from itertools import groupby, tee
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.registry import MetricList, build_all
 from metrist.records import Record, records_from_lists
-from metrist.report.progress import shows_progress
+from metrist.report.progress import Progress, find_progress_keywords, shows_progress
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
@@ -76,32 +75,6 @@ from metrist.scores import Scores
 
 #: Seconds after which results of a group that is not complete yet are stored.
 SAVE_SECONDS = 1.0
-
-
-class Progress(Protocol):
-    """Called with the number of records (or pairs) done, and of all of them where that is known or can be estimated.
-
-    A callback with a keyword parameter `metric` is told more: which metrics are under way, as one text, and that they
-    begin, by a first call with 0 records done. The count starts again at 0 when other metrics come, since cheap metrics
-    go over the whole input before those with a model do. One with a keyword parameter `stored` is told how many of the
-    records done a run folder had already.
-    """
-
-    def __call__(self, done: int, total: int | None) -> None: ...
-
-
-def _accepted_keywords(progress: Progress | bool | None) -> set[str]:
-    """Which of the optional keyword arguments a callback takes."""
-    if not callable(progress):
-        return set()
-    try:
-        parameters = inspect.signature(progress).parameters.values()
-    except (TypeError, ValueError):  # A builtin without a signature.
-        return set()
-    keywords = {"metric", "stored"}
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return keywords
-    return keywords & {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
 @shows_progress("scoring", "records")
@@ -262,7 +235,7 @@ class Pipeline:
         self._tokens = tokens
         self._reader, self._total = reader, total
         self._progress: Any = progress
-        self._progress_keywords, self._progress_label = _accepted_keywords(progress), ""
+        self._progress_keywords, self._progress_label = find_progress_keywords(progress), ""
         self._can_repeat = reader is None or reader.is_repeatable
         self._count = self._done = self._done_before = 0
         #: Metrics that go over the input together, in the order in which they do, and the executor of each group.
@@ -275,10 +248,14 @@ class Pipeline:
     def _order_metrics(self) -> list[Sequence[Metric]]:
         return [self._metrics]
 
-    def _warn(self, records: Sequence[Record]) -> None:
-        """Note which metrics are not made for records like these."""
-        notes = (note for metric in self._metrics for note in metric.describe_misuse(records))
-        self.notes += [note for note in notes if note not in self.notes]
+    def _inspect(self, start: int, records: Any) -> tuple[list[str], list[str], set[int]]:
+        """The items, the systems and the different numbers of references of some records. The first ones of an input
+        also show which metrics are not made for it."""
+        if not start:
+            notes = (note for metric in self._metrics for note in metric.describe_misuse(records))
+            self.notes += [note for note in notes if note not in self.notes]
+        references = {len(record.references) for record in records if record.references}
+        return [record.item for record in records], [record.system for record in records], references
 
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores or judgments of the units in their order, by the metric's text."""
@@ -292,14 +269,11 @@ class Pipeline:
             for start, shard in cut_shards(check_needs(self._metrics, units), size):
                 self._count += len(shard)
                 if isinstance(shard[0], Record):
-                    records: Any = shard
-                    if not start:
-                        self._warn(records)
+                    items, systems, references = self._inspect(start, shard)
                     intern = names.setdefault  # Names repeat: each is kept once.
-                    items, systems = [record.item for record in records], [record.system for record in records]
                     self.items += map(intern, items, items)
                     self.systems += map(intern, systems, systems)
-                    self.reference_counts |= {len(record.references) for record in records if record.references}
+                    self.reference_counts |= references
                 headers = dict.fromkeys(self.signatures)
                 yield Task(start=start, units=shard, headers=headers, tokens=self._tokens, runtime=self._runtime)
 
@@ -475,11 +449,7 @@ class StoredPipeline(Pipeline):
                 hashes = hash_units(shard)
                 if is_first:
                     if self._update:
-                        records: Any = shard
-                        items, systems = [record.item for record in records], [record.system for record in records]
-                        references = {len(record.references) for record in records if record.references}
-                        if not start:
-                            self._warn(records)
+                        items, systems, references = self._inspect(start, shard)
                         self._update.add(self._update.drafts[source], items, systems, hashes, references)
                     self._groups.append((start, hashes))
                     self._count += len(shard)

@@ -22,9 +22,9 @@ from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_com
 from metrist.metrics.registry import MetricList, build_all
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
-from metrist.report.progress import shows_progress
+from metrist.report.progress import Progress, shows_progress
 from metrist.run.flat_file import check_writable, flat_suffix
-from metrist.run.pipeline import Pipeline, Progress, StoredPipeline
+from metrist.run.pipeline import Pipeline, StoredPipeline
 from metrist.run.preference_results import Key, PreferenceResults, write_rows
 from metrist.run.results import describe_failures
 from metrist.run.run_folder import RunFolder, folder_name
