@@ -106,6 +106,31 @@ def test_the_p_value_estimates_that_of_enumeration(measure, alternative: Alterna
     assert result.p == pytest.approx(reached.mean(), abs=0.02)
 
 
+def test_items_where_one_metric_is_undefined_take_no_part() -> None:
+    """Signs of the differences flipped over the items where both are defined, all 2^9 ways."""
+    rng, items, systems = seeded(3), 12, 6
+    human = rng.normal(size=items * systems) + np.repeat(np.arange(items) / 4, systems)
+    metrics = human + rng.normal([[0.0], [0.0], [0.0]], [[0.5], [1.0], [1.0]], size=(3, items * systems))
+    metrics[0, : 2 * systems] = 1.0  # Constant in two items, where the second orders perfectly; the second in a third.
+    metrics[1, : 2 * systems] = human[: 2 * systems]
+    metrics[1, 2 * systems : 3 * systems] = 2.0
+    item = np.repeat(np.arange(items), systems)
+    panel = Panel(human=human, metrics=metrics, item=item, system=np.tile(np.arange(systems), items))
+    values = np.array(
+        [[KENDALL.value(human[item == i], metric[item == i]) for i in range(items)] for metric in metrics]
+    )
+    gaps = (values[0] - values[1])[3:]
+    signs = np.array(list(itertools.product([-1, 1], repeat=len(gaps))))
+    expected = np.mean(np.abs(signs @ gaps) >= abs(gaps.sum()) - 1e-12)
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    tests = permutation_tests(KENDALL, panel, pairs, "item", exchange="items", draws=20_000, rng=seeded())
+    assert tests[0].difference == pytest.approx(gaps.mean(), abs=1e-12)
+    assert tests[0].p == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 20_000))
+    assert tests[2].difference == pytest.approx(np.nanmean(np.delete(values[1] - values[2], 2)), abs=1e-12)
+    alone = permutation_tests(KENDALL, panel, pairs[:1], "item", exchange="items", draws=20_000, rng=seeded())
+    assert alone == tests[:1]
+
+
 # Promises
 
 

@@ -278,7 +278,10 @@ def meta(
     ] = None,
     agreement: Annotated[bool, typer.Option("--agreement", help="Same as --show agreement.")] = False,
     reading: ReadingOptions,
-    draws: Annotated[int, typer.Option("--draws", min=0, help="Resamples behind intervals; 0: no intervals.")] = 1000,
+    draws: Annotated[
+        int,
+        typer.Option("--draws", min=0, help="Resamples behind intervals, a tenth of those behind tests; 0: neither."),
+    ] = 1000,
     seed: Seed = 0,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
     form: PaperTableFormat = PaperFormat.text,

@@ -6,7 +6,8 @@ standardised first, because metrics have different scales. Exchange together wha
 as in mt-metrics-eval: each output by itself).
 
 Where an exchange moves rows that add up, all pairs of metrics share one matrix product: Pearson's correlation over all
-outputs, and macro averages over the very groups that are exchanged. Otherwise the two metrics are concatenated, and an
+outputs, and macro averages over the very groups that are exchanged, those in which both metrics of a pair are defined.
+Otherwise the two metrics are concatenated, and an
 exchange is a weighting of that doubled sample by zeros and ones: nothing is copied, and each column is sorted once.
 
 There, a test stops early (Besag and Clifford 1991) once it has seen so many extreme draws that it cannot become
@@ -135,7 +136,8 @@ def _batch(
         values = [estimate(m, panel.sample(i), grouping, average=plan.average).values[0] for i, m in enumerate(own)]
         return [PermutationTest(float(values[a] - values[b]), math.nan, 0, outputs) for a, b in pairs]
     if _moves_whole_groups(plan, grouping):
-        return _linear(plan, _group_rows(own, panel, unit_of, units), _mean, pairs, outputs, rng)
+        rows, pairs = _share_groups(_group_rows(own, panel, unit_of, units), pairs)
+        return _linear(plan, rows, _mean, pairs, outputs, rng)
     if any(panel.corpus):
         raise RunError(
             "a permutation test exchanges the scores of outputs, and the scores of systems are pooled from statistics "
@@ -259,6 +261,21 @@ def _group_rows(own: Sequence[Measure], panel: Panel, unit_of: Codes, units: int
     ]
     known = ~np.isnan(values)
     return np.stack([np.where(known, values, 0.0), known.astype(np.float64)], axis=-1)
+
+
+def _share_groups(rows: Floats, pairs: Pairs) -> tuple[Floats, Pairs]:
+    """Return the rows of each pair where both metrics are defined, and the pairs of those rows.
+
+    An exchange would move a group that only one of the two has a value in from one mean to the other, and with it what
+    all metrics find easy or hard there.
+    """
+    defined = rows[..., 1] > 0
+    if not pairs or (defined == defined[0]).all():
+        return rows, pairs
+    first, second = np.array(pairs, dtype=np.intp).T
+    shared = (defined[first] & defined[second])[..., None]
+    own_rows = np.concatenate([np.where(shared, rows[first], 0.0), np.where(shared, rows[second], 0.0)])
+    return own_rows, [(n, len(pairs) + n) for n in range(len(pairs))]
 
 
 def _mean(sums: Floats) -> Floats:

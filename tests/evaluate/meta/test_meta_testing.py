@@ -238,3 +238,15 @@ def test_one_sided_tests_have_a_p_value_for_each_direction(test: dict[str, Any])
 def test_only_some_tests_can_be_one_sided() -> None:
     with pytest.raises(RunError, match="can be one-sided"):
         quick(one_sided=True)
+
+
+def test_a_p_value_near_alpha_is_told_and_exchanges_are_many() -> None:
+    (tests,) = quick(draws=100).tests
+    assert tests.draws == 1000
+    close = float(tests.adjusted[0, 1])
+    assert 0.001 < close < 0.999
+    note = next(note for note in quick(draws=100, alpha=close * 0.999).notes if note.startswith("Near "))
+    assert f"{tests.metrics[0]} and {tests.metrics[1]}" in note
+    assert note.endswith("use more --draws.")
+    far = quick(draws=100, alpha=0.9).notes
+    assert not any(f"{tests.metrics[0]} and {tests.metrics[1]}" in note for note in far if note.startswith("Near "))

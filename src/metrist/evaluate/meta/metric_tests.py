@@ -9,8 +9,10 @@ williams      Williams' test of two Pearson correlations over all outputs or sys
               correlations within groups, pooled over the groups
 none          no tests
 
-Two metrics are compared on the outputs that both scored. The difference that is tested may therefore differ in size and
-even in sign from the difference of the metrics' figures, each of which uses all outputs that its metric scored.
+Two metrics are compared on the outputs that both scored, and where whole items or systems are exchanged, on those in
+which the measure is defined for both (neither gives all outputs the same score). The difference that is tested may
+therefore differ in size and even in sign from the difference of the metrics' figures, each of which uses all outputs
+that its metric scored.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class PairResults(NamedTuple):
     """The tests of some pairs of metrics: the name of the test, differences (first minus second), and p-values.
 
     One-sided, `p` is that of the first being better and `reverse` that of the second; two-sided, there is no
-    `reverse`. `reasons` says for a pair's position why it has no p-value.
+    `reverse`. `reasons` says for a pair's position why it has no p-value. `draws` are those in which extreme ones were
+    counted, 0 if p comes from a formula.
     """
 
     how: str
@@ -53,6 +56,7 @@ class PairResults(NamedTuple):
     p: Floats
     reverse: Floats | None = None
     reasons: Mapping[int, str] = MappingProxyType({})
+    draws: int = 0
 
 
 UNTESTED = PairResults(NO_TESTS, np.empty(0), np.empty(0))
@@ -124,6 +128,7 @@ def make_tests(
         adjusted=table(adjusted, reverse_adjusted),
         how=results.how,
         one_sided=results.reverse is not None,
+        draws=results.draws,
         untested=tuple(
             f"{metrics[pairs[at][0]]} and {metrics[pairs[at][1]]}: {reason}" for at, reason in results.reasons.items()
         ),
@@ -159,14 +164,15 @@ def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResult
             how = f"paired bootstrap of {plan.resample_name} (Student's t)"
             return PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
         case kind:
-            tests = permutation_tests(
-                *settings, exchange=plan.resample, draws=plan.draws, rng=plan.rng(), alpha=plan.alpha
-            )
+            adds_up = kind == "exchange" or _is_linear(panel)
+            draws = plan.exchange_draws if adds_up else plan.draws
+            tests = permutation_tests(*settings, exchange=plan.resample, draws=draws, rng=plan.rng(), alpha=plan.alpha)
             differences = np.array([test.difference for test in tests])
             if kind == "exchange":
                 how = f"permutation of whole {plan.resample} (normal tails)"
-                return PairResults(how, differences, exchange_p_values(tests))
-            return PairResults(f"permutation of {plan.resample_name}", differences, np.array([t.p for t in tests]))
+                return PairResults(how, differences, exchange_p_values(tests), draws=draws)
+            how = f"permutation of {plan.resample_name}"
+            return PairResults(how, differences, np.array([test.p for test in tests]), draws=draws)
 
 
 def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
@@ -174,9 +180,13 @@ def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
     if plan.test in ("auto", "permutation") and whole_groups and plan.group_average == "macro":
         return "exchange"
     if plan.test == "auto":
-        linear = panel.measure == "pearson" and isinstance(panel.grouping, str) and panel.grouping == "none"
-        return "permutation" if linear else "bootstrap"
+        return "permutation" if _is_linear(panel) else "bootstrap"
     return plan.test
+
+
+def _is_linear(panel: SlicePanel) -> bool:
+    """Whether single outputs that are exchanged add up."""
+    return panel.measure == "pearson" and isinstance(panel.grouping, str) and panel.grouping == "none"
 
 
 def _test_signs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResults:

@@ -27,7 +27,7 @@ from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice
-from metrist.report.tables import Column, Number, Table, format_number
+from metrist.report.tables import Column, Number, PValue, Table, format_number
 from metrist.stats.bootstrap import FEW_UNITS
 from metrist.stats.measures import measure
 from metrist.stats.significance import wins
@@ -55,7 +55,9 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
             "give more extreme p-values than the data."
         )
     notes += _interval_notes(plan, figures)
-    methods = Counter(table.how for table in tests if table.how != NO_TESTS)
+    methods = Counter(
+        f"{table.how}, {table.draws:,} draws" if table.draws else table.how for table in tests if table.how != NO_TESTS
+    )
     if methods:
         notes.append(
             f"Rank: significance clusters at {plan.alpha:g}; {' or '.join(methods)}, "
@@ -65,18 +67,39 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
     if untested:
         notes.append(f"Not tested, because the test is undefined: {_list(untested)}.")
     notes += [text for word, text in _TAILS.items() if any(word in method for method in methods)]
-    pairs = max((len(table.metrics) * (len(table.metrics) - 1) // 2 for table in tests), default=0)
-    # Other tests extrapolate beyond their draws by the draws' own spread (see stats.permutation, stats.bootstrap).
-    counted = any(method.startswith("permutation of") and "whole" not in method for method in methods)
-    if counted and plan.correction == "holm" and pairs / (plan.draws + 1) > plan.alpha:
-        notes.append(
-            f"With {pairs:,} pairs of metrics, {plan.draws:,} draws cannot reach {plan.alpha:g}: use more --draws."
-        )
+    for table in tests:
+        pairs = len(table.metrics) * (len(table.metrics) - 1) // 2
+        # Exchanges of whole units extrapolate beyond their draws by the draws' own spread (see stats.permutation).
+        counted = table.draws and "whole" not in table.how
+        if counted and plan.correction == "holm" and pairs / (table.draws + 1) > plan.alpha:
+            notes.append(
+                f"With {pairs:,} pairs of metrics, {table.draws:,} draws cannot reach {plan.alpha:g}: use more --draws."
+            )
+    notes += _close_notes(plan, tests)
     if any(figure.mark for figure in figures):
         notes.append("†: significantly better than every metric of another family; ‡: than every other metric.")
     if any(figure.metric == HUMANS for figure in figures):
         notes.append(f"{HUMANS}: each rater compared with the gold of the others; the mean over raters.")
     return notes
+
+
+def _close_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
+    """Name the pairs whose p-value lies so near alpha that other draws could move it across."""
+    close = []
+    for table in tests:
+        for i, j in zip(*np.triu_indices(len(table.metrics), 1), strict=True) if table.draws else ():
+            p, adjusted = table.raw[i, j], table.adjusted[i, j]
+            if p > 0:
+                error = adjusted / p * math.sqrt(p * (1 - p) / table.draws)
+                if abs(adjusted - plan.alpha) < 2 * error:
+                    place = "" if table.slice == "all" else f", {table.slice}"
+                    close.append(f"{table.metrics[i]} and {table.metrics[j]} ({PValue(float(adjusted))}{place})")
+    if not close:
+        return []
+    return [
+        f"Near {plan.alpha:g}, within the error of the draws: {_list(close, ' pairs')}. Another seed could decide "
+        "otherwise: use more --draws."
+    ]
 
 
 def opposition_notes(figures: Sequence[Figure], metrics: Sequence[MetricScores]) -> list[str]:

@@ -519,8 +519,9 @@ class PreferenceAspect:
             for first, second in pairs:
                 rows = stats[[first, second]]
                 shared = rows[:, (rows.sum(axis=-1) > 0).all(axis=0)]
-                tests += exchange_rows(shared, pool, [(0, 1)], draws=plan.draws, rng=plan.rng())
+                tests += exchange_rows(shared, pool, [(0, 1)], draws=plan.exchange_draws, rng=plan.rng())
             differences = np.array([test.difference for test in tests])
-            results = PairResults("permutation of whole items (normal tails)", differences, exchange_p_values(tests))
+            how = "permutation of whole items (normal tails)"
+            results = PairResults(how, differences, exchange_p_values(tests), draws=plan.exchange_draws)
         names = [chooser.name for chooser in self.choosers]
         return make_tests(plan, (self.aspect, measure, part.name), names, values, pairs, results)

@@ -87,6 +87,11 @@ class MetaPlan:
         """What is resampled, in words."""
         return "items and systems" if self.resample == "both" else self.resample
 
+    @property
+    def exchange_draws(self) -> int:
+        """The draws of tests whose exchanged rows add up: they cost little, and p near alpha needs many."""
+        return 10 * self.draws
+
     def rng(self) -> np.random.Generator:
         """A fresh generator: every figure starts from the same seed."""
         return np.random.default_rng(self.seed)
@@ -159,7 +164,8 @@ class Tests:
     two-sided, or, if `one_sided`, those of the row's metric being better than the column's.
 
     `values` are the metrics' own figures. `differences` (m, m), row minus column, are measured on the outputs that both
-    metrics scored. NaN for a pair that was not tested; `untested` says why, where a test is undefined.
+    metrics scored. NaN for a pair that was not tested; `untested` says why, where a test is undefined. `draws` are
+    those in which extreme ones were counted, 0 if p comes from a formula.
     """
 
     aspect: str
@@ -172,6 +178,7 @@ class Tests:
     adjusted: Floats
     how: str
     one_sided: bool = False
+    draws: int = 0
     untested: tuple[str, ...] = ()
 
     @property
