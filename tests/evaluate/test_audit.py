@@ -498,8 +498,10 @@ def test_a_dry_run_counts_the_checks_of_the_second_llm_with_the_reasons_that_the
 
 
 def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
-    with pytest.raises(RunError, match=r"judge\(.* graded none of 200 outputs, such as: the answer has no JSON object"):
+    with pytest.raises(ModelError, match=r"the first 20 answers are all empty or cannot be read.*'No\.'"):
         run_audit(Habits(answer=lambda _: "No."))
+    with pytest.raises(RunError, match=r"judge\(.* graded none of 200 outputs, such as: the answer has no JSON object"):
+        run_audit(Habits(answer=lambda _: Completion(text="No.", finish="filter")))
 
 
 @pytest.mark.parametrize(

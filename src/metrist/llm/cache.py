@@ -260,10 +260,13 @@ class AnswerCounts:
 @dataclass(frozen=True, slots=True)
 class AnswerParser:
     """How the caller reads answers: `can_read` gets an answer with the index of its conversation. `version` changes
-    where the parser does, and with it the answers that it cannot read."""
+    where the parser does, and with it the answers that it cannot read. `name` tells the callers of a run apart.
+    `needs_logprobs` says why an LLM that returns no token probabilities is of no use; None: it is."""
 
     version: str
     can_read: Callable[[int, Completion], bool]
+    name: str = ""
+    needs_logprobs: str | None = None
 
 
 def find_current(

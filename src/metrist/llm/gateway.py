@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from metrist.errors import MetristError, ModelError
@@ -29,6 +30,7 @@ from metrist.llm.cache import (
     open_cache,
 )
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
+from metrist.llm.openai_format import NO_TEXT
 from metrist.llm.pricing import Price
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
@@ -54,6 +56,9 @@ def complete(
     change, so another run sends the request again. With `parser`, a stored answer that an earlier version of it could
     not read, and this one cannot either, is requested again. So are answers stored before the time `runtime.fresh`,
     and those before `runtime.retry_failed` that failed or cannot be read.
+
+    `ModelError` is raised where no answer of a run was of use so far, and `MAX_USELESS` were empty or not readable for
+    `parser`, or the first has no token probabilities and `parser` needs them.
     """
     llm = build_llm(llm)
     messages = [_as_messages(conversation) for conversation in conversations]
@@ -80,6 +85,9 @@ def complete(
             base.report_completions(len(current))
             own = [request for key, request in missing.items() if key not in current and key not in sent]
             if own:
+                reader = None if parser is None else _Reader(parser, requests)
+                tally = _open_tally(llm, runtime, parser)
+                tally.useful = tally.useful or any(_is_useful(*answer, reader) for answer in completions.items())
                 batch = _Batch(
                     llm,
                     cache,
@@ -87,7 +95,8 @@ def complete(
                     runtime,
                     has_cached_answers=bool(completions),
                     replaced=stored.keys() - current.keys(),
-                    reader=None if parser is None else _Reader(parser, requests),
+                    reader=reader,
+                    tally=tally,
                 )
                 completions |= batch.run(sampling)
         missing = {key: request for key, request in missing.items() if key not in completions}
@@ -149,6 +158,7 @@ class _Reader:
 
     def __init__(self, parser: AnswerParser, requests: Sequence[Request]) -> None:
         self.version = parser.version
+        self.needs_logprobs = parser.needs_logprobs
         self._can_read = parser.can_read
         self._index_of = {request.key: index for index, request in reversed(list(enumerate(requests)))}
 
@@ -158,6 +168,29 @@ class _Reader:
         except Exception:
             # The metric raises the same when it reads the answer, and reports it with the record.
             return False
+
+
+def _is_useful(key: bytes, completion: Completion, reader: _Reader | None) -> bool:
+    return completion.failure is None and not (reader and reader.rejects(key, completion))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Whether an answer was of use to one caller in one run, and how many were not before. Threads share it."""
+
+    useful: bool = False
+    useless: int = 0
+
+
+def _open_tally(llm: LLM, runtime: Runtime, parser: AnswerParser | None) -> _Tally:
+    if runtime.run_id is None:
+        return _Tally()
+    return _run_tally(runtime.run_id, str(llm), parser.name if parser else "")
+
+
+@lru_cache(maxsize=256)
+def _run_tally(_run: str, _llm: str, _caller: str) -> _Tally:
+    return _Tally()
 
 
 class _Batch(Call):
@@ -173,6 +206,7 @@ class _Batch(Call):
         has_cached_answers: bool,
         replaced: Collection[bytes] = (),
         reader: _Reader | None = None,
+        tally: _Tally | None = None,
     ) -> None:
         super().__init__(runtime)
         self.has_cached_answers = has_cached_answers
@@ -182,6 +216,7 @@ class _Batch(Call):
         #: Requests whose stored answers are replaced, unless another process has done so since.
         self._replaced = replaced
         self._reader = reader
+        self._tally = tally or _Tally()
         self._started = time.time()
         self._price = pricing.find_price(llm, runtime)
         self._budget = self._open_budget()
@@ -262,10 +297,37 @@ class _Batch(Call):
                 own, self._own_usage = self._own_usage, None
                 self._completions[request.key] = replace(stored, usage=stored.usage.include(own)) if own else stored
                 base.report_completions(1)
+                self._check_use(request, self._completions[request.key])
             except MetristError as error:
                 # The LLM may take this for a failure of one request: it is raised again when the LLM returns.
                 self._error = self._error or error
                 raise
+
+    def _check_use(self, request: Request, completion: Completion) -> None:
+        """Raise an error if answers cost money and none has been of use in this run."""
+        tally, failure = self._tally, completion.failure
+        if tally.useful:
+            return
+        if failure is None and self._reader and self._reader.needs_logprobs and completion.tokens is None:
+            raise ModelError(self._reader.needs_logprobs)
+        if _is_useful(request.key, completion, self._reader):
+            tally.useful = True
+            return
+        # Other failures are counted where they arise, or are the record's own: a filter, or a text that is too long.
+        is_cut = failure is not None and failure.kind is FailureKind.too_long
+        spent = is_cut and bool(completion.usage.completion_tokens)
+        if completion.finish == "filter" or not (failure in (None, _BLANK, NO_TEXT) or spent):
+            return
+        tally.useless += 1
+        if tally.useless >= MAX_USELESS:
+            tally.useless = 0
+            last = f"{completion.text.strip()[:80]!r}" if completion.text.strip() else "empty"
+            cut = "; it was truncated: try a larger max_tokens" if completion.finish == "length" else ""
+            raise ModelError(
+                f"{self._llm}: the first {MAX_USELESS} answers are all empty or cannot be read, so the records are not "
+                f"the cause (the last answer: {last}{cut}). Try one question with this model, or another model; "
+                f"the same command goes on"
+            )
 
     def _store(self, request: Request, completion: Completion) -> Completion:
         stored = completion
@@ -315,6 +377,8 @@ class _Batch(Call):
                     self._budget.settle(reserved, 0.0)
 
 
+#: Answers of a run that may be of no use before the LLM, and not a record, is held responsible.
+MAX_USELESS = 20
 #: The next run asks again: a model that has something to say does not send nothing.
 _BLANK = Failure(FailureKind.transient, "the answer is empty")
 _NOT_ANSWERED = Failure(FailureKind.transient, "no answer came")

@@ -186,6 +186,9 @@ def _parse_content(content: Any) -> str | None:
     raise UnreadableResponse(f"the content of the response is neither text nor parts but {type(content).__name__}")
 
 
+NO_TEXT = Failure(FailureKind.transient, "the server sent an answer without text")
+
+
 def _completion_without_text(message: dict[str, Any], finish: Finish, usage: Usage) -> Completion:
     """A refusal in words counts as an answer; an empty message is a failure."""
     refusal = message.get("refusal")
@@ -197,7 +200,7 @@ def _completion_without_text(message: dict[str, Any], finish: Finish, usage: Usa
     elif finish == "filter":
         failure = Failure(FailureKind.filtered, "the server's content filter withheld the answer")
     else:
-        failure = Failure(FailureKind.transient, "the server sent an answer without text")
+        failure = NO_TEXT
     return Completion(failure=failure, finish=finish, usage=usage)
 
 

@@ -128,10 +128,6 @@ class UnparsableAnswer(ValueError):
     """An answer that gives no score; the message becomes the failure of the score."""
 
 
-class CutOffAnswer(UnparsableAnswer):
-    """An answer that ends too early, whatever the server says about it."""
-
-
 def _to_conversation(name: str, prompt: str | Sequence[Message | Mapping[str, str]]) -> Conversation:
     if isinstance(prompt, str):
         return (Message("user", prompt),)
@@ -160,7 +156,7 @@ def ask_llm(
     requested = [conversations[i] or () for i in positions]
     if parser is not None and len(positions) < len(conversations):
         can_read = parser.can_read
-        parser = AnswerParser(parser.version, lambda i, answer: can_read(positions[i], answer))
+        parser = dataclasses.replace(parser, can_read=lambda i, answer: can_read(positions[i], answer))
     completions = gateway.complete(llm, requested, sampling, runtime=runtime, parser=parser) if positions else []
     answers = dict(zip(positions, map(_mark_unanswered, completions), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
@@ -208,7 +204,9 @@ def ask_for_scores(
     return scores
 
 
-def build_parser(metric: LLMMetric, parse: Callable[[int, Completion], object]) -> AnswerParser:
+def build_parser(
+    metric: LLMMetric, parse: Callable[[int, Completion], object], *, needs_logprobs: str | None = None
+) -> AnswerParser:
     """The parser of a metric's answers; `parse` raises `UnparsableAnswer` where it cannot read one."""
 
     def can_read(index: int, answer: Completion) -> bool:
@@ -218,7 +216,7 @@ def build_parser(metric: LLMMetric, parse: Callable[[int, Completion], object]) 
             return False
         return True
 
-    return AnswerParser(_parser_version(metric), can_read)
+    return AnswerParser(_parser_version(metric), can_read, str(metric), needs_logprobs)
 
 
 def mark_unreadable(
@@ -275,9 +273,7 @@ def explain_unparsable(answer: Completion, error: UnparsableAnswer) -> Failure:
     reason = str(error) if answer.text.strip() else "the answer is empty"
     if answer.finish == "filter":
         return Failure(FailureKind.filtered, f"{reason} (the server filtered the answer)")
-    hint = " (try a larger max_tokens)" if isinstance(error, CutOffAnswer) else ""
-    if answer.finish == "length":
-        hint = " (the answer was truncated; try a larger max_tokens)"
+    hint = " (the answer was truncated; try a larger max_tokens)" if answer.finish == "length" else ""
     return Failure(FailureKind.unparsable, f"{reason}{hint}")
 
 

@@ -20,6 +20,7 @@ from metrist.metrics.judge.judge import Judge
 from metrist.metrics.prompt_layout import default_instruction
 from metrist.metrics.registry import build
 from metrist.records import Record
+from metrist.runtime import Runtime
 from metrist.scores import Scores
 
 RECORD = Record(
@@ -160,7 +161,7 @@ def test_a_record_without_an_instruction_gets_its_tasks_default_and_the_run_says
         ("", "the answer is empty"),
         ("I cannot help with that.", "the answer has no JSON object"),
         (Completion(failure="the server said 500"), "the server said 500"),
-        ("It is {", r"ends before its JSON object is closed \(try a larger max_tokens\)$"),
+        ("It is {", r"ends before its JSON object is closed$"),
         (Completion(text='{"reasons": "It is', finish="length"), r"is closed \(the answer was truncated; .*max_tokens"),
         (Completion(text="", finish="filter"), r"the answer is empty \(the server filtered the answer\)"),
     ],
@@ -344,3 +345,46 @@ def test_aspects_of_different_scales_are_columns_beside_the_chosen_one(tmp_path)
     assert (judge.bounds, dict(judge.aspect_parts)) == ((0.0, 100.0), {"civility": (1.0, 2.0)})
     assert Judge(llm=answering(), aspect="correctness").aspect_parts == {}
     assert list(Judge(llm=answering()).aspect_parts) == ["naturalness", "relatedness", "correctness"]
+
+
+def numbered(count: int, start: int = 0) -> list[Record]:
+    return [Record(item=str(n), system="s", output=f"Lyon {n}.") for n in range(start, start + count)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("", "last answer: empty"),
+        (Completion(text="Fine.", finish="stop"), r"'Fine\.'\)"),
+        (Completion(text='{"reasons": "a', finish="length"), "larger max_tokens"),
+    ],
+)
+def test_a_judge_whose_answers_are_all_of_no_use_is_paid_for_twenty(answer, message):
+    llm = FakeLLM(answer)
+    with pytest.raises(ModelError, match=f"first 20 answers .*{message}"):
+        scored(Judge(llm=llm), *numbered(360))
+    assert len(llm.requests) == 20
+
+
+def test_answers_of_no_use_are_counted_over_the_shards_of_a_run():
+    llm = FakeLLM("Fine.")
+    judge, runtime = Judge(llm=llm), Runtime.current().override(run_id="a run")
+    for start in (0, 9):
+        assert len(judge.score(Shard(numbered(9, start), runtime=runtime)).failures) == 9
+    with pytest.raises(ModelError, match="first 20 answers"):
+        judge.score(Shard(numbered(9, 18), runtime=runtime))
+    assert len(llm.requests) == 20
+
+
+def test_one_answer_of_use_keeps_a_run_going():
+    good = answering()
+
+    def answer(conversation: Conversation, sampling) -> Completion:
+        return good.answers(conversation, sampling) if "Lyon 5." in conversation[-1].text else Completion(text="Fine.")
+
+    scores = scored(Judge(llm=FakeLLM(answer)), *numbered(60))
+    assert len(scores.failures) == 59
+
+
+def test_filtered_answers_do_not_end_a_run():
+    assert len(scored(Judge(llm=FakeLLM(Completion(text="I won't.", finish="filter"))), *numbered(60)).failures) == 60

@@ -216,3 +216,11 @@ def test_a_token_whose_probability_is_no_number_counts_for_nothing(odd):
     )
     with pytest.raises(UnparsableAnswer, match="none of the model's likely tokens is a grade"):
         compute_expected_grade([TokenChoice("3", odd, (("3", odd),))], (0, 1), aspect)
+
+
+def test_a_server_without_probabilities_is_asked_once():
+    llm = FakeLLM(lambda *_: '{"quality": 3}')
+    records = [Record(item=str(n), system="s", output=f"Lyon {n}.") for n in range(300)]
+    with pytest.raises(ModelError, match=r"token probabilities, .*method='answer'"):
+        Judge(llm=llm, rubric="single_answer", method="expectation").score(Shard(records))
+    assert len(llm.requests) == 1

@@ -20,7 +20,7 @@ from typing import Any
 from metrist.llm.messages import TokenChoice
 from metrist.metrics.answer_parsing import JsonObject, find_broken_keys, find_objects, is_cut_off
 from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level
-from metrist.metrics.llm_metric import CutOffAnswer, UnparsableAnswer
+from metrist.metrics.llm_metric import UnparsableAnswer
 from metrist.metrics.prompt_layout import fold_lookalikes
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
@@ -69,7 +69,7 @@ def find_own_object(answer: str, mark: str, keys: Sequence[str], texts: Sequence
     objects = find_objects(answer)
     if not objects:
         if is_cut_off(answer):
-            raise CutOffAnswer("the answer ends before its JSON object is closed")
+            raise UnparsableAnswer("the answer ends before its JSON object is closed")
         raise UnparsableAnswer("the answer has no JSON object")
     marked = [candidate for candidate in objects if str(candidate.values.get(MARK_KEY)).strip() == mark]
     if not marked and has_planted_grade(keys, texts):

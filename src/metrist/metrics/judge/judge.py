@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import ModelError, SpecError
-from metrist.llm import budget
+from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Message
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.judge.grades import Grades, compute_expected_grade, find_scale_problem, join_tokens, parse_grades
@@ -286,8 +285,12 @@ class Judge(LLMMetric):
             return _parse_expectation(answer, questions[index], aspects[index % len(aspects)])
 
         conversations = [question.conversation for question in questions]
-        answers = ask_llm(self.llm, conversations, sampling, shard.runtime, build_parser(self, parse))
-        _check_logprobs(self, answers)
+        needs_logprobs = (
+            f"{self.llm} returns no token probabilities, which method='expectation' needs: use a server that does "
+            "(vLLM, llama.cpp, OpenAI's models without reasoning), transformers in process, or method='answer'"
+        )
+        parser = build_parser(self, parse, needs_logprobs=needs_logprobs)
+        answers = ask_llm(self.llm, conversations, sampling, shard.runtime, parser)
         scores = score_answers(answers, parse)
         mark_unreadable(self, zip(answers, (score.failure for score in scores), strict=True), shard.runtime)
         rows = [scores[start : start + len(aspects)] for start in range(0, len(scores), len(aspects))]
@@ -317,14 +320,3 @@ def _note_instruction(score: Score, record: Record) -> Score:
     if score.failure is not None:
         return score
     return replace(score, parts={**score.parts, DEFAULT_INSTRUCTION: float(resolve_instruction(record)[1])})
-
-
-def _check_logprobs(judge: Judge, answers: Sequence[Completion]) -> None:
-    """Refuse the whole run if the server never returns probabilities."""
-    answered = [answer for answer in answers if answer.failure is None]
-    # A dry run has no real answers.
-    if answered and budget.current_estimate() is None and not any(answer.tokens for answer in answered):
-        raise ModelError(
-            f"{judge.llm} returns no token probabilities, which method='expectation' needs: use a server that does "
-            "(vLLM, llama.cpp, OpenAI's models without reasoning), transformers in process, or method='answer'"
-        )
