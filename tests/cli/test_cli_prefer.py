@@ -162,10 +162,10 @@ def test_audit_prints_a_card_and_writes_it(metrist, server, rated, tmp_path):
     assert answer.code == 0, answer.err
     assert "metrist: asking: probes" in answer.err
     assert answer.out.startswith("No problem found in 12 checks (4 not measured).\n")
-    assert re.search(r"position +choices that change with the order +0 % \[0, \d+\] +8  ok +> 5 %", answer.out)
-    assert re.search(r" spearman, q, reference hidden +1\.00", answer.out)
+    assert re.search(r"position +choices changed by the order +0 % \[0, \d+\] +8 pairs  ok +> 5 %", answer.out)
+    assert re.search(r" spearman, q, ref hidden +1\.00", answer.out)
     assert "the data have no references" in answer.out
-    assert "| position | choices that change with the order |" in card.read_text()
+    assert "| position | choices changed by the order |" in card.read_text()
     requests = len(server.requests)
     again = metrist(*arguments, "--format", "json")
     assert len(server.requests) == requests
