@@ -16,6 +16,7 @@ import metrist
 from metrist import Metric, Score
 from metrist.errors import RunError, quote_word
 from metrist.evaluate.check import check
+from metrist.evaluate.methods import describe_methods
 from metrist.evaluate.worst import worst
 from metrist.run import load, score
 
@@ -329,3 +330,89 @@ def test_a_folder_of_an_older_version_is_read_and_not_added_to(write: Write) -> 
     ) as error:
         run("a.jsonl")
     assert str(error.value).endswith("score again what is here: `metrist score old.jsonl -m length -o run-2/`")
+
+
+# Items that do not line up
+
+
+def write_sources(name: str, items: list[str | None], sources: list[str]) -> None:
+    rows = [
+        {"output": f"{name} {source}", "source": source, **({"item": item} if item else {})}
+        for item, source in zip(items, sources, strict=True)
+    ]
+    Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@pytest.mark.usefixtures("write")
+def test_items_with_other_sources_in_an_added_file_are_told_and_not_paired() -> None:
+    sources = [f"sentence {n}" for n in range(8)]
+    # Rows without an item are numbered 1 to 8: only those before the gap line up.
+    write_sources("a", ["1", "2", "4", "5", "6", "7", "8", "9"], sources)
+    write_sources("b", [None] * 8, sources)
+    run("a.jsonl")
+    results = run("b.jsonl")
+    # Of the items 1, 2 and 4 to 8, which both have, b has other sources for the last five.
+    expected = "5 records have a different source than an earlier record of the same item, and those sources belong"
+    notes = [note for note in results.notes if note.startswith(expected)]
+    assert len(notes) == 1
+    assert "--item-key source" in notes[0]
+    comparison = metrist.compare(load("run"), draws=20)
+    (contest,) = comparison.contests
+    assert (contest.items, contest.different, contest.separated) == (2, 5, 5)
+    remarks = comparison.table().remarks
+    left_out = "a and b: 5 items of the same names have different sources in the two, and were left out"
+    assert any(remark.startswith(left_out) for remark in remarks)
+    assert notes[0] in remarks
+    report = check(load("run"), against="a", systems=["b"], draws=20)
+    assert notes[0] in report.notes
+    assert any(note.startswith("b and a: 5 items of the same names have different sources") for note in report.notes)
+    assert notes[0] in describe_methods("run")
+    # The way out pairs all of them.
+    score(["a.jsonl", "b.jsonl"], [Counting()], out="by-source", executor="serial", item_key="source")
+    (contest,) = metrist.compare("by-source", draws=20).contests
+    assert (contest.items, contest.different) == (8, 0)
+
+
+@pytest.mark.usefixtures("write")
+def test_files_scored_together_get_one_note_on_sources() -> None:
+    write_sources("a", ["1", "2", "4"], ["x", "y", "z"])
+    write_sources("b", ["1", "2", "4"], ["x", "z", "y"])
+    for results in (run(["a.jsonl", "b.jsonl"]), score(["a.jsonl", "b.jsonl"], [Counting()], executor="serial")):
+        assert sum("different source" in note for note in results.notes) == 1
+        (contest,) = metrist.compare(results, draws=20).contests
+        assert (contest.items, contest.separated) == (1, 2)
+
+
+@pytest.mark.usefixtures("write")
+def test_systems_with_sources_of_their_own_are_compared_with_a_note() -> None:
+    items = [str(n) for n in range(4)]
+    write_sources("a", items, [f"passage {n} of a" for n in items])
+    write_sources("b", items, [f"passage {n} of b" for n in items])
+    run("a.jsonl")
+    run("b.jsonl")
+    comparison = metrist.compare("run", draws=20)
+    (contest,) = comparison.contests
+    assert (contest.items, contest.different, contest.separated) == (4, 4, 0)
+    assert any("and were compared all the same" in remark for remark in comparison.table().remarks)
+
+
+@pytest.mark.usefixtures("write")
+def test_white_space_makes_no_other_source() -> None:
+    write_sources("a", ["1", "2"], ["one  sentence", "two"])
+    write_sources("b", ["1", "2"], ["one sentence ", "two"])
+    run("a.jsonl")
+    assert not any("different source" in note for note in run("b.jsonl").notes)
+
+
+def test_a_list_of_records_without_sources_is_read(write: Write) -> None:
+    """As metrist wrote it before it compared sources."""
+    write("a", ["x", "yy"], source="s")
+    run("a.jsonl")
+    (path,) = Path("run/inputs").iterdir()
+    head, *rows = path.read_text().splitlines()
+    path.write_text("".join(f"{line}\n" for line in [head, *(json.dumps(json.loads(row)[:3]) for row in rows)]))
+    assert load("run").sources == ["", ""]
+    write("b", ["x", "yy"], source="other")
+    assert not any("different source" in note for note in run("b.jsonl").notes)
+    (contest,) = metrist.compare("run", draws=20).contests
+    assert contest.items == 2

@@ -59,8 +59,7 @@ def note_rows(folder: RunFolder, *items: str) -> View:
     """Make these the records of the run."""
     records = rows(*items)
     update = ViewUpdate(View.read(folder.path), [Draft(name=None, path=None, options={})])
-    names = [record.item for record in records]
-    update.add(update.drafts[0], names, ["s"] * len(names), hash_units(records), set())
+    update.add(update.drafts[0], records, hash_units(records))
     return update.finish()
 
 

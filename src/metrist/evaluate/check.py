@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.evaluate.compare import align_scores
+from metrist.evaluate.compare import align_scores, describe_sources
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
@@ -349,6 +349,8 @@ class _Regression:
     test: PairTest
     items: int
     left_out: int
+    different: int
+    separated: int
 
     @property
     def p(self) -> float:
@@ -374,7 +376,9 @@ def _check_regressions(
     worse = f"worse than {baseline}" if isinstance(baseline, str) else "got worse"
     verdicts = [_judge_regression(test, float(p), alpha, worse) for test, p in zip(tested, adjusted, strict=True)]
     tests = format_count(len(tested), "test")
-    notes += remarks
+    name = baseline if isinstance(baseline, str) else "the baseline"
+    differing = {(test.system, name): (test.different, test.separated) for test in tested if test.different}
+    notes += [*remarks, *describe_sources(differing)]
     notes.append(
         f"{worse[0].upper()}{worse[1:]}: one-sided approximate randomisation on shared items, {draws:,} draws, "
         f"Holm-corrected over {tests}, alpha {alpha:g}."
@@ -446,7 +450,8 @@ def _test_regression(
         _REGRESSION_TEST,
         alternative="less" if metric.higher_is_better else "greater",
     )
-    return _Regression(metric, pair[0], test, int(np.count_nonzero(shared)), aligned.left_out(*indices))
+    counts = (int(np.count_nonzero(aligned.differing(*indices))), int(np.count_nonzero(aligned.separate(*indices))))
+    return _Regression(metric, pair[0], test, int(np.count_nonzero(shared)), aligned.left_out(*indices), *counts)
 
 
 def _judge_regression(regression: _Regression, p: float, alpha: float, worse: str) -> Verdict:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean, format_count
+from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
@@ -24,6 +24,7 @@ from metrist.evaluate.selection import (
     select_systems,
 )
 from metrist.grid import Grid
+from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric, PartMetric
 from metrist.report.tables import (
     Change,
@@ -94,6 +95,10 @@ class Contest:
     second: str
     items: int
     left_out: int
+    #: Shared items with different sources: `separated` of them are left out, since sources tell that items were named
+    #: wrongly; where it is 0, they are compared.
+    different: int
+    separated: int
     test: PairTest
     adjusted: Mapping[Test, float]
     winner: str | None
@@ -117,6 +122,7 @@ class Contest:
             "second": self.second,
             "items": self.items,
             "left_out": self.left_out,
+            "different_sources": self.different,
             "first_score": or_none(self.test.first),
             "second_score": or_none(self.test.second),
             "difference": or_none(self.test.difference),
@@ -195,16 +201,39 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedScores:
-    """A metric's grid of systems and items, with the statistics of each cell."""
+    """A metric's grid of systems and items, with the statistics of each cell and the number of its source, 0 if it has
+    none."""
 
     metric: Metric
     grid: Grid
     stats: Floats
+    sources: NDArray[np.intp]
 
     def shared(self, first: int, second: int) -> Mask:
-        """The items that both systems have a score for."""
+        """The items that both systems have a score for, without those that are surely not the same input."""
+        return self._scored(first, second) & ~self.separate(first, second)
+
+    def _scored(self, first: int, second: int) -> Mask:
         failed: Mask = np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second])
         return ~failed
+
+    def differing(self, first: int, second: int) -> Mask:
+        """The items that both systems have a score for, with different sources."""
+        one, other = self.sources[first], self.sources[second]
+        differ: Mask = self._scored(first, second) & (one > 0) & (other > 0) & (one != other)
+        return differ
+
+    def separate(self, first: int, second: int) -> Mask:
+        """Of the items with different sources, those that must not be paired. That is all of them where the sources of
+        one system are, under other names, items of the other system. If they are not, each system may have sources of
+        its own, such as the passages that it retrieved."""
+        differing = self.differing(first, second)
+        one, other = self.sources[first], self.sources[second]
+        if differing.any() and max(np.isin(one[differing], other).mean(), np.isin(other[differing], one).mean()) < (
+            OTHER_ITEMS
+        ):
+            return np.zeros_like(differing)
+        return differing
 
     def left_out(self, first: int, second: int) -> int:
         """How many items of either system are missing or failed for one of them."""
@@ -223,6 +252,7 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
     labels: list[str] = []
     items: list[str] = []
     values, stats = [], []
+    sources, numbers = list[int](), {"": 0}
     for results, names in runs:
         rows = [row for row, system in enumerate(results.systems) if system in names]
         scores = results[metric].scores
@@ -231,10 +261,14 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         unfinished = find_unfinished(results, metric)
         values.append(np.where([results.systems[row] in unfinished for row in rows], np.nan, scores.values[rows]))
         stats.append(scores.stats[rows])
+        digests = [results.sources[row] for row in rows] if results.sources else [""] * len(rows)
+        sources += [numbers.setdefault(digest, len(numbers)) for digest in digests]
     # A run in which every output failed does not know the number of statistics: pad its zeros.
     width = max(part.shape[1] for part in stats)
     padded = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in stats]
-    return AlignedScores(metric, Grid.of(metric.label, labels, items, np.concatenate(values)), np.concatenate(padded))
+    grid = Grid.of(metric.label, labels, items, np.concatenate(values))
+    by_cell = np.where(grid.rows >= 0, np.array(sources, np.intp)[grid.rows], 0)
+    return AlignedScores(metric, grid, np.concatenate(padded), by_cell)
 
 
 def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:
@@ -392,6 +426,8 @@ def _test_pairs(
                 second=pair[1],
                 items=int(np.count_nonzero(aligned.shared(*index))),
                 left_out=aligned.left_out(*index),
+                different=int(np.count_nonzero(aligned.differing(*index))),
+                separated=int(np.count_nonzero(aligned.separate(*index))),
                 test=result,
                 adjusted=p_values,
                 winner=_find_winner(metric, pair, result) if differs else None,
@@ -557,9 +593,34 @@ def _table_notes(comparison: Comparison) -> list[str]:
     ]
     if lower := dict.fromkeys(c.metric.label for c in contests if c.metric.higher_is_better is False):
         notes.append(f"Lower is better: {', '.join(lower)}.")
-    if left_out := max((contest.left_out for contest in contests), default=0):
+    if left_out := max((contest.left_out - contest.separated for contest in contests), default=0):
         notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")
     return notes
+
+
+def describe_sources(pairs: Mapping[tuple[str, str], tuple[int, int]]) -> list[str]:
+    """Notes on the pairs of systems with items of different sources: how many there are, and how many of them were left
+    out."""
+    remarks = []
+    for is_separated in (True, False):
+        counts = {pair: different for pair, (different, separated) in pairs.items() if bool(separated) is is_separated}
+        if not counts:
+            continue
+        (first, second), count = max(counts.items(), key=lambda entry: entry[1])
+        others = f" (and {format_count(len(counts) - 1, 'other pair')})" if len(counts) > 1 else ""
+        items = agree(count, "1 item of the same name has", f"{count:,} items of the same names have")
+        what = f"{first} and {second}{others}: {items} different sources in the two"
+        if is_separated:
+            remarks.append(
+                f"{what}, and were left out: their sources are those of other items, so these are not the same inputs. "
+                "Score all files with --item-key source, in a new folder, to pair outputs by their source."
+            )
+        else:
+            remarks.append(
+                f"{what}, and were compared all the same: right if each system has sources of its own, such as the "
+                "passages that it retrieved; wrong if the files use the same names for different inputs (--item-key)."
+            )
+    return remarks
 
 
 def _table_remarks(comparison: Comparison) -> list[str]:
@@ -570,6 +631,7 @@ def _table_remarks(comparison: Comparison) -> list[str]:
             f"With {format_count(pairs, 'pair')}, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase draws "
             "(--draws)."
         )
+    remarks += describe_sources({(c.first, c.second): (c.different, c.separated) for c in contests if c.different})
     if not all(contest.items for contest in contests):
         remarks.append("Systems that share no item are not tested: check that their rows name the items alike.")
     if any(0 < contest.items < _FEW_ITEMS for contest in contests):

@@ -7,6 +7,7 @@ under a known key goes unnoticed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from array import array
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from metrist.errors import agree
 from metrist.records import Record
 
 _FIELDS = ("output", "source", "references", "instruction")
@@ -148,25 +150,55 @@ class RecordKeys:
             raise Conflict(record, field, place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1))
 
 
+#: Share of differing sources that are those of other items, from which on sources tell items apart and items were
+#: named wrongly. Below, each system may have sources of its own, such as the passages that it retrieved.
+OTHER_ITEMS = 0.1
+
+
+def digest_source(source: str | None) -> str:
+    """A short hash of a source, whatever its white space, by which some corpora differ; empty if there is none."""
+    text = " ".join(source.split()) if source else ""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] if text else ""
+
+
 @dataclass(slots=True)
 class SourceCheck:
-    """Count records whose source differs from that of an earlier record of the same item. This is only a warning,
-    because some corpora differ by a space."""
+    """Count records whose source, by its digest, differs from that of an earlier record of the same item."""
 
-    mixed: int = 0
     _items: DigestIndex = field(default_factory=DigestIndex)
     _sources: array[int] = field(default_factory=lambda: array("q"))
+    #: The sources of the records that differ.
+    _others: array[int] = field(default_factory=lambda: array("q"))
 
-    def add(self, record: Record) -> None:
-        """Add a record; records without a source are ignored."""
-        if record.source is None:
+    def add(self, item: str, source: str) -> None:
+        """Add a record; those without a source are ignored."""
+        if not source:
             return
-        source = hash(record.source)
-        number = self._items.number(hash(record.item), hash(f"\0{record.item}"))
+        digest = hash(source)
+        number = self._items.number(hash(item), hash(f"\0{item}"))
         if number == len(self._sources):
-            self._sources.append(source)
-        elif self._sources[number] != source:
-            self.mixed += 1
+            self._sources.append(digest)
+        elif self._sources[number] != digest:
+            self._others.append(digest)
+
+    def describe(self) -> list[str]:
+        """A note for the user; none where all records of an item have one source."""
+        if not (mixed := len(self._others)):
+            return []
+        known = set(self._sources)
+        what = f"{agree(mixed, '1 record has', f'{mixed:,} records have')} a different source than an earlier record"
+        if sum(source in known for source in self._others) >= OTHER_ITEMS * mixed:
+            where = agree(mixed, "that source belongs to another item", "those sources belong to other items")
+            return [
+                f"{what} of the same item, and {where}: the files do not number or name their items alike, so that "
+                "outputs of different inputs would be compared. Score all of the files with --item-key source (in "
+                "Python item_key='source'), in a new folder, to pair outputs by their source"
+            ]
+        return [
+            f"{what} of the same item: if the files use the same numbers for different inputs, use --item-key (such as "
+            "language+item, or source where the same source is the same item; in Python item_key='language+item') to "
+            "tell them apart"
+        ]
 
 
 @dataclass(slots=True)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.compression import FileFormat, display_name
-from metrist.io.dedup import Conflict, DigestIndex, ItemCheck, RecordKeys, SourceCheck, are_distinct_records
+from metrist.io.dedup import (
+    Conflict,
+    DigestIndex,
+    ItemCheck,
+    RecordKeys,
+    SourceCheck,
+    are_distinct_records,
+    digest_source,
+)
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
@@ -218,13 +226,7 @@ class Reader:
             remarks.append(
                 agree(self._empty_outputs, "1 output is empty", f"{self._empty_outputs:,} outputs are empty")
             )
-        mixed = self._source_check.mixed
-        if mixed:
-            remarks.append(
-                f"{mixed:,} {'record has' if mixed == 1 else 'records have'} a different source than an earlier record "
-                "of the same item: if the files use the same numbers for different inputs, use "
-                "--item-key (such as language+item; in Python item_key='language+item') to tell them apart"
-            )
+        remarks += self.source_remarks
         if self._item_check.disjoint:
             remarks.append(
                 "no item has outputs of two systems, so systems cannot be compared item by item: name the column that "
@@ -232,6 +234,11 @@ class Reader:
                 "Python fields={'item': COLUMN}, item_key='source')"
             )
         return remarks
+
+    @property
+    def source_remarks(self) -> list[str]:
+        """Those of the remarks that are about items with several sources."""
+        return self._source_check.describe()
 
     @property
     def share_read(self) -> float | None:
@@ -307,7 +314,7 @@ class Reader:
                     self._empty_outputs += sum(not record.output for record in new)
                 if len(self.sources) > 1:
                     for record in new:
-                        self._source_check.add(record)
+                        self._source_check.add(record.item, digest_source(record.source))
                 if self._item_check.is_needed:
                     for record in new:
                         self._item_check.add(record)

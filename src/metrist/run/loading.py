@@ -87,6 +87,7 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         unfinished={text: contents.names.get(text) or text for text in contents.unfinished},
         inputs=path,
         reference_counts=first.references,
+        sources=first.sources,
     )
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from metrist._version import __version__
 from metrist.errors import RunError
 from metrist.io import Reader, read_records
+from metrist.io.dedup import digest_source
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric, calls_llm, is_resident
@@ -163,10 +164,13 @@ def score(
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     skipped = () if reader.announce else reader.skipped.describe()  # The command line tells more of them.
-    notes = (*reader.remarks, *skipped, *pipeline.notes, *remarks)
+    # A folder has a remark of its own on sources, which is about all of its records.
+    about_input = [remark for remark in reader.remarks if not (folder and remark in reader.source_remarks)]
+    notes = (*about_input, *skipped, *pipeline.notes, *remarks)
     results = Results(
         items=pipeline.items,
         systems=pipeline.systems,
+        sources=pipeline.sources,
         metrics=built,
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
@@ -223,6 +227,8 @@ class Pipeline:
         self.signatures = {metric.text: metric.signature for metric in metrics}
         self.items: list[str] = []
         self.systems: list[str] = []
+        #: Digests of the sources.
+        self.sources: list[str] = []
         #: The different numbers of references that records have, records without any aside.
         self.reference_counts: set[int] = set()
         self.notes: list[str] = []
@@ -248,14 +254,11 @@ class Pipeline:
     def _order_metrics(self) -> list[Sequence[Metric]]:
         return [self._metrics]
 
-    def _inspect(self, start: int, records: Any) -> tuple[list[str], list[str], set[int]]:
-        """The items, the systems and the different numbers of references of some records. The first ones of an input
-        also show which metrics are not made for it."""
+    def _warn(self, start: int, records: Sequence[Record]) -> None:
+        """Note which metrics are not made for an input, which its first records show."""
         if not start:
             notes = (note for metric in self._metrics for note in metric.describe_misuse(records))
             self.notes += [note for note in notes if note not in self.notes]
-        references = {len(record.references) for record in records if record.references}
-        return [record.item for record in records], [record.system for record in records], references
 
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores or judgments of the units in their order, by the metric's text."""
@@ -269,11 +272,15 @@ class Pipeline:
             for start, shard in cut_shards(check_needs(self._metrics, units), size):
                 self._count += len(shard)
                 if isinstance(shard[0], Record):
-                    items, systems, references = self._inspect(start, shard)
+                    records: Any = shard
+                    self._warn(start, records)
                     intern = names.setdefault  # Names repeat: each is kept once.
+                    items, systems = [record.item for record in records], [record.system for record in records]
                     self.items += map(intern, items, items)
                     self.systems += map(intern, systems, systems)
-                    self.reference_counts |= references
+                    sources = [digest_source(record.source) for record in records]
+                    self.sources += map(intern, sources, sources)
+                    self.reference_counts |= {len(record.references) for record in records if record.references}
                 headers = dict.fromkeys(self.signatures)
                 yield Task(start=start, units=shard, headers=headers, tokens=self._tokens, runtime=self._runtime)
 
@@ -449,8 +456,9 @@ class StoredPipeline(Pipeline):
                 hashes = hash_units(shard)
                 if is_first:
                     if self._update:
-                        items, systems, references = self._inspect(start, shard)
-                        self._update.add(self._update.drafts[source], items, systems, hashes, references)
+                        records: Any = shard
+                        self._warn(start, records)
+                        self._update.add(self._update.drafts[source], records, hashes)
                     self._groups.append((start, hashes))
                     self._count += len(shard)
                 elif self._groups[number : number + 1] != [(start, hashes)]:
@@ -471,7 +479,7 @@ class StoredPipeline(Pipeline):
         if self._update and self._view is None:
             self._view = self._update.finish()
             self.has_all_records = self._view.hashes == [digest for _, hashes in self._groups for digest in hashes]
-            self.items, self.systems = self._view.items, self._view.systems
+            self.items, self.systems, self.sources = self._view.items, self._view.systems, self._view.sources
             self.reference_counts = set(self._view.references)
             self.notes += [*self._update.notes, *self._view.notes]
 

@@ -113,6 +113,7 @@ def _plan_records(removal: Removal, view: View, inputs: Sequence[str], systems: 
             items=[one.items[n] for n in rows],
             systems=[one.systems[n] for n in rows],
             hashes=[one.hashes[n] for n in rows],
+            sources=[one.sources[n] for n in rows],
         )
         if rows:
             kept.append(rest)

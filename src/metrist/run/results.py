@@ -81,7 +81,8 @@ class Results:
     or its text. `results["rougeL"]` is one metric's column, `results["judge:fluency"]` that of a part of its scores.
     `notes` are for the user, metrics' own remarks included. `unfinished` has the labels of metrics that a run folder
     has begun and not finished, by their texts. `reference_counts` are the different numbers of references that records
-    have, records without any aside; empty: unknown, or none. `inputs` is where the texts are read again: the records
+    have, records without any aside; empty: unknown, or none. `sources` has a digest of each record's source, empty for
+    one without a source; or nothing: unknown. `inputs` is where the texts are read again: the records
     that were scored, which are not copied, or the run folder.
     """
 
@@ -94,6 +95,7 @@ class Results:
     unfinished: Mapping[str, str] = field(default_factory=dict)
     inputs: Reader | Path | None = None
     reference_counts: tuple[int, ...] = ()
+    sources: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.items)

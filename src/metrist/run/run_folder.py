@@ -130,6 +130,8 @@ class Stored:
     name: str | None = None
     content: str | None = None
     references: tuple[int, ...] = ()
+    #: Digests of the records' sources; empty: unknown.
+    sources: Sequence[str] = ()
 
     @property
     def label(self) -> str:
@@ -263,6 +265,7 @@ class RunFolder:
                     systems=view.systems,
                     scores=scores,
                     references=view.references,
+                    sources=view.sources,
                 )
             )
         return Contents(

@@ -3,7 +3,8 @@
 run/inputs/<name>-<hash>.jsonl    one per file with its reading options, and one per call with rows that have no file
 
     {"name": …, "path": …, "sha256": …, "options": {…}, "order": …, "references": […], "records": …}
-    [item, system, hash of everything that metrics see]        one line per record, in the input's order
+    [item, system, hash of everything that metrics see, short hash of the source]
+                                                               one line per record, in the input's order
 
 Texts are not stored. A record is found among a metric's scores by its hash. Each file is written whole when its input
 has been read to the end.
@@ -23,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import RunError, agree, format_count, format_path, label_item, quote_word
+from metrist.io.dedup import SourceCheck, digest_source
 from metrist.io.writer import atomic_write_bytes
+from metrist.records import Record
 
 FOLDER = "inputs"
 _HASH = re.compile(r"[0-9a-f]{32}")
@@ -49,6 +52,8 @@ class RunInput:
     items: Sequence[str]
     systems: Sequence[str]
     hashes: Sequence[str]
+    #: Digests of the sources, by which systems' items are compared; empty where there is none, or in older folders.
+    sources: Sequence[str]
 
     @property
     def label(self) -> str:
@@ -114,8 +119,9 @@ class RunInput:
             "references": list(self.references),
             "records": len(self.hashes),
         }
-        names = zip(map(quoted, self.items), map(quoted, self.systems), self.hashes, strict=True)
-        lines = [json.dumps(facts, default=str), *(f'[{item},{system},"{digest}"]' for item, system, digest in names)]
+        names = zip(map(quoted, self.items), map(quoted, self.systems), self.hashes, self.sources, strict=True)
+        rows = (f'[{item},{system},"{digest}","{source}"]' for item, system, digest, source in names)
+        lines = [json.dumps(facts, default=str), *rows]
         return "".join(f"{line}\n" for line in lines).encode("ascii")
 
     @classmethod
@@ -125,9 +131,10 @@ class RunInput:
         if len(rows) != facts["records"]:
             raise ValueError(f"it lists {len(rows)} records, its first line promises {facts['records']}")
         texts = [text for row in rows for text in row]
-        if not all(isinstance(text, str) for text in texts) or len(texts) != 3 * len(rows):
-            raise ValueError("expected an item, a system and a hash in each line")
-        if not all(map(_HASH.fullmatch, texts[2::3])):
+        width = len(rows[0]) if rows else 4
+        if width not in (3, 4) or any(len(row) != width for row in rows) or not all(isinstance(t, str) for t in texts):
+            raise ValueError("expected an item, a system and the hashes of the record and of its source in each line")
+        if not all(map(_HASH.fullmatch, texts[2::width])):
             raise ValueError("the hash of a record must have 32 digits")
         for name in ("name", "path", "sha256"):
             if not isinstance(facts[name], str | None):
@@ -139,9 +146,10 @@ class RunInput:
             options=dict(facts["options"]),
             order=int(facts["order"]),
             references=tuple(int(number) for number in facts["references"]),
-            items=texts[0::3],
-            systems=texts[1::3],
-            hashes=texts[2::3],
+            items=texts[0::width],
+            systems=texts[1::width],
+            hashes=texts[2::width],
+            sources=texts[3::width] if width == 4 else [""] * len(rows),
         )
 
 
@@ -155,15 +163,18 @@ class View:
     items: list[str] = field(init=False)
     systems: list[str] = field(init=False)
     hashes: list[str] = field(init=False)
+    sources: list[str] = field(init=False)
     notes: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.inputs.sort(key=lambda one: (one.order, one.file_name))
         names: dict[str, str] = {}
         hashes: dict[Key, str] = {}
+        sources: dict[str, str] = {}
         owners: dict[Key, RunInput] = {}
         self.notes = []
         for one in self.inputs:
+            sources |= zip(one.hashes, one.sources, strict=True)
             for item, system, digest in zip(one.items, one.systems, one.hashes, strict=True):
                 key = names.setdefault(item, item), names.setdefault(system, system)
                 if hashes.setdefault(key, digest) == digest:
@@ -179,6 +190,12 @@ class View:
         self.items = [item for item, _ in hashes]
         self.systems = [system for _, system in hashes]
         self.hashes = list(hashes.values())
+        self.sources = [sources[digest] for digest in self.hashes]
+        if len(self.inputs) > 1:
+            check = SourceCheck()
+            for item, source in zip(self.items, self.sources, strict=True):
+                check.add(item, source)
+            self.notes += check.describe()
 
     @classmethod
     def read(cls, run: Path) -> View:
@@ -246,6 +263,7 @@ class Draft:
     items: list[str] = field(default_factory=list)
     systems: list[str] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     sha256: str | None = None
     previous: RunInput | None = None
 
@@ -273,10 +291,9 @@ class ViewUpdate:
             for key, digest in zip(one.keys(), one.hashes, strict=True)
         }
 
-    def add(
-        self, draft: Draft, items: Sequence[str], systems: Sequence[str], hashes: Sequence[str], references: set[int]
-    ) -> None:
+    def add(self, draft: Draft, records: Sequence[Record], hashes: Sequence[str]) -> None:
         """Add records of one input. One whose name another input holds with other texts is refused."""
+        items, systems = [record.item for record in records], [record.system for record in records]
         if self._others:
             for item, system, digest in zip(items, systems, hashes, strict=True):
                 other = self._others.get((item, system))
@@ -285,7 +302,8 @@ class ViewUpdate:
         draft.items += items
         draft.systems += systems
         draft.hashes += hashes
-        draft.references |= references
+        draft.sources += [digest_source(record.source) for record in records]
+        draft.references |= {len(record.references) for record in records if record.references}
 
     def _describe_conflict(self, draft: Draft, item: str, system: str, other: RunInput) -> str:
         own = draft.name or _ROWS_IN_MEMORY
@@ -329,6 +347,7 @@ class ViewUpdate:
                 items=draft.items,
                 systems=draft.systems,
                 hashes=draft.hashes,
+                sources=draft.sources,
             )
             order += 1
             if earlier is not None:
@@ -384,14 +403,14 @@ class ViewUpdate:
             if one.path is None
             for key, digest in zip(one.keys(), one.hashes, strict=True)
         }
-        rows = list(zip(draft.items, draft.systems, draft.hashes, strict=True))
+        rows = list(zip(draft.items, draft.systems, draft.hashes, draft.sources, strict=True))
         new = [row for row in rows if known.get(row[:2]) != row[2]]
         changed = sum(row[:2] in known for row in new)
         if changed:
             removal = f"`metrist remove {quote_word(f'{self.view.run}/')} --unused` deletes the earlier scores"
             outputs = f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again"
             self.notes.append(f"{outputs}; {removal}")
-        draft.items, draft.systems, draft.hashes = ([row[n] for row in new] for n in range(3))
+        draft.items, draft.systems, draft.hashes, draft.sources = ([row[n] for row in new] for n in range(4))
 
 
 def _identity(options: Mapping[str, Any]) -> dict[str, Any]:
