@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 import metrist
-from metrist import Metric, Record, read_records
+from metrist import Metric, Record, Shard, read_records
 from metrist.errors import InputError, NeedsError, RunError
 from metrist.run import export, load, score
 from metrist.run.executors import Processes, Serial, Task, TaskResult
 from metrist.run.prefer import prefer
 from metrist.run.tasks import Pace, check_needs, cut_shards
+from metrist.runtime import loading_watchers
+from metrist.scores import Scores
 from metrist.spec import parse
 
 METRICS = ["exact", "chrf", "length"]
@@ -258,7 +260,55 @@ def test_progress_tells_which_records_were_stored_already(rows: Rows, tmp_path: 
     calls.clear()
     write(18)
     score(path, ["chrf"], out=tmp_path / "run", shard_size=8, progress=note)
-    assert calls == [(8, 8), (16, 12), (18, 12)]
+    assert calls == [(8, 8), (12, 12), (16, 12), (18, 12)]
+
+
+def test_progress_of_a_file_has_a_total_before_anything_is_scored(rows: Rows, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    calls: list[tuple[int, int | None, str]] = []
+    score(
+        tmp_path / "rows.jsonl", ["chrf"], progress=lambda done, total, metric="": calls.append((done, total, metric))
+    )
+    assert calls == [(0, None, "chrf"), (0, 36, "chrf"), (36, 36, "chrf")]
+
+
+def test_progress_of_a_group_that_is_stored_in_part_starts_from_there(rows: Rows, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:12]))
+    score(tmp_path / "rows.jsonl", ["chrf"], out=tmp_path / "run")
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    calls: list[tuple[int, int]] = []
+    score(
+        tmp_path / "rows.jsonl",
+        ["chrf"],
+        out=tmp_path / "run",
+        progress=lambda done, _, stored=0: calls.append((done, stored)),
+        executor="serial",
+    )
+    assert calls[0] == (12, 12)
+    assert calls[-1] == (36, 12)
+
+
+def test_loading_a_model_does_not_count_as_pace(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    @dataclass(frozen=True)
+    class Slow(Metric):
+        """A metric whose model takes 100 s to load and 1 s to score a task."""
+
+        def score(self, shard: Shard) -> Scores:
+            for watch in loading_watchers:
+                watch("model")
+            clock[0] += 100.0
+            for watch in loading_watchers:
+                watch(None)
+            clock[0] += 1.0
+            return Scores.of(1.0 for _ in shard.records)
+
+    clock = [0.0]
+    monkeypatch.setattr("metrist.run.tasks.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(Pace, "measure", lambda _, units, seconds: measured.append((len(units), seconds)))
+    score(rows, [Slow()], out=tmp_path / "run", shard_size=36, executor="serial")
+    assert measured == [(36, 1.0)]
 
 
 def test_a_progress_callback_that_takes_the_metric_is_told_it_from_the_start(rows: Rows) -> None:
@@ -456,15 +506,16 @@ def _outputs(*counts: int) -> list[Record]:
 @pytest.mark.parametrize(
     ("counts", "measured", "seconds", "size"),
     [
-        ((9,), 0, 0.0, 1),  # nothing is known yet: one record
+        ((9, 9), 0, 0.0, 9),  # nothing is known yet: the first item
+        ((999,), 0, 0.0, 500),  # or 5,000 characters of it
         ((99,), 1, 0.1, 4),  # at most four times as many as before
-        ((99,), 20, 2.0, 25),  # 2.5 s at 0.1 s each
+        ((1,) * 60, 20, 2.0, 25),  # every output its own item: 2.5 s at 0.1 s each
         ((16, 16, 16), 20, 2.0, 32),  # on to the end of the item: 3.2 s
-        ((16, 30, 16), 20, 2.0, 16),  # back to its beginning: to its end it would be 4.6 s
-        ((4, 90), 20, 2.0, 25),  # neither is near
-        ((1,) * 60, 20, 2.0, 25),  # every output its own item
+        ((16, 40, 16), 20, 2.0, 16),  # back to its beginning: to its end it would be 5.6 s
+        ((4, 47), 20, 2.0, 4),  # so that the next is not divided: 4.7 s
+        ((4, 90), 20, 2.0, 50),  # divided in any case: 5 s
         ((3, 3), 20, 2.0, 6),  # all there is
-        ((9,), 1, 1.4, 2),  # most of the first was the source, which a second output shares
+        ((1,) * 9, 1, 1.4, 2),  # nearer to the aim than one alone
         ((9,), 1, 9.0, 1),  # slower than the aim: at least one
     ],
 )
@@ -477,7 +528,7 @@ def test_a_task_takes_a_few_seconds_and_ends_with_an_item_where_it_can(
     assert pace.cut(_outputs(*counts)) == size
 
 
-@pytest.mark.parametrize(("tasks", "size"), [([(20, 2.0), (20, 1.0)], 25), ([(1, 0.4), (4, 0.4)], 16)])
+@pytest.mark.parametrize(("tasks", "size"), [([(20, 2.0), (20, 1.0)], 50), ([(1, 0.4), (4, 0.4)], 16)])
 def test_the_slower_of_two_tasks_of_a_size_counts(tasks: list[tuple[int, float]], size: int) -> None:
     pace = Pace()
     for count, seconds in tasks:
@@ -489,7 +540,42 @@ def test_the_slower_of_two_tasks_of_a_size_counts(tasks: list[tuple[int, float]]
 def test_references_count_only_where_a_metric_reads_them(references: bool, size: int) -> None:
     pace = Pace(references=references)
     pace.measure(_outputs(20), 2.0)
-    assert pace.cut([replace(record, references=("x" * 40,)) for record in _outputs(99)]) == size
+    assert pace.cut([replace(record, references=("x" * 40,)) for record in _outputs(*[1] * 60)]) == size
+
+
+def _share_source(size: int, *counts: int) -> list[Record]:
+    """The same outputs, with a source of so many characters for each item."""
+    return [replace(record, source=record.item.rjust(size, "s")) for record in _outputs(*counts)]
+
+
+@pytest.mark.parametrize(
+    ("source", "counts", "seconds", "size"),
+    [
+        (980, (2, 2, 2), 3.0, 2),  # a second output costs little: the item stays whole
+        (980, (16, 16), 4.0, 16),  # 1,140 characters: 4.6 s
+        (980, (16, 16), 4.6, 10),  # 5.2 s: divided at 5 s
+        (980, (16, 16), 9.0, 16),  # a record alone takes longer than that: the others cost little more
+        (980, (99,), 9.0, 50),  # but no more than half as much again
+        (180, (2, 2, 2, 2), 0.9, 6),  # small items together
+    ],
+)
+def test_a_source_that_outputs_share_counts_once(
+    source: int, counts: tuple[int, ...], seconds: float, size: int
+) -> None:
+    pace = Pace()
+    pace.measure(_share_source(source, *[2] * 20), 20 * seconds)
+    assert pace.cut(_share_source(source, *counts)) == size
+
+
+def test_outputs_of_an_item_that_lie_apart_share_its_source() -> None:
+    pace = Pace()
+    pace.measure(_share_source(980, 2), 2.0)
+    one, two = _share_source(980, 2, 2)[::2], _share_source(980, 2, 2)[1::2]
+    # 1 s per 500 characters: both sources with an output each take 3.96 s, with two 4 s.
+    assert pace.cut([*one, *two]) == 1
+    pace.measure(_share_source(980, 2), 1.2)
+    pace.measure(_share_source(980, 2), 1.2)
+    assert pace.cut([*one, *two]) == 4
 
 
 @pytest.mark.parametrize("skipped", [1, 2])

@@ -281,6 +281,8 @@ class Pipeline:
                     sources = [digest_source(record.source) for record in records]
                     self.sources += map(intern, sources, sources)
                     self.reference_counts |= {len(record.references) for record in records if record.references}
+                if not (start or self._total) and "metric" in self._progress_keywords:
+                    self._report(0)  # How many there are is known before the first is scored.
                 headers = dict.fromkeys(self.signatures)
                 yield Task(start=start, units=shard, headers=headers, tokens=self._tokens, runtime=self._runtime)
 
@@ -555,6 +557,8 @@ class StoredPipeline(Pipeline):
                 group.parts.append(part)
             else:
                 self._finish(part)
+        if self._can_repeat:  # All metrics of the phase are of this kind: what is stored counts before the rest begins.
+            self._report_group(group)
         for rest, parts in by_missing.items():
             self._open |= {id(part): part for part in parts}
             while rest:
@@ -588,7 +592,8 @@ class StoredPipeline(Pipeline):
         # Executors yield results in the order of the tasks.
         kind, group, positions, parts = self._pending.popleft()
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
-        self._paces[kind].measure([group.units[n] for n in positions], seconds)
+        loading = sum(outcome.loading for outcome in result.outcomes.values())
+        self._paces[kind].measure([group.units[n] for n in positions], seconds - loading)
         self._computed += len(positions)
         for part in parts:
             outcome = result.outcomes[part.header.metric]

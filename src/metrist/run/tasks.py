@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from operator import attrgetter
@@ -22,7 +24,7 @@ from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair, Record
 from metrist.run.shard_file import Block, Header, Unit, encode
-from metrist.runtime import Runtime
+from metrist.runtime import Runtime, loading_watchers
 from metrist.scores import Failure, FailureKind, Scores
 
 SHARD_SIZE = 1024
@@ -37,8 +39,10 @@ _STEP = 64
 LOOK_AHEAD = 10_000
 #: Seconds that a task of a run with a folder should take: what it computed is stored when it ends.
 TASK_SECONDS = 2.5
-#: Seconds that a task may take where it then ends with an item.
-MAX_TASK_SECONDS = 3.5
+#: Seconds that a task may take where an item would have to be divided otherwise.
+MAX_TASK_SECONDS = 5.0
+#: Characters of the first task, whose pace is not known: a few seconds for a model on a CPU.
+_FIRST_TEXT = 5_000
 #: How many times larger than the last task the next may be: the first ones say little about the rate.
 _GROWTH = 4
 
@@ -60,11 +64,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What one metric returned for a task, the bytes of its shard file if there is one, and the seconds it took."""
+    """What one metric returned for a task, the bytes of its shard file if there is one, and the seconds it took, of
+    which `loading` went into a model."""
 
     block: Block
     file: bytes | None
     seconds: float
+    loading: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,11 +110,32 @@ def perform(metrics: Mapping[str, Metric], task: Task) -> TaskResult:
     for text, header in task.headers.items():
         began = time.perf_counter()
         metric: Any = metrics[text]
-        with shard.runtime.activate():
+        with shard.runtime.activate(), _time_loading() as loading:
             block: Block = judge_shard(metric, shard) if judges_pairs else score_shard(metric, shard)
         file = encode(header, task.units, block) if header else None
-        outcomes[text] = Outcome(block=block, file=file, seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        outcomes[text] = Outcome(block=block, file=file, seconds=seconds, loading=min(sum(loading), seconds))
     return TaskResult(start=task.start, outcomes=outcomes)
+
+
+@contextmanager
+def _time_loading() -> Iterator[list[float]]:
+    """Collect the seconds of the model loads inside the block."""
+    seconds, began = list[float](), 0.0
+
+    def watch(model: str | None) -> None:
+        nonlocal began
+        now = time.perf_counter()
+        if model is None:
+            seconds.append(now - began)
+        else:
+            began = now
+
+    loading_watchers.append(watch)
+    try:
+        yield seconds
+    finally:
+        loading_watchers.remove(watch)
 
 
 def score_shard(metric: Metric, shard: Shard) -> Scores:
@@ -255,14 +282,13 @@ def _item(unit: Unit) -> str:
     return unit.first.item if isinstance(unit, Pair) else unit.item
 
 
-def count_characters(units: Sequence[Unit], *, references: bool = True) -> int:
-    """The characters of all texts that metrics see, or of all but the references."""
+def count_characters(units: Sequence[Unit]) -> int:
+    """The characters of all texts that metrics see."""
     records: Sequence[Any] = units
     if units and isinstance(units[0], Pair):
         records = [record for pair in units for record in (pair.first, pair.second)]  # type: ignore[union-attr]
     total = sum(map(len, [record.output for record in records]))
-    if references:
-        total += sum(map(len, chain.from_iterable([record.references for record in records])))
+    total += sum(map(len, chain.from_iterable([record.references for record in records])))
     total += sum(map(len, filter(None, [record.source for record in records])))
     return total + sum(map(len, filter(None, [record.instruction for record in records])))
 
@@ -299,39 +325,72 @@ def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Un
 
 
 class Pace:
-    """Decides how many units the next task holds, so that it takes about `TASK_SECONDS`. `references` says whether the
-    metrics read those: as many of them as a record may have, they say nothing about the seconds of the others."""
+    """Decides how many units the next task holds, so that it takes about `TASK_SECONDS`.
+
+    Seconds are taken to grow with the characters of a task. What the outputs of an item share, as their source, counts
+    once: models read it once per task. `references` says whether the metrics read those: as many of them as a record
+    may have, they say nothing about the seconds of the others.
+    """
 
     def __init__(self, *, references: bool = True) -> None:
         self._references = references
         self._seconds_per_character = self._last_rate = 0.0
-        self._limit = 1
+        self._limit = 0
 
     def measure(self, units: Sequence[Unit], seconds: float) -> None:
         """Learn from a finished task."""
-        rate = seconds / self._count(units)
+        rate = seconds / self._count(units)[-1]
         # Items differ, so the slower of two tasks counts. A much smaller one says little: much of it is fixed cost.
         is_similar = self._limit <= 2 * _GROWTH * len(units) and 2 * self._limit >= _GROWTH * len(units)
         self._seconds_per_character = max(rate, self._last_rate) if is_similar else rate
         self._last_rate, self._limit = rate, _GROWTH * len(units)
 
     def cut(self, units: Sequence[Unit]) -> int:
-        """How many of these units, the next to be scored, go into one task. Where it can, a task ends with an item: its
-        outputs share a source, which models read once per task. The pairs of an item always stay together."""
-        size = min(len(units), self._limit)
-        seconds = self._seconds_per_character * self._count(units[:size])
-        if seconds > TASK_SECONDS:
-            size = max(1, round(size * TASK_SECONDS / seconds))  # Not `int`: what costs 1.4 s alone stayed alone.
+        """How many of these units, the next to be scored, go into one task. Where it can, a task ends with an item, so
+        that no source is read again for the next one. The pairs of an item always stay together."""
         items = [_item(unit) for unit in units]
-        first = end = size
-        while end < len(units) and items[end] == items[end - 1]:
-            end += 1
-        while 0 < first < len(units) and items[first] == items[first - 1]:
-            first -= 1
-        longer = self._seconds_per_character * self._count(units[:end])
-        if isinstance(units[0], Pair) or (end <= self._limit and longer <= MAX_TASK_SECONDS):
+        characters = self._count(units)
+        if not self._limit:  # Nothing is known yet: the first item, or as much of it as is not extreme.
+            end = _find_end(items, 1)
+            return end if isinstance(units[0], Pair) else max(1, min(end, bisect_right(characters, _FIRST_TEXT)))
+        seconds = [self._seconds_per_character * count for count in characters]
+        limit = min(len(units), self._limit)
+        size = bisect_right(seconds, TASK_SECONDS, hi=limit)
+        if size < limit and (size == 0 or seconds[size] - TASK_SECONDS < TASK_SECONDS - seconds[size - 1]):
+            size += 1
+        end = _find_end(items, size)
+        if isinstance(units[0], Pair) or (end <= limit and seconds[end - 1] <= MAX_TASK_SECONDS):
             return end
-        return first if first >= size / 2 else size
+        first = size - 1
+        while first and items[first - 1] == items[first]:
+            first -= 1
+        alone = self._seconds_per_character * self._count(units[first:end])[-1]
+        if first >= size / 2 or (first and alone <= MAX_TASK_SECONDS):
+            return first
+        # The item is divided, and each part reads its source again: as few parts as can be. Where a single record takes
+        # too long, the outputs that share its source cost little more.
+        most = MAX_TASK_SECONDS if seconds[0] <= MAX_TASK_SECONDS else 1.5 * seconds[0]
+        return bisect_right(seconds, most, hi=limit)
 
-    def _count(self, units: Sequence[Unit]) -> int:
-        return len(units) + count_characters(units, references=self._references)
+    def _count(self, units: Sequence[Unit]) -> list[int]:
+        """The characters of the first unit, of the first two and so on, with one more for each unit."""
+        counts, total = list[int](), 0
+        seen: set[tuple[str, str]] = set()
+        for unit in units:
+            total += 1
+            for record in (unit.first, unit.second) if isinstance(unit, Pair) else (unit,):
+                total += len(record.output)
+                for text in (record.source, record.instruction, *(record.references if self._references else ())):
+                    if text and (record.item, text) not in seen:
+                        seen.add((record.item, text))
+                        total += len(text)
+            counts.append(total)
+        return counts
+
+
+def _find_end(items: Sequence[str], size: int) -> int:
+    """Where the item of the last of so many units ends."""
+    end = size
+    while end < len(items) and items[end] == items[end - 1]:
+        end += 1
+    return end
