@@ -4,6 +4,7 @@ import json
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,8 @@ def test_every_output_needs_a_score_by_what_is_checked_unless_a_coverage_is_give
     run = make_run(quality={"a": [0.5, None], "b": [0.5, 0.5]}, errors={"a": [9.0, 9.0], "b": [9.0, None]})
     (failure,) = check(run, minimum={"quality": 0.1}).failures
     assert (failure.kind, failure.system, failure.metric) == ("coverage", "a", "quality")
-    assert failure.why == "only 50.0 % of the outputs have a score; --min-coverage (min_coverage=) allows less"
+    assert failure.why == "only 50.0 % of the outputs have a score"
+    assert "--min-coverage (min_coverage=) allows less" in check(run, minimum={"quality": 0.1}).notes[0]
     assert failure.requirement == ">= 100 % scored"
     assert check(run, minimum={"quality": 0.1}, min_coverage=0.5).passed
     # Outputs that failed by a metric which is not checked do not matter.
@@ -92,7 +94,10 @@ def test_outputs_that_are_not_scored_yet_fail_whatever_is_checked() -> None:
     assert check(run, minimum={"quality": 0.1}).passed
     (failure,) = check(begun, minimum={"quality": 0.1}).failures
     assert failure.metric == "errors"
-    assert failure.why.startswith("only 50.0 % of the outputs have a score: 1 not scored yet, 0 failed; ")
+    assert failure.why == "only 50.0 % of the outputs have a score: 1 not scored yet, 0 failed"
+    # A table cuts cells of more than 80 characters.
+    assert "0 failed" in str(check(begun, minimum={"quality": 0.1}))
+    assert "…" not in str(check(begun, minimum={"quality": 0.1}))
 
 
 # Against a baseline
@@ -169,7 +174,8 @@ def test_only_shared_items_are_tested_and_the_rest_is_counted() -> None:
     now = make_run(quality={"a": [0.0, 0.1, 0.2, None]}, items=["z", "1", "2", "3"])
     verdict, _ = check(now, against=before, draws=50).verdicts
     assert verdict.value == 0.0
-    assert verdict.why == "p 1.000 on 2 shared items (4 left out)"
+    assert verdict.p == 1.0
+    assert verdict.why == "too few to find any loss: 2 shared items (4 left out), at least 8 needed"
     assert verdict.coverage == pytest.approx(2 / 6)
 
 
@@ -238,9 +244,108 @@ def test_problems_of_the_runs_are_noted() -> None:
     assert {"x is incomplete", "The baseline: y is incomplete"} <= set(notes)
 
 
-def test_too_few_draws_are_noted() -> None:
+def test_too_few_draws_fail() -> None:
     run = make_run(quality={"a": GOOD})
-    assert "With 1 test, 9 draws cannot reach 0.05: increase draws (--draws)." in check(run, against=run, draws=9).notes
+    report = check(run, against=run, draws=9)
+    assert "With 1 test, 9 draws cannot reach 0.05: increase draws (--draws)." in report.notes
+    assert report.failures[0].why == "no loss can be found with so few draws: p 1.000 on 80 shared items"
+
+
+def enumerate_p(now: list[float], before: list[float]) -> float:
+    """The exact one-sided p of randomisation: brute force over all exchanges of items."""
+    differences = [a - b for a, b in zip(now, before, strict=True)]
+    sums = [sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in product((1, -1), repeat=len(now))]
+    return float(np.mean([total <= sum(differences) + 1e-9 for total in sums]))
+
+
+@pytest.mark.parametrize("tests", [1, 2, 3, 4])
+def test_a_check_that_cannot_fail_does_not_pass(tests: int) -> None:
+    names = ["quality", "errors", "strict", "scaled"][:tests]
+    for items in range(2, 10):
+        good, bad = [0.9 - 0.01 * i for i in range(items)], [0.0] * items
+        can_fail = tests * enumerate_p(bad, good) <= 0.05
+        worst = {name: {"a": good if name == "errors" else bad} for name in names}
+        best = {name: {"a": bad if name == "errors" else good} for name in names}
+        # A total loss never passes, and neither does a run that did not change if no loss could be found.
+        assert not check(make_run(**worst), against=make_run(**best), draws=2000).passed
+        same = check(make_run(**best), against=make_run(**best), draws=2000)
+        assert can_fail or not same.passed
+        if not same.passed:
+            assert all(verdict.why.startswith("too few to find any loss: ") for verdict in same.failures)
+            assert any("set limits, which need no test (--min METRIC=X)" in note for note in same.notes)
+    assert same.passed
+
+
+def test_the_number_of_items_that_is_needed_is_told() -> None:
+    # 1/16 > .05 >= 1/32, and with two tests 2/32 > .05 >= 2/64.
+    four, five, six = (make_run(quality={"a": [0.5] * n, "b": [0.1] * n}) for n in (4, 5, 6))
+    (verdict,) = check(four, against="a").verdicts
+    assert verdict.why == "too few to find any loss: 4 shared items, at least 5 needed"
+    assert check(five, against="a").failures[0].why.startswith("worse than a: p .0")
+    both = check(five, against=five).verdicts
+    assert [verdict.why for verdict in both] == ["too few to find any loss: 5 shared items, at least 6 needed"] * 2
+    assert check(six, against=six).passed
+
+
+def test_a_loss_on_too_few_of_many_items_is_noted() -> None:
+    # Sign flips of items without a difference change nothing: 1/16 on 4 of 80 items, 1/32 on 5.
+    before = make_run(quality={"a": [0.9] * 80})
+    four, five = (check(make_run(quality={"a": [0.0] * n + [0.9] * (80 - n)}), against=before) for n in (4, 5))
+    assert four.passed
+    assert four.verdicts[0].p == pytest.approx(1 / 16, abs=0.01)
+    assert any(note.startswith("a by quality: only 4 of 80 items score differently, too few") for note in four.notes)
+    assert not five.passed
+    assert not any("score differently" in note for note in five.notes + check(before, against=before).notes)
+
+
+# Inputs that have changed since
+
+
+def write_rows(path: Path, output: str) -> None:
+    rows = [{"item": str(i), "system": "a", "output": f"{output} {i}", "references": [f"cat {i}"]} for i in range(6)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_run_whose_input_has_changed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(Path("outputs.jsonl"), "cat")
+    metrist.score("outputs.jsonl", "exact", out="run/")
+    assert check("run", minimum={"exact": 0.5}).passed
+    write_rows(Path("outputs.jsonl"), "garbage")
+    report = check("run", minimum={"exact": 0.5})
+    (failure,) = report.failures
+    assert (failure.kind, failure.why) == ("input", "outputs.jsonl has changed: score it again")
+    assert report.notes[0] == (
+        "outputs.jsonl has changed since it was scored: 6 outputs differ; score it again with "
+        "`metrist score outputs.jsonl -m exact -o run/`"
+    )
+    assert 'failures="1"' in report.junit()
+    json.dumps(report.to_dict(), allow_nan=False)
+    # An earlier run is of earlier outputs.
+    metrist.score("outputs.jsonl", "exact", out="new/")
+    assert not any("has changed" in note for note in check("new", against="run").notes)
+    metrist.score("outputs.jsonl", "exact", out="run/")
+    assert check("run", maximum={"exact": 0.5}).passed
+
+
+def test_a_row_that_was_not_scored_fails_and_a_new_column_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "outputs.jsonl"
+    write_rows(path, "cat")
+    metrist.score(path, "exact", out=tmp_path / "run")
+    path.write_text("".join(reversed(path.read_text().replace("}", ', "rating": 3}').splitlines(keepends=True))))
+    assert check(tmp_path / "run", minimum={"exact": 0.5}).passed
+    with path.open("a") as file:
+        file.write('{"item": "6", "system": "a", "output": "x", "references": ["y"]}\n')
+    report = check(tmp_path / "run", minimum={"exact": 0.5})
+    assert not report.passed
+    assert "1 output is not scored; score it again" in report.notes[0]
+    path.write_text("{")
+    assert "has changed since it was scored and cannot be read" in check(tmp_path / "run", min_coverage=0.5).notes[0]
+    # A file that is not there says nothing about the scores.
+    path.unlink()
+    report = check(tmp_path / "run", minimum={"exact": 0.5})
+    assert report.passed
+    assert "is not where it was scored: whether it has changed since is unknown" in report.notes[0]
 
 
 def test_a_baseline_with_another_signature_is_refused() -> None:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -358,3 +359,31 @@ def test_a_system_that_a_metric_has_not_scored_whole_has_no_score() -> None:
     by_pair = {(contest.first, contest.second): contest for contest in comparison.contests}
     assert by_pair["a", "c"].items == 0
     assert by_pair["a", "b"].winner == "a"
+
+
+@pytest.mark.parametrize("systems", [2, 3, 4])
+def test_few_items_that_no_test_can_separate_are_told(systems: int) -> None:
+    pairs = systems * (systems - 1) // 2
+    for items in range(2, 11):
+        # Brute force: of all exchanges of the items, how many differ as much as the most different systems do?
+        totals = [abs(sum(signs)) for signs in product((1, -1), repeat=items)]
+        can_differ = pairs * np.mean([total == items for total in totals]) <= 0.05
+        run = make_run(quality={str(s): [s / 4] * items for s in range(systems)})
+        comparison = compare(run, draws=20_000)
+        expected = set() if can_differ else {f"cannot be separated with {items} items"}
+        verdicts = {contest.verdict for contest in comparison.contests}
+        assert {verdict for verdict in verdicts if verdict.startswith("cannot")} == expected
+        assert ("is significant at 0.05, however large" in str(comparison)) is (not can_differ)
+        # The bootstrap has no such limit.
+        assert not any("cannot" in contest.verdict for contest in compare(run, test="bootstrap", draws=500).contests)
+
+
+def test_an_input_that_has_changed_is_noted(tmp_path) -> None:
+    path = tmp_path / "outputs.jsonl"
+    rows = [{"item": str(i), "system": s, "output": f"{s} {i}", "references": ["a 1"]} for i in range(6) for s in "ab"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrist.score(path, "exact", out=tmp_path / "run")
+    assert not compare(tmp_path / "run", draws=100).notes
+    path.write_text(path.read_text().replace("b 3", "garbage").replace("b 4", "garbage"))
+    (note,) = compare(tmp_path / "run", draws=100).notes
+    assert "outputs.jsonl has changed since it was scored: 2 outputs differ; score it again with `" in note

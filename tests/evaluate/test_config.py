@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fault_server import FaultServer, answer
-from metrist.errors import InputError, MetristError, RunError, SpecError
+from metrist.errors import InputError, MetristError, ModelError, RunError, SpecError
 from metrist.evaluate.config import read_config, run_config
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.match import Exact
@@ -94,6 +94,39 @@ def test_a_second_run_is_checked_against_the_first(folder: Path) -> None:
     assert not outcome.passed
     assert outcome.report is not None
     assert [(v.metric, v.passed) for v in outcome.report.verdicts] == [("exact", True), ("token_f1", False)]
+
+
+@pytest.mark.parametrize("system", ["good", "bad"])
+def test_systems_are_checked_against_another_of_the_same_input(folder: Path, system: str) -> None:
+    against = {"good": "bad", "bad": "good"}[system]
+    text = SETTINGS.replace("min = {token_f1 = 0.5}", f'against = "{against}"').replace('["good"]', f'["{system}"]')
+    outcome = run_config(write_config(folder, text))
+    assert outcome.report is not None
+    assert [(v.kind, v.system) for v in outcome.report.verdicts] == [("regression", system)] * 2
+    assert outcome.passed is (system == "good")
+
+
+def test_a_misspelt_system_to_check_against_is_reported_before_anything_is_scored(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = write_config(folder, SETTINGS.replace("min =", 'against = "god"\nmin ='))
+    with pytest.raises(RunError, match=r"no run at .*god, and no system of that name .* did you mean 'good'\?"):
+        run_config(path)
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    Path("god").mkdir()
+    with pytest.raises(RunError, match=r"'god' is ambiguous, because the current folder has a file or folder"):
+        run_config(path)
+    assert not (folder / "run").exists()
+
+
+def test_what_was_read_is_told_once(folder: Path) -> None:
+    (folder / "wide.csv").write_text("id,v1_output,v2_output\n1,x,x y\n")
+    text = (
+        'input = "wide.csv"\nmetrics = "length"\n[read]\noutputs = "*_output"\n[check]\nmin = {length = 1}\n[compare]\n'
+    )
+    tables = run_config(write_config(folder, text)).tables()
+    assert len(tables) == 3
+    assert sum(remark.startswith("reading ") for table in tables for remark in table.remarks) == 1
 
 
 def test_a_file_without_a_check_passes(folder: Path) -> None:
@@ -214,7 +247,7 @@ def test_a_file_sends_no_variable_of_the_environment_unless_the_caller_allows_it
         with pytest.raises(SpecError, match=r"openai\(key=…\) names an environment .* \(metrist run: --allow-import\)"):
             run_config(path)
         assert server.requests == []
-        with pytest.raises(RunError, match="failed on all 80 records"):
+        with pytest.raises(ModelError, match="the first 20 answers are all empty or cannot be read"):
             run_config(path, allow_import=True)
         assert server.requests[0].headers["authorization"] == "Bearer hunter2-hunter2"
 

@@ -297,7 +297,7 @@ def test_scores_are_shown_without_texts_and_the_reason_is_noted(tmp_path: Path) 
 def test_texts_of_other_outputs_are_counted_as_missing() -> None:
     run = make_run(quality={"a": [0.1, 0.2]})
     outputs = worst(run, texts=[{"item": "0", "system": "a", "output": "here"}])
-    assert "1 of 2 outputs have no texts in the files that were read" in outputs.notes
+    assert "1 of 2 outputs has no texts in the files that were read" in outputs.notes
 
 
 def test_files_that_moved_or_changed_are_told(tmp_path: Path) -> None:

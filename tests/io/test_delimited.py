@@ -64,6 +64,7 @@ def test_columns_without_a_name_are_dropped(write: Write) -> None:
     ("text", "message"),
     [
         (b"item,output\n1,a,b\n", ":2: must have 2 cells like the header, got 3"),
+        (b"output\na,b\n", ":2: must have 1 cell like the header, got 2"),
         (b"item,output\n1\n", ":2: must have 2 cells like the header, got 1"),
         (b'item,output\n1,"a"b\n', ":2: not readable as CSV: ',' expected after '\"'"),
         (b'item,output\n1,a\n2,"never closed\n3,c\n', ":3: not readable as CSV: unexpected end of data"),

@@ -83,7 +83,7 @@ def test_wide_reads_the_texts_of_a_run_from_its_files(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"without texts: .*outputs\.csv.* missing"):
         frame = loaded.wide()
     assert list(frame.columns) == ["item", "system", "short"]
-    with pytest.warns(UserWarning, match="1 of 2 outputs have no texts"):
+    with pytest.warns(UserWarning, match="1 of 2 outputs has no texts"):
         frame = loaded.wide([{"item": "2", "system": "s", "output": "a dog"}])
     assert frame["output"].tolist()[1] == "a dog"
     with pytest.raises(RunError, match="no record of the input has an item and a system"):

@@ -32,6 +32,7 @@ from metrist.stats.resampling import (
     pool_rows,
     pooled_interval,
     resample_counts,
+    smallest_p,
 )
 
 Floats = NDArray[np.float64]
@@ -325,3 +326,16 @@ def test_the_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says() ->
     sizes = np.abs(differences)
     theirs = [p_value(sizes[:, t] - sizes[:, t].mean(), abs(real[t]), "greater") for t in range(trials)]
     assert 0.08 <= np.mean(np.array(theirs) <= 0.05) <= 0.12
+
+
+@pytest.mark.parametrize("items", range(2, 11))
+def test_the_smallest_p_is_that_of_all_exchanges_of_the_most_different_scores(items: int) -> None:
+    """Brute force over all exchanges, and over all resamples where there are not too many."""
+    differences = np.ones(items)
+    totals = np.array(list(itertools.product((1, -1), repeat=items))) @ differences
+    assert smallest_p("randomisation", items, "greater") == np.mean(totals >= items)
+    assert smallest_p("randomisation", items, "less") == np.mean(-totals <= -items)
+    assert smallest_p("randomisation", items) == np.mean(np.abs(totals) >= items)
+    if items <= 5:
+        means = differences[np.array(list(itertools.product(range(items), repeat=items)))].mean(axis=1)
+        assert smallest_p("bootstrap", items) == np.mean(np.abs(means - 1) >= 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from metrist.evaluate.compare import align_scores, describe_sources
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
+    find_changes,
     find_metric,
     has_metric,
     open_run,
@@ -23,15 +24,16 @@ from metrist.evaluate.selection import (
 )
 from metrist.metrics.base import Metric
 from metrist.report.junit import JUnitCase, junit_xml
-from metrist.report.tables import Change, Column, Number, PValue, Share, Table, or_none
+from metrist.report.tables import Change, Column, Number, PValue, Share, Table, or_none, shorten
 from metrist.scores import FailureKind
-from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows
+from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows, smallest_p
 from metrist.stats.significance import holm
 
 if TYPE_CHECKING:
+    from metrist.run.inputs import InputChange
     from metrist.run.results import Results
 
-CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing"]
+CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing", "input"]
 ThresholdKind = Literal["minimum", "maximum"]
 
 _NOW, _BEFORE = "this run", "the baseline"
@@ -165,7 +167,8 @@ def check(
     """Check each system: its scores against floors and ceilings by metric, or by a part of its scores such as
     `judge:fluency`; the share of its outputs with a score by each metric against `min_coverage`; and whether it is
     significantly worse than in the run `against`, or than the system of that name in this run. By default all systems
-    are checked, and one that only the run `against` has fails.
+    are checked, and one that only the run `against` has fails. A test that cannot find any loss, because the items are
+    too few, fails, and so does a run folder whose input has changed since it was scored.
 
     Without `min_coverage`, every output needs a score by the metrics that are checked, and the run must be finished.
     """
@@ -188,13 +191,33 @@ def check(
         if systems is None and not isinstance(baseline, str):
             verdicts += _find_lost_systems(results, baseline)
         notes += remarks
-    verdicts += _check_all_coverage(results, chosen, checked, min_coverage)
+    uncovered = _check_all_coverage(results, chosen, checked, min_coverage)
+    if uncovered and min_coverage is None:
+        notes.append("Every output needs a score, unless --min-coverage (min_coverage=) allows less.")
+    verdicts += uncovered
     verdicts += [
         _missing(system, label, "a finished run", "not finished: run the same `metrist score` again")
         for label in results.unfinished.values()
         for system in chosen
     ]
-    return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys([*results.notes, *notes])))
+    changed, unknown = find_changes(results)
+    verdicts += [_judge_input(change) for change in changed]
+    notes = [*(change.message for change in changed), *unknown, *results.notes, *notes]
+    return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys(notes)))
+
+
+def _judge_input(change: InputChange) -> Verdict:
+    return Verdict(
+        kind="input",
+        system="all",
+        metric="all",
+        passed=False,
+        requirement="as it was scored",
+        observed="changed",
+        coverage=math.nan,
+        why=f"{shorten(change.name, 40)} has changed: score it again",
+        value=math.nan,
+    )
 
 
 def _open_baseline(
@@ -310,7 +333,7 @@ def _check_all_coverage(
     # A system without any score fails the check by the metric already.
     failed = {metric.label for metric in checked}
     return [
-        replace(verdict, why=f"{verdict.why}; --min-coverage (min_coverage=) allows less")
+        verdict
         for metric in metrics
         for system in systems
         if not (verdict := _check_coverage(results, metric, system, 1.0)).passed
@@ -349,8 +372,15 @@ class _Regression:
     test: PairTest
     items: int
     left_out: int
+    #: Items with different sources, and those of them that were left out.
     different: int
     separated: int
+    #: How many of the shared items have another score.
+    changed: int
+
+    @property
+    def is_loss(self) -> bool:
+        return self.test.difference < 0 if self.metric.higher_is_better else self.test.difference > 0
 
     @property
     def p(self) -> float:
@@ -373,8 +403,11 @@ def _check_regressions(
     metrics, remarks = _pair_metrics(now, before)
     tested = [_test_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
     adjusted = holm([regression.p for regression in tested])
+    fewest = _count_needed_items(int(np.count_nonzero(~np.isnan(adjusted))), alpha, draws)
     worse = f"worse than {baseline}" if isinstance(baseline, str) else "got worse"
-    verdicts = [_judge_regression(test, float(p), alpha, worse) for test, p in zip(tested, adjusted, strict=True)]
+    verdicts = [
+        _judge_regression(test, float(p), alpha, fewest, worse) for test, p in zip(tested, adjusted, strict=True)
+    ]
     tests = format_count(len(tested), "test")
     name = baseline if isinstance(baseline, str) else "the baseline"
     differing = {(test.system, name): (test.different, test.separated) for test in tested if test.different}
@@ -383,11 +416,40 @@ def _check_regressions(
         f"{worse[0].upper()}{worse[1:]}: one-sided approximate randomisation on shared items, {draws:,} draws, "
         f"Holm-corrected over {tests}, alpha {alpha:g}."
     )
-    if len(tested) / (draws + 1) > alpha:
+    if fewest is None:
         notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: increase draws (--draws).")
+    elif any(1 < regression.items < fewest for regression in tested):
+        notes.append(
+            f"With {tests}, no loss on fewer than {fewest} shared items is sure to be significant at {alpha:g}, "
+            "however large: score more items, check fewer metrics and systems, or set limits, which need no test "
+            "(--min METRIC=X)."
+        )
+    notes += [
+        f"{one.system} by {one.metric.label}: only {one.changed} of {one.items:,} items "
+        f"{agree(one.changed, 'scores', 'score')} differently, too few for a significant loss: see `metrist worst`."
+        for one, verdict in zip(tested, verdicts, strict=True)
+        if verdict.passed and one.is_loss and fewest is not None and one.changed < fewest
+    ]
     if before is not now:
         notes += [f"The baseline: {note}" for note in before.notes]
     return verdicts, notes, metrics
+
+
+def _count_needed_items(tests: int, alpha: float, draws: int) -> int | None:
+    """The fewest items on which a loss on every item, by one of the tests alone, fails the check; None if there are too
+    few draws for any number of items.
+
+    Only the draws that exchange nothing are as extreme as such a loss, a share of 2^-n. Three standard errors more, and
+    it is not missed by the chance of the draws.
+    """
+    if max(tests, 1) / (draws + 1) > alpha:
+        return None
+    items = 2
+    while True:
+        expected = draws * smallest_p("randomisation", items, "less")
+        if tests * (math.floor(expected + 3 * math.sqrt(expected)) + 1) / (draws + 1) <= alpha:
+            return items
+        items += 1
 
 
 def _find_lost_systems(now: Results, before: Results) -> list[Verdict]:
@@ -441,8 +503,9 @@ def _test_regression(
     aligned = align_scores(metric, [(now, {pair[0]: _NOW}), (before, {pair[1]: _BEFORE})])
     indices = aligned.grid.systems.index(_NOW), aligned.grid.systems.index(_BEFORE)
     shared = aligned.shared(*indices)
+    rows = aligned.rows(indices, shared)
     (test,) = pair_tests(
-        aligned.rows(indices, shared),
+        rows,
         [(0, 1)],
         metric.pool,
         draws,
@@ -450,20 +513,34 @@ def _test_regression(
         _REGRESSION_TEST,
         alternative="less" if metric.higher_is_better else "greater",
     )
-    counts = (int(np.count_nonzero(aligned.differing(*indices))), int(np.count_nonzero(aligned.separate(*indices))))
-    return _Regression(metric, pair[0], test, int(np.count_nonzero(shared)), aligned.left_out(*indices), *counts)
+    return _Regression(
+        metric=metric,
+        system=pair[0],
+        test=test,
+        items=int(np.count_nonzero(shared)),
+        left_out=aligned.left_out(*indices),
+        different=int(np.count_nonzero(aligned.differing(*indices))),
+        separated=int(np.count_nonzero(aligned.separate(*indices))),
+        changed=int(np.count_nonzero((rows[0] != rows[1]).any(axis=-1))),
+    )
 
 
-def _judge_regression(regression: _Regression, p: float, alpha: float, worse: str) -> Verdict:
-    # NaN > alpha is false, so what could not be tested does not pass.
-    passed = p > alpha
+def _judge_regression(regression: _Regression, p: float, alpha: float, fewest: int | None, worse: str) -> Verdict:
+    # NaN > alpha is false, so what could not be tested does not pass. Neither does what could not have failed.
+    passed = p > alpha and fewest is not None and regression.items >= fewest
     shared = format_count(regression.items, "shared item")
     if regression.left_out:
         shared += f" ({regression.left_out:,} left out)"
     if math.isnan(p):
         why = f"cannot be tested on {shared}"
     else:
-        why = f"p {PValue(p)} on {shared}" if passed else f"{worse}: p {PValue(p)} on {shared}"
+        why = f"p {PValue(p)} on {shared}"
+        if p <= alpha:
+            why = f"{worse}: {why}"
+        elif fewest is None:
+            why = f"no loss can be found with so few draws: {why}"
+        elif not passed:
+            why = f"too few to find any loss: {shared}, at least {fewest} needed"
     test, decimals = regression.test, choose_decimals(regression.metric, regression.test.first)
     total = regression.items + regression.left_out
     return Verdict(

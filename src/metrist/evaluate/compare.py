@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
+    find_changes,
     find_signature,
     has_metric,
     list_names,
@@ -40,7 +41,7 @@ from metrist.report.tables import (
     or_none,
 )
 from metrist.scores import FailureKind
-from metrist.stats.resampling import PairTest, Test, pair_tests
+from metrist.stats.resampling import PairTest, Test, pair_tests, smallest_p
 from metrist.stats.significance import holm, letters
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class Contest:
     winner: str | None
     #: Whether the two differ significantly, also where neither side is better.
     differs: bool = False
+    #: Whether the test can find a difference on so many items at all.
+    testable: bool = True
 
     @property
     def verdict(self) -> str:
@@ -112,7 +115,9 @@ class Contest:
             return self.winner
         if self.metric.higher_is_better is None:
             return "(descriptive)"
-        return "not tested" if any(map(np.isnan, self.adjusted.values())) else "not separated"
+        if any(map(np.isnan, self.adjusted.values())):
+            return "not tested"
+        return "not separated" if self.testable else f"cannot be separated with {format_count(self.items, 'item')}"
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
@@ -384,9 +389,13 @@ def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
 
 
 def _run_notes(runs: Mapping[str, Results]) -> list[str]:
+    by_run = {}
+    for name, run in runs.items():
+        changed, unknown = find_changes(run)
+        by_run[name] = [*(change.message for change in changed), *unknown, *run.notes]
     if len(runs) == 1:
-        return [note for run in runs.values() for note in run.notes]
-    notes = [f"{name}: {note}" for name, run in runs.items() for note in run.notes]
+        return [note for notes in by_run.values() for note in notes]
+    notes = [f"{name}: {note}" for name, own in by_run.items() for note in own]
     return ["Runs are joined by the names of their items.", *notes]
 
 
@@ -414,6 +423,9 @@ def _test_pairs(
     indices = [(aligned.grid.systems.index(a), aligned.grid.systems.index(b)) for a, b in pairs]
     tests = _run_tests(aligned, indices, plan)
     adjusted = {test: holm([result.p[test] for result in tests]) for test in plan.tests}
+    counts = [int(np.count_nonzero(aligned.shared(*index))) for index in indices]
+    # Holm's correction never lowers a p-value when another rises, so that no scores give less than this.
+    floors = {test: holm([smallest_p(test, n) if n > 1 else np.nan for n in counts]) for test in plan.tests}
     contests = []
     for i, (pair, index, result) in enumerate(zip(pairs, indices, tests, strict=True)):
         p_values = {test: float(adjusted[test][i]) for test in plan.tests}
@@ -424,7 +436,7 @@ def _test_pairs(
                 metric=metric,
                 first=pair[0],
                 second=pair[1],
-                items=int(np.count_nonzero(aligned.shared(*index))),
+                items=counts[i],
                 left_out=aligned.left_out(*index),
                 different=int(np.count_nonzero(aligned.differing(*index))),
                 separated=int(np.count_nonzero(aligned.separate(*index))),
@@ -432,6 +444,7 @@ def _test_pairs(
                 adjusted=p_values,
                 winner=_find_winner(metric, pair, result) if differs else None,
                 differs=differs,
+                testable=not any(floor[i] > plan.alpha for floor in floors.values()),
             )
         )
     return contests
@@ -632,6 +645,12 @@ def _table_remarks(comparison: Comparison) -> list[str]:
             "(--draws)."
         )
     remarks += describe_sources({(c.first, c.second): (c.different, c.separated) for c in contests if c.different})
+    if too_few := [contest.items for contest in contests if not contest.testable and not contest.differs]:
+        needed = next(n for n in count(2) if pairs * smallest_p("randomisation", n) <= plan.alpha)
+        remarks.append(
+            f"No difference on {format_count(max(too_few), 'item')} is significant at {plan.alpha:g}, however large: "
+            f"{format_count(pairs, 'pair')} {agree(pairs, 'needs', 'need')} at least {needed} items."
+        )
     if not all(contest.items for contest in contests):
         remarks.append("Systems that share no item are not tested: check that their rows name the items alike.")
     if any(0 < contest.items < _FEW_ITEMS for contest in contests):

@@ -11,7 +11,7 @@ import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from metrist.run.worker_pool import Processes
 from metrist.runtime import Runtime
 
 if TYPE_CHECKING:
+    from metrist.io.reader import Reader
     from metrist.report.progress import Progress
     from metrist.run.executors import Executor
     from metrist.run.results import Results
@@ -143,7 +144,8 @@ _SCORE_OPTIONS = ("tokens", "device", "batch_tokens", "cache", "max_cost", "conc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A validated settings file with resolved paths. `score_options` are further arguments of `score`."""
+    """A validated settings file with resolved paths. `score_options` are further arguments of `score`. What it checks
+    against is as in the file: a path, or a system of the input."""
 
     path: Path
     inputs: tuple[str, ...]
@@ -172,9 +174,13 @@ class ConfigResult:
         return self.report is None or self.report.passed
 
     def tables(self) -> list[Table]:
-        """The tables of all results, in the order of the work."""
+        """The tables of all results, in the order of the work. What several have to remark is in the first."""
         parts = (self.results, self.comparison, self.report)
-        return [part.table() for part in parts if part is not None]
+        tables, remarks = list[Table](), set[str]()
+        for table in (part.table() for part in parts if part is not None):
+            tables.append(replace(table, remarks=[text for text in table.remarks if text not in remarks]))
+            remarks.update(table.remarks)
+        return tables
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -199,7 +205,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
         workers=top.get("workers"),
         score_options=_resolve_paths(config_path, score_options, "cache"),
         read=read_options,
-        check=None if check_table is None else _resolve_paths(config_path, check_table, "against", "junit"),
+        check=None if check_table is None else _resolve_paths(config_path, check_table, "junit"),
         compare=settings.get("compare"),
     )
 
@@ -273,9 +279,8 @@ def run_config(
     config = read_config(path)
     metrics = build_all(config.metrics, allow_import=allow_import)
     _check_metric_names(config, metrics)
-    against = (config.check or {}).get("against")
-    baseline = None if against is None else open_run(against, config.metrics if allow_import else ())
-    reader = read_records(list(config.inputs) if len(config.inputs) > 1 else config.inputs[0], **config.read)
+    reader = _read_input(config)
+    baseline = _open_baseline(config, config.metrics if allow_import else ())
     results = score(
         reader,
         metrics,
@@ -292,6 +297,37 @@ def run_config(
     )
 
 
+def _read_input(config: Config) -> Reader:
+    return read_records(list(config.inputs) if len(config.inputs) > 1 else config.inputs[0], **config.read)
+
+
+def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | None:
+    """What is checked against: a run, or, where there is none, the name of a system, which must be in the input: a
+    misspelt name is reported before the scoring."""
+    name = (config.check or {}).get("against")
+    if name is None:
+        return None
+    path = _resolve_path(config.path, name)
+    if os.path.exists(path) or "/" in name or os.sep in name:
+        return open_run(path, metrics)
+    if os.path.exists(name):  # The check would refuse it, after the scoring.
+        raise RunError(
+            f"{config.path}: [check] against: there is no run at {path}, and for a system of the input {name!r} is "
+            "ambiguous, because the current folder has a file or folder of that name: work in another folder"
+        )
+    if _STANDARD_INPUT in config.inputs:
+        return str(name)  # It can be read only once: the check itself reports an unknown name.
+    systems = dict[str, None]()
+    for record in _read_input(config):
+        systems[record.system] = None
+        if name in systems:
+            return str(name)
+    raise RunError(
+        f"{config.path}: [check] against: there is no run at {path}, and no system of that name in the input, "
+        f"which has {', '.join(map(repr, list(systems)[:10]))}{did_you_mean(name, systems)}"
+    )
+
+
 def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
     """Report a misspelt metric in [check] or [compare] before the scoring."""
     check_table, compare_table = config.check or {}, config.compare or {}
@@ -302,7 +338,7 @@ def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
             raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}")
 
 
-def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | None) -> Report:
+def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> Report:
     argument_names = {"min": "minimum", "max": "maximum"}
     options = {
         argument_names.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")

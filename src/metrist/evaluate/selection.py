@@ -14,6 +14,7 @@ from metrist.report.tables import decimals_for, escape_controls
 from metrist.spec import parse, split_list
 
 if TYPE_CHECKING:
+    from metrist.run.inputs import InputChange
     from metrist.run.results import Results
 
 
@@ -25,6 +26,14 @@ def open_run(run: Results | str | os.PathLike[str], metrics: Iterable[str] = ())
 
         return load(run, metrics=[text for text in metrics if _is_import_path(text)])
     return run
+
+
+def find_changes(results: Results) -> tuple[list[InputChange], list[str]]:
+    """The files that have changed since a run folder scored them, and notes on those that are not there any more."""
+    from metrist.run.inputs import find_changed_inputs
+
+    specs = (m.text if m.label == m.text else f"{m.label}={m.text}" for m in results.metrics)
+    return find_changed_inputs(results.inputs, specs) if isinstance(results.inputs, os.PathLike) else ([], [])
 
 
 def select_systems(present: Iterable[str], names: Sequence[str] | None) -> list[str]:

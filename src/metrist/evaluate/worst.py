@@ -584,9 +584,8 @@ def _read_texts(sides: Sequence[_Side], places: Sequence[_Place], texts: Any, re
             notes.append(f"texts are not shown: {error}")
         else:
             if missing := len(wanted - side.judgments.records.keys()):
-                notes.append(
-                    f"{missing:,} of {_count(len(wanted), 'output')} have no texts in the files that were read"
-                )
+                outputs = f"{missing:,} of {_count(len(wanted), 'output')} {agree(missing, 'has', 'have')}"
+                notes.append(f"{outputs} no texts in the files that were read")
     return list(dict.fromkeys(notes))
 
 

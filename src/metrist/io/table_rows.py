@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import IO, Any
 
-from metrist.errors import InputError, MissingExtra, did_you_mean
+from metrist.errors import InputError, MissingExtra, did_you_mean, format_count
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, display_name, looks_like_windows_1252, undecodable
 from metrist.io.json_rows import describe_json_error
 from metrist.io.row_model import RowError, format_value
@@ -197,8 +197,8 @@ def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
             del cells[len(header) :]  # commas at the end of the line
         else:
             return RowError(
-                f"must have {len(header)} cells like the header, got {len(cells)}; put texts that contain the "
-                "delimiter in quotes, or skip such rows with --skip-bad"
+                f"must have {format_count(len(header), 'cell')} like the header, got {len(cells)}; put texts that "
+                "contain the delimiter in quotes, or skip such rows with --skip-bad"
             )
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
 
@@ -281,7 +281,7 @@ def _excel_row(header: list[str], values: list[Any]) -> Cells | RowError:
     if error is not None:
         return error
     if any(value is not None for value in values[len(header) :]):
-        return RowError(f"must have {len(header)} cells like the header, got {len(values)}")
+        return RowError(f"must have {format_count(len(header), 'cell')} like the header, got {len(values)}")
     padded = [*values, *[None] * (len(header) - len(values))]
     # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
     return Cells(

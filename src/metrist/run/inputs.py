@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from metrist.errors import InputError, RunError, agree, format_path
+from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
 from metrist.io.row_model import Location
 from metrist.io.rows import RowSource
@@ -99,6 +99,52 @@ def _add_options(source: RunInput, reading: dict[str, Any]) -> dict[str, Any]:
 def _maps_only_judgments(name: str, value: Any) -> bool:
     """Whether an option says only which columns hold ratings and scores, and nothing of the texts."""
     return name == "fields" and all(str(field).split(":")[0] in _JUDGMENTS for field in value)
+
+
+class InputChange(NamedTuple):
+    """A file that is not as it was when it was scored; the message has the command that scores it again."""
+
+    name: str
+    message: str
+
+
+def find_changed_inputs(run: Path, metrics: Iterable[str]) -> tuple[list[InputChange], list[str]]:
+    """The inputs of a run folder whose records are not those that were scored, and notes on files that are missing. A
+    file with other bytes and the same records, such as one with a new column, has not changed. `metrics` are for the
+    command that scores again."""
+    changed, notes = list[InputChange](), list[str]()
+    options = " ".join([*(f"-m {quote_word(text)}" for text in metrics), f"-o {quote_word(f'{format_path(run)}/')}"])
+    for source in View.read(run).inputs if is_run_folder(run) else ():
+        if source.path is None:
+            continue
+        place, name = run / source.path, source.describe(run)
+        try:
+            is_there = place.is_file()
+            places = [place] if is_there else [one for one in source.locate(run) if one.is_file()]
+            if any(hash_file(str(one)) == source.sha256 for one in places):
+                continue
+            if not is_there:
+                notes.append(f"{source.label} is not where it was scored: whether it has changed since is unknown")
+                continue
+            reader = read_records(format_path(place), **source.options)
+            now, unchanged = {(record.item, record.system) for record in reader}, _find_unchanged(reader, source)
+        except MetristError as error:
+            changed.append(InputChange(name, f"{name} has changed since it was scored and cannot be read: {error}"))
+            continue
+        before = set(source.keys())
+        parts = [
+            f"{format_count(count, 'output')} {agree(count, *verbs)}"
+            for count, *verbs in (
+                (len((before & now) - unchanged), "differs", "differ"),
+                (len(before - now), "is gone", "are gone"),
+                (len(now - before), "is not scored", "are not scored"),
+            )
+            if count
+        ]
+        if parts:
+            again = f"score it again with `metrist score {source.describe_command(run)} {options}`"
+            changed.append(InputChange(name, f"{name} has changed since it was scored: {', '.join(parts)}; {again}"))
+    return changed, notes
 
 
 def _match_inputs(path: str, inputs: Sequence[tuple[RunInput, Path]]) -> list[RunInput]:

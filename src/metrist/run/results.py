@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, RunError, did_you_mean, format_count, label_item
+from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count, label_item
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
@@ -388,7 +388,9 @@ class Results:
             )
         if matched < len(self):
             warnings.warn(
-                f"{len(self) - matched:,} of {len(self):,} outputs have no texts in the records", stacklevel=3
+                f"{len(self) - matched:,} of {format_count(len(self), 'output')} "
+                f"{agree(len(self) - matched, 'has', 'have')} no texts in the records",
+                stacklevel=3,
             )
         return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 

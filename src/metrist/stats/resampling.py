@@ -29,6 +29,7 @@ from metrist.stats import Floats
 
 Pool = Callable[[Floats], Floats]
 Alternative = Literal["two-sided", "greater", "less"]
+Test = Literal["bootstrap", "randomisation"]
 
 #: Numbers in one chunk of draws (16 MiB); the draws do not depend on it.
 CHUNK = 1 << 21
@@ -146,6 +147,19 @@ def p_values(extreme: NDArray[np.intp], draws: int, observed: Floats, items: int
     return np.where(tested, (extreme + 1) / (draws + 1), np.nan)
 
 
+def smallest_p(test: Test, items: int, alternative: Alternative = "two-sided") -> float:
+    """Return the smallest p-value that a paired test can give on so many items, whatever the scores, with any number of
+    draws.
+
+    Of the 2^n exchanges of n items, the one that exchanges nothing always differs as much as what was observed, and in
+    a two-sided test the one that exchanges everything does too. Resamples of a difference that is the same on all items
+    do not vary, so that the bootstrap has no limit: on few items it is overconfident.
+    """
+    if test == "bootstrap":
+        return 0.0
+    return float(2.0 ** ((1 if alternative == "two-sided" else 0) - items))
+
+
 def interval(resampled: Floats, confidence: float, items: int, value: float) -> tuple[float, float]:
     """Return the percentile interval of the resamples of a value, with the policies of this module."""
     tail = (1 - confidence) / 2
@@ -231,9 +245,6 @@ def _chunk_rows(stats: Floats, pairs: int = 0) -> int:
 
 
 # ---- Many systems, tested pair by pair
-
-
-Test = Literal["bootstrap", "randomisation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
