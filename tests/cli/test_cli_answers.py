@@ -90,6 +90,15 @@ def test_a_dry_run_without_llm_metrics_prints_a_note(metrist, outputs):
     assert (done.code, "no metric asks an LLM" in done.out) == (0, True)
 
 
+def test_a_dry_run_says_how_the_range_of_a_time_came_about(metrist, outputs, tmp_path):
+    spread, guess = "a 95 % interval from the spread of the sample", "timed once, so the range is a guess"
+    done = metrist("score", outputs, "-m", "chrf", "--dry-run")
+    assert (spread in done.out, guess in done.out) == (True, False)
+    (tmp_path / "one.jsonl").write_text('{"item": "1", "output": "a b", "reference": "a c"}\n')
+    done = metrist("score", tmp_path / "one.jsonl", "-m", "chrf", "--dry-run")
+    assert (spread in done.out, guess in done.out) == (False, True)
+
+
 def test_a_dry_run_of_a_finished_run_says_that_no_question_is_left(metrist, outputs, asking, tmp_path):
     arguments = ["score", outputs, "-m", asking, "-o", tmp_path / "run"]
     assert metrist(*arguments).code == 0

@@ -259,14 +259,57 @@ def test_empty_cells_among_outputs_are_counted(write: Write) -> None:
 def test_a_pattern_leaves_out_columns_of_numbers_and_says_so(write: Write) -> None:
     table = "id,v1,v2,v1_score,v2_score\n1,a,3,0.5,\n2,b,c,0.25,7\n"
     reader = read_records(write(table, "wide.csv"), outputs="v*")
-    assert [(record.system, record.output) for record in reader] == [("1", "a"), ("2", "3"), ("1", "b"), ("2", "c")]
+    assert [(record.system, record.output) for record in reader] == [("v1", "a"), ("v2", "3"), ("v1", "b"), ("v2", "c")]
     (reading,) = reader.readings
-    assert "outputs = v1 (1), v2 (2), no outputs but numbers = v1_score, v2_score, item = id" in reading
+    assert "outputs = v1 (v1), v2 (v2), no outputs but numbers = v1_score, v2_score, item = id" in reading
     # Answers may be numbers: where all columns are, and where a column is named.
     rows = [{"item": 1, "v1": 3, "v2": "4"}]
     assert [record.output for record in read_records(rows, outputs="v*")] == ["3", "4"]
     named = read_records(write(table, "wide.csv"), outputs=["v1=v1", "s=v2_score"], skip_bad=True)
     assert [record.output for record in named] == ["a", "", "b", "7"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "systems"),
+    [
+        (["v1,v2"], {"v1": "a", "v2": "b"}),
+        (["x=v1,y=v2"], {"x": "a", "y": "b"}),
+        (["v1", "v,3"], {"v1": "a", "v,3": "c"}),  # a column of that name
+        (["x=v,3"], {"x": "c"}),
+        (["v*"], {"v1": "a", "v2": "b", ",3": "c"}),  # a number alone is no name
+    ],
+)
+def test_outputs_may_be_named_with_commas(outputs: list[str], systems: dict[str, str]) -> None:
+    records = read_records([{"item": "1", "v1": "a", "v2": "b", "v,3": "c"}], outputs=outputs)
+    assert {record.system: record.output for record in records} == systems
+
+
+def test_a_wide_table_without_flags_is_refused_with_the_columns_that_may_be_outputs(write: Write) -> None:
+    path = write("id,article,reference,year,v1,the v2\n1,long,r,1999,a,b\n", "wide.csv")
+    reader = read_records(path)
+    with pytest.raises(
+        InputError, match=r"output=COLUMN .* or, with a column per system, --output v1 --output 'the v2' \("
+    ):
+        list(reader)
+    assert reader.readings == [f"reading {path}: item = id, source = article, references = reference"]
+    with pytest.raises(InputError) as error:
+        list(read_records([{"item": "1", "text1": "a"}]))
+    assert "--output" not in str(error.value)
+
+
+def test_columns_that_are_taken_for_files_are_explained(write: Write) -> None:
+    path = write("id,v1,v2\n1,a,b\n", "wide.csv")
+    with pytest.raises(InputError, match=r"^v2: no such file; to name another column, repeat --output$"):
+        read_records([path, "v2"], outputs=["v1"])
+    with pytest.raises(InputError, match=r"^v2: no such file$"):
+        read_records([path, "v2"])
+
+
+@pytest.mark.parametrize(("delimiter", "flag"), [(";", "';'"), ("\t", "tab"), ("|", r"'\|'")])
+def test_a_table_split_at_another_character_is_told_its_own(write: Write, delimiter: str, flag: str) -> None:
+    path = write(f"id{delimiter}output{delimiter}ref\n1{delimiter}a, b{delimiter}c\n", "table.csv")
+    with pytest.raises(InputError, match=rf"the only column is .*: use --delimiter {flag}"):
+        list(read_records(path, delimiter="~"))
 
 
 def test_two_columns_of_one_system_are_named_with_the_flags_that_tell_them_apart() -> None:

@@ -184,6 +184,21 @@ def test_other_texts_under_a_known_name_are_refused_and_nothing_changes(
         run("b.jsonl")
 
 
+@pytest.mark.parametrize("later", [["one=one", "two=two"], {"two": "two", "one": "one"}, "one,two"])
+@pytest.mark.usefixtures("write")
+def test_two_ways_to_name_the_same_columns_are_one_reading(seen: list[str], later: Any) -> None:
+    def write_table(text: str) -> None:
+        Path("a.csv").write_text(f"id,one,two\n1,x,{text}\n")
+
+    write_table("y")
+    run("a.csv", outputs=["one", "two"])
+    take(seen)
+    write_table("z")
+    run("a.csv", outputs=later)
+    assert take(seen) == ["z"]
+    assert len(load("run")) == 2
+
+
 def test_another_column_of_the_same_file_is_refused_and_with_a_system_of_its_own_added(
     write: Write, seen: list[str]
 ) -> None:

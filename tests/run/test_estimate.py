@@ -97,11 +97,18 @@ def test_a_slow_metric_is_timed_on_few_records() -> None:
     # The first record loads the model; one more is beyond the limit.
     assert [len(shard) for shard in SEEN] == [1, 1]
     assert time.sample == 1
+    assert time.groups == 1
     assert time.high == pytest.approx(9 * time.low)
     SEEN.clear()
     (time,) = estimate_run(records, [Slow(per_character=0.01)], clock=clock).times
     assert 1 < time.sample < GROUPS * GROUP_SIZE
     assert NOW[0] < 1000
+
+
+def test_a_metric_that_takes_three_seconds_a_record_is_timed_more_than_once() -> None:
+    records = [replace(record, output="x" * 29) for record in make_records(100)]
+    (time,) = estimate_run(records, [Slow(per_character=0.1)], clock=clock).times
+    assert (time.groups, time.sample) == (2, 2)  # with the one that sets their size, 9 s
 
 
 def test_one_record_is_enough() -> None:

@@ -137,9 +137,15 @@ def _build_time_table(run: RunEstimate) -> Table:
         notes.append(
             "time: measured on this machine now, in one process, on "
             + ", ".join(f"{format_count(time.sample, 'record')} ({time.metric})" for time in timed)
-            + ", and scaled by the length of all texts. The range is a 95 % interval from the spread of the sample, at "
-            "least 25 % on either side; loading models is not in it"
+            + ", and scaled by the length of all texts; loading models is not in it"
         )
+        if any(time.groups > 1 for time in timed):
+            notes.append("from, to: a 95 % interval from the spread of the sample, at least 25 % on either side")
+        notes += [
+            f"{time.metric}: timed once, so the range is a guess: from a third of the time to three times as much"
+            for time in timed
+            if time.groups == 1
+        ]
         notes += [
             f"{time.metric}: {Duration(time.loading)} for the model and its first record"
             for time in timed

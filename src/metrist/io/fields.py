@@ -208,6 +208,10 @@ class ColumnMap:
     def describe(self) -> list[str]:
         """Return `item = id` and so on for everything that was recognised."""
         mapped = [f"{field} = {column}" for field, column in self.recognised.items()]
+        own = [column for column in self.samples if column == "reference" or _OWN_NUMBERED.fullmatch(column)]
+        own = [column for column in own if column not in self._used and column not in self.fields]
+        if mapped and own:
+            mapped.append(f"references = {', '.join(own)}")
         unread = [f"{self.unread} is not read (--system)"] if self.unread else []
         return [*mapped, *unread]
 

@@ -10,7 +10,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -110,7 +110,7 @@ class _WideRows:
     ) -> None:
         if columns.fields.get("output"):
             raise InputError("the outputs are named twice: use either --output or --field output=COLUMN")
-        self._named, self._patterns = _parse_outputs(outputs)
+        self._named, self._patterns = _parse_outputs(outputs, {name for row in sample for name in row})
         self._layout, self._judgments = layout, judgments
         self._dropped = {name for name, column in columns.fields.items() if not column}
         # A dropped column `system` must not take the systems' own names with it.
@@ -144,6 +144,7 @@ class _WideRows:
                 system = column[len(before) : len(column) - len(after)]
                 if column in self._numbers:
                     continue
+                system = column if system.isdecimal() else system  # A number alone names nothing.
                 if column.startswith(before) and column.endswith(after) and len(column) > len(before) + len(after):
                     if chosen.get(system, column) != column:
                         raise InputError(
@@ -203,12 +204,19 @@ def _is_judgment(name: str) -> bool:
     return name in JUDGMENTS or name.startswith(("rating:", "score:"))
 
 
-def _parse_outputs(outputs: Mapping[str, str] | Sequence[str] | str) -> tuple[dict[str, str], list[str]]:
-    """Return system → column, and the patterns, of `--output v1=v1_output` and `--output '*_output'`."""
+def _parse_outputs(
+    outputs: Mapping[str, str] | Sequence[str] | str, columns: Container[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Return system → column, and the patterns, of `--output v1=v1_output` and `--output '*_output'`. `v1,v2` names two
+    columns unless one of `columns` has that name."""
     if isinstance(outputs, Mapping):
         entries = [f"{system}={column}" for system, column in outputs.items()]
     else:
         entries = [outputs] if isinstance(outputs, str) else list(outputs)
+        whole = {
+            entry for entry in entries if "," not in entry or entry.partition("=")[2] in columns or entry in columns
+        }
+        entries = [part for entry in entries for part in ([entry] if entry in whole else entry.split(","))]
     named: dict[str, str] = {}
     patterns: list[str] = []
     for entry in entries:

@@ -26,7 +26,7 @@ from metrist.io.dedup import (
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
-from metrist.io.rows import RowSource, default_system, resolve_sources
+from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
 from metrist.records import Record
 
@@ -74,8 +74,12 @@ def read_records(
     form = FileFormat(delimiter, encoding, sheet)
     if delimiter or encoding:
         form.check()
+    try:
+        sources = resolve_sources(source, form)
+    except MissingFile as error:
+        raise InputError(f"{error}; to name another column, repeat --output" if outputs else str(error)) from None
     return Reader(
-        sources=resolve_sources(source, form),
+        sources=sources,
         item_key=tuple(item_key),
         fields=dict(fields or {}),
         outputs=outputs or {},

@@ -9,8 +9,10 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from metrist.errors import format_count
+from metrist.errors import format_count, quote_word
 from metrist.io.fields import (
+    FAMILIES,
+    FIELDS,
     JUDGMENTS,
     ColumnMap,
     as_mapping,
@@ -30,6 +32,9 @@ from metrist.records import Record
 
 _NUMBERED_REFERENCE = re.compile(r"reference_(\d{1,9})")
 _SHOWN_FIELDS = 8
+#: Columns in a suggestion of --output.
+_SHOWN_OUTPUTS = 4
+_NUMBER = re.compile(r"\s*[-+]?[\d.,]*(e[-+]?\d+)?\s*", re.IGNORECASE)
 _DEEPEST = 100
 _TEXTS = ("source", "instruction", "references", "reference")
 Keys = tuple[tuple[str, str], ...]
@@ -237,10 +242,24 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
             f"{missing}, but {column!r}: use --field {quote_flag('output', column)} to read that (in Python: "
             f'fields={{"output": {format_value(column)}}}); the columns are {listed}'
         )
+    mark = max(";\t|,", key=names[0].count) if len(row) == 1 and names else ""
+    if mark and mark in names[0]:  # A table that was split at another character.
+        return f"{missing}; the only column is {listed}: use --delimiter {'tab' if mark == chr(9) else repr(mark)}"
+    texts = _list_free_texts(row, fields)
+    wide = " ".join(f"--output {quote_word(name)}" for name in texts[:_SHOWN_OUTPUTS])
+    wide += " …" if len(texts) > _SHOWN_OUTPUTS else ""
     return (
-        f"{missing}; the fields are {listed or 'none'}: use --field output=COLUMN to name the one that has the text "
-        "(`metrist convert` reads other layouts)"
+        f"{missing}; the fields are {listed or 'none'}: use --field output=COLUMN to name the one that has the text"
+        + (f" or, with a column per system, {wide}" if len(texts) > 1 else "")
+        + " (`metrist convert` reads other layouts)"
     )
+
+
+def _list_free_texts(row: Mapping[str, Any], fields: Mapping[str, str]) -> list[str]:
+    """The columns with a text that are no field."""
+    used = {part for column in fields.values() for part in (column, *column.split(","))}
+    free = [name for name in row if name not in FIELDS and not name.startswith(FAMILIES) and name not in used]
+    return [name for name in free if isinstance(row[name], str) and not _NUMBER.fullmatch(row[name])]
 
 
 def _check_record(record: Record) -> Record:

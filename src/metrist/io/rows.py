@@ -241,6 +241,10 @@ def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:
     return read
 
 
+class MissingFile(InputError):
+    """A file that does not exist."""
+
+
 def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) -> RowSource:
     """Return the rows of a file. Its existence is checked now, its content when it is read."""
     form = replace(form, notes=[]) if form else FileFormat()
@@ -253,7 +257,7 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     try:
         mode = os.stat(text).st_mode
     except FileNotFoundError:
-        raise InputError(f"{name}: no such file{_suggest_file(text)}") from None
+        raise MissingFile(f"{name}: no such file{_suggest_file(text)}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{name!r}: cannot be read: {reason}") from None

@@ -27,7 +27,7 @@ from metrist.runtime import Runtime
 
 #: Groups of consecutive records, which may share a source, that are timed at most; records in a group; and seconds
 #: after which no more are timed.
-GROUPS, GROUP_SIZE, MAX_SECONDS = 7, 8, 4.0
+GROUPS, GROUP_SIZE, MAX_SECONDS = 7, 8, 10.0
 #: The range of a time is at least this share on either side: larger batches make a run faster, other programs slower.
 MIN_SPREAD = 0.25
 #: Two-sided 95 % quantiles of Student's t with 1 to 5 degrees of freedom.
@@ -38,13 +38,14 @@ _T95 = (12.71, 4.30, 3.18, 2.78, 2.57)
 class TimeEstimate:
     """The time of one metric: `seconds` for the `records` that are left to score, from `low` to `high`.
 
-    `sample` is how many of them were timed, after `loading` seconds for the model and the first record. Where nothing
-    was timed, `reason` says why and the numbers are NaN.
+    `sample` is how many of them were timed, in so many `groups`, after `loading` seconds for the model and the first
+    record. Where nothing was timed, `reason` says why and the numbers are NaN.
     """
 
     metric: str
     records: int
     sample: int = 0
+    groups: int = 0
     loading: float = math.nan
     seconds: float = math.nan
     low: float = math.nan
@@ -201,9 +202,9 @@ def _time_metric(
             loading = measure(first[:1])
             single = spent = measure(groups[0][:1])
             # A slow metric gets smaller groups, so that a dry run does not take long.
-            size = max(1, min(GROUP_SIZE, int(MAX_SECONDS / max(single, 1e-9))))
+            size = max(1, min(GROUP_SIZE, int(MAX_SECONDS / 4 / max(single, 1e-9))))
             for group in (group[:size] for group in groups):
-                if spent > MAX_SECONDS:
+                if spent + single > MAX_SECONDS:
                     break
                 timed.append((measure(group), sum(map(_count_characters, group)), len(group)))
                 spent += timed[-1][0]
@@ -215,6 +216,7 @@ def _time_metric(
         metric=metric.label,
         records=work.records,
         sample=sum(count for _, _, count in timed),
+        groups=len(timed),
         loading=loading,
         seconds=rate * work.characters,
         low=low * work.characters,

@@ -224,7 +224,7 @@ class View:
         """The input that was read from this file with these options, also where the same file was moved since."""
         moved = None
         for one in self.inputs:
-            if one.path is None or one.name is None or _identity(one.options) != _identity(options):
+            if one.path is None or one.name is None or _normal_form(one.options) != _normal_form(options):
                 continue
             places = {os.path.realpath(self.run / one.path)}
             if os.path.isabs(one.name):
@@ -416,6 +416,18 @@ class ViewUpdate:
 def _identity(options: Mapping[str, Any]) -> dict[str, Any]:
     """The reading options that make the same file another input."""
     return {name: value for name, value in options.items() if name not in _PASSING_OPTIONS}
+
+
+def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of two ways to say the same: `--output v1` is `--output v1=v1`."""
+    options, outputs = _identity(options), options.get("outputs")
+    if outputs:
+        named = (
+            [f"{system}={column}" for system, column in outputs.items()] if isinstance(outputs, Mapping) else outputs
+        )
+        entries = ",".join([named] if isinstance(named, str) else named).split(",")
+        options["outputs"] = sorted(entry if {"=", "*"} & set(entry) else f"{entry}={entry}" for entry in entries)
+    return options
 
 
 def hash_file(path: str) -> str:
