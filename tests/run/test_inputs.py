@@ -117,12 +117,13 @@ def test_a_named_wide_file_is_read_as_the_run_read_it(run: Path) -> None:
     assert read("wide.csv") == expected
     Path("new").mkdir()
     shutil.move("wide.csv", "new/renamed.csv")
-    assert read("new/renamed.csv") == expected  # known by its bytes
+    others = {(row["item"], "a"): row["output"] for row in ROWS}  # The file that did not move.
+    assert read("new/renamed.csv") == expected | others  # known by its bytes
     shutil.move("new/renamed.csv", "new/wide.csv")
     Path("new/wide.csv").write_text(wide.replace("z", "edited"))
     changed = read_inputs(run, ["new/wide.csv"])
-    assert [record.output for record in changed] == ["x", "y", "w"]  # known by its name; the old file is gone
-    assert changed.remarks[0] == "new/wide.csv has changed since it was scored: 1 output with other texts left out"
+    assert [record.output for record in changed][:3] == ["x", "y", "w"]  # known by its name; the old file is gone
+    assert "new/wide.csv has changed since it was scored: 1 output with other texts left out" in changed.remarks
     # What the caller says about columns counts instead; files that the run never read are read as they are.
     own = read("new/wide.csv", fields={"output": "one"}, system="A", outputs=None)
     assert own == {("0", "A"): "x", ("1", "A"): "edited"}
@@ -158,3 +159,20 @@ def test_results_in_memory_find_the_texts_of_files_of_one_name(tmp_path: Path) -
     results = score([tmp_path / "a/data.csv", tmp_path / "b/data.csv"], ["length"])
     texts = {output.system: output.record for entry in results.worst(metric="length") for output in entry.outputs}
     assert {system: record.output for system, record in texts.items()} == {"a/data": "aaa", "b/data": "bbb"}
+
+
+def test_a_named_file_that_moved_replaces_itself_and_not_the_other_files_of_the_run(run: Path) -> None:
+    for system in "bc":
+        rows = [{**row, "system": system, "output": f"{system} {row['item']}"} for row in ROWS]
+        Path(f"data/{system}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        score(f"data/{system}.jsonl", ["length"], out=run)
+    Path("moved").mkdir()
+    assert {record.system for record in read_inputs(run, ["data/b.jsonl"])} == {"b"}
+    shutil.move("data/b.jsonl", "moved/b.jsonl")
+    reader = read_inputs(run, ["moved/b.jsonl"])
+    assert sorted((record.item, record.system) for record in reader) == [(n, s) for n in "012" for s in "abc"]
+    assert sum("is read too: it is another file of the run" in remark for remark in reader.remarks) == 2
+    shutil.move("data/c.jsonl", "moved/c.jsonl")
+    with pytest.raises(RunError, match=r"c\.jsonl, which is missing"):
+        read_inputs(run, ["moved/b.jsonl"])
+    assert len(list(read_inputs(run, ["moved/b.jsonl", "moved/c.jsonl"]))) == 9

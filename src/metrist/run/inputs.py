@@ -62,8 +62,9 @@ def read_files(
     files: Sequence[str | os.PathLike[str]], runs: Sequence[str | os.PathLike[str] | RunFolder], **reading: Any
 ) -> Reader:
     """Return a reader of files that the user named. Those that one of the runs read, wherever they are now, are read
-    with its options, and texts that are not those which were scored are left out. `reading` are other options; where
-    they say what the columns are, the files are read as they say and not as the run did."""
+    with its options, and texts that are not those which were scored are left out; if such a file is no longer where the
+    run read it, the other files of that run are read too. `reading` are other options; where they say what the columns
+    are, the files are read as they say and not as the run did."""
     reading = {name: value for name, value in reading.items() if value}
     plain = read_records(list(files), **reading)
     own_columns = {
@@ -74,6 +75,7 @@ def read_files(
     folders = [run if isinstance(run, RunFolder) else RunFolder(Path(run)) for run in runs]
     inputs = [(one, folder.path) for folder in folders for one in View.read(folder.path).inputs if one.path is not None]
     readers, matches, others = list[Reader](), list[RunInput | None](), list[RowSource]()
+    notes = []
     for source in plain.sources:
         known = _match_inputs(source.path, inputs) if source.path is not None else []
         for one in known:
@@ -82,10 +84,18 @@ def read_files(
         others += [] if known else [source]
     if not readers:
         return plain
+    moved = {run: one for one, run in inputs if one in matches and one.find(run) is None}
+    for one, run in inputs:
+        # A file that was named because it had moved stands for itself, not for all files of its run.
+        if run in moved and one not in matches:
+            place = _find(one, run)
+            readers.append(read_records(format_path(place), **_add_options(one, reading)))
+            matches.append(one)
+            notes.append(f"{format_path(place)} is read too: it is another file of the run in {format_path(run)}")
     if others:
         readers.append(replace(plain, sources=tuple(others)))
         matches.append(None)
-    return _join_readers(readers, matches, [])
+    return _join_readers(readers, matches, notes)
 
 
 def _add_options(source: RunInput, reading: dict[str, Any]) -> dict[str, Any]:
