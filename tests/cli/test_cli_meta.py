@@ -84,7 +84,7 @@ def test_meta_shows_the_requested_analyses(metrist: Command, rated: Path) -> Non
         "meta", rated, "--draws", 50, "--show", "advice", "--agreement", "--show", "bias", "--format", "latex"
     )
     assert answer.code == 0
-    for title in ("which metric to trust", "agreement among raters", "bias by quality"):
+    for title in ("Which metric to trust", "Agreement among raters", "Bias by quality"):
         assert title in answer.out
 
 
@@ -256,6 +256,42 @@ def test_a_table_for_a_paper(metrist: Command, table: Path, tmp_path: Path) -> N
     refusal = metrist(*options, "--decimals", 1, "--format", "json")
     assert refusal.code != 0
     assert "--format json" in refusal.err
+
+
+def test_tables_for_a_paper_are_ready_to_paste(metrist: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", table, "-m", "bleu", "-m", "ter", "--field", "item=seg", "-o", run).code == 0
+    options = ("meta", run, "--field", "rating:mqm=mqm", "--draws", 50, "--show", "tests", "--format", "latex")
+    both = metrist(
+        *options, "--measure", "kendall_b", "--measure", "acc_eq", "--label", "tab:m", "--caption", "Trust"
+    ).out
+    assert r"Kendall's $\tau_b$ & " in both
+    assert "acc$_{eq}$ & " in both
+    assert r"\_" not in both.replace(r"\_order", "")
+    assert r"\caption{Trust}" in both
+    assert r"\caption{Trust: Tests between metrics: mqm}" in both
+    assert r"\label{tab:m}" in both
+    assert r"\label{tab:m-tests}" in both
+    answer = metrist(*options, "--measure", "pearson", "--group", "system-level")
+    assert r"\caption{Pearson's r with humans' mqm, between systems}" in answer.out
+    assert r"\caption{Tests between metrics: mqm, Pearson's r}" in answer.out
+    assert "better & worse & difference" in answer.out
+    footnotes = [line for line in answer.out.splitlines() if line.startswith(r"\par")]
+    assert any("as metrist score pools them, for BLEU, TER" in line for line in footnotes)
+    assert not any("Warning" in line or "`" in line for line in footnotes)
+    assert "% Note: Warning: only 4 systems" in answer.out
+    assert "Warning: only 4 systems" in answer.err
+
+
+def test_the_foot_has_the_signatures_of_the_metrics(metrist: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", table, "-m", "bleu", "--field", "item=seg", "-o", run).code == 0
+    options = ("meta", run, "--field", "rating:mqm=mqm", "--draws", 0, "--format", "json")
+    text = metrist(*[option for option in options if option not in ("--format", "json")])
+    assert "\nSignatures\nbleu  bleu(" in text.out
+    # Scores of single outputs use the effective order, those of systems do not.
+    assert "|eff:yes|" in text.out
+    assert "|eff:no|" in metrist(*options[:-2], "--group", "system-level", "--measure", "pearson").out
 
 
 def test_csv_has_the_limits_as_numbers(metrist: Command, rated: Path) -> None:

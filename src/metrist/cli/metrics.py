@@ -339,7 +339,8 @@ def meta(
             marked=mark or (),
             progress=progress,
         )
-        added = [table for name in analyses for table in analyse(evaluation, name)]
+        by_analysis = [(name, table) for name in analyses for table in analyse(evaluation, name)]
+        added = [table for _, table in by_analysis]
     if json_out is not None:
         evaluation.write(json_out, added)
     if form is PaperFormat.json:
@@ -353,12 +354,29 @@ def meta(
 
         chosen = layout or Layout()
         layout = replace(chosen, rename={**evaluation.display_names(), **chosen.rename})
+        papers = [evaluation.format_for_paper(table) for table in added]
+        # Caption and label are those of the first table; those of the others begin like them.
+        added = [
+            replace(
+                table,
+                title=f"{layout.caption}: {table.title}" if layout.caption and evaluation.figures else table.title,
+                label=f"{layout.label}-{name}{n if count > 1 else ''}" if layout.label else "",
+            )
+            for table, (name, n, count) in zip(papers, _number_names([name for name, _ in by_analysis]), strict=True)
+        ]
     # Without metrics there are no figures, only analyses of the human judgments.
-    tables = [evaluation.table(), *added] if evaluation.figures else added
+    first = evaluation.table()
+    first = evaluation.format_for_paper(first) if form is PaperFormat.latex else first
+    tables = [first, *added] if evaluation.figures else added
     if len(tables) == 1:
         print_table(tables[0], form, layout)
     else:
         print_tables(tables, form, layout)
+
+
+def _number_names(names: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Each name with its number among those that are the same, and how many they are."""
+    return [(name, names[: at + 1].count(name), names.count(name)) for at, name in enumerate(names)]
 
 
 @expand_options

@@ -26,6 +26,7 @@ _SPECIAL = {
     # Not set up in LaTeX's default fonts.
     "ε": r"$\varepsilon$",
     "τ": r"$\tau$",
+    "ρ": r"$\rho$",
     "α": r"$\alpha$",
     "κ": r"$\kappa$",
     "↓": r"$\downarrow$",
@@ -33,6 +34,8 @@ _SPECIAL = {
     "≥": r"$\geq$",
     **{character: "\\" + character for character in "&%$#_{}"},
 }
+#: Measures whose names have an index: Kendall's τ_b, acc_eq.
+_SUBSCRIPTS = re.compile(r"\$\\tau\$\\_([a-c])\b|\bacc\\_eq\b")
 _ARROWS = {"higher": r" $\uparrow$", "lower": r" $\downarrow$"}
 #: The width of the text of a page in points, as LaTeX's own classes set it.
 _TEXT_WIDTH = 345
@@ -95,6 +98,7 @@ def render_latex(
 def escape_latex(text: str) -> str:
     """The text as LaTeX prints it, character by character."""
     escaped = "".join(_SPECIAL.get(character, character) for character in escape_controls(text))
+    escaped = _SUBSCRIPTS.sub(lambda match: rf"$\tau_{match[1]}$" if match[1] else "acc$_{eq}$", escaped)
     # LaTeX draws two of these in a row as one character: a dash, or a quotation mark.
     return re.sub(r"([-'`])(?=\1)", r"\1{}", escaped)
 

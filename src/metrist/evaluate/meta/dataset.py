@@ -67,6 +67,9 @@ class MetricScores:
     cost: Cost = field(default_factory=Cost)
     #: The metric's text, where a run has given it a short name.
     text: str | None = None
+    #: How the run signs the metric, and in the form of a package which readers know.
+    signature: str = ""
+    peer_signature: str = ""
     #: For a metric whose system score is not the mean of its scores.
     corpus: CorpusStats | None = None
 

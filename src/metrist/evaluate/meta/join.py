@@ -21,6 +21,7 @@ from metrist.io.compression import uncompressed_name
 from metrist.metrics.base import PART
 from metrist.run import Results, load
 from metrist.run.inputs import read_files, read_inputs
+from metrist.run.results import sign_metrics
 from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
 from metrist.stats import Floats
 from metrist.stats.samples import CorpusStats
@@ -148,7 +149,8 @@ def _read_runs(
     for name, results in runs:
         at = np.fromiter((builder.number(*key) for key in zip(results.items, results.systems, strict=True)), np.intp)
         costs = _read_costs(Path(name), results)
-        for metric in results.metrics:
+        signatures = sign_metrics(results.metrics, results.signatures, results.reference_counts)
+        for metric, signature in zip(results.metrics, signatures, strict=True):
             block = results.scores[metric.label]
             for label, values in _select_parts(metric.label, block.values, block.parts, parts, metrics):
                 column = np.full(len(builder.outputs), np.nan)
@@ -165,6 +167,8 @@ def _read_runs(
                         origin=name,
                         cost=costs.get(metric.text, Cost()),
                         text=metric.text,
+                        signature=signature.text,
+                        peer_signature=signature.peer,
                         corpus=corpus,
                     )
                 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -17,7 +18,7 @@ import numpy as np
 from metrist.errors import MetristError, RunError, did_you_mean, format_count
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.io.writer import atomic_write
-from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, or_none
+from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Signature, Table, or_none
 from metrist.stats import Floats
 
 if TYPE_CHECKING:
@@ -311,6 +312,53 @@ class MetaEvaluation:
             rows=rows,
             notes=[note for note in self.notes if note not in about_files],
             remarks=[note for note in self.notes if note in about_files],
+            signatures=self._sign_metrics(),
+        )
+
+    def _sign_metrics(self) -> list[Signature]:
+        """How the metrics of runs were computed. sacreBLEU scores single outputs by the effective order, as metrist
+        does, and says so in its signature."""
+        on_systems = all(figure.systems for figure in self.figures) and self.plan.system_score == "corpus"
+        known = [self.dataset.scores[name] for name in self.metrics() if name in self.dataset.scores]
+        return [
+            Signature(
+                scores.name,
+                scores.signature,
+                scores.peer_signature if on_systems else scores.peer_signature.replace("|eff:no|", "|eff:yes|"),
+            )
+            for scores in known
+            if scores.signature
+        ]
+
+    def format_for_paper(self, table: Table) -> Table:
+        """The table with measures and metrics named as in papers, a caption that begins with a capital, and without
+        columns that say the same in every row. Warnings and advice are remarks: they are for the author."""
+        names = {name: title for name, title in self.display_names().items() if title not in (name, name.capitalize())}
+        same = {
+            number: column.name
+            for number, column in enumerate(table.columns)
+            if column.name in ("aspect", "measure", "slice") and len({row[number] for row in table.rows}) == 1
+        }
+        values = [_name_measure(str(table.rows[0][number])) for number in same]
+        told = [value for value in values if value != "all" and value not in _name_measure(table.title)]
+        title = ": ".join(filter(None, [_name_measure(table.title), ", ".join(told)]))
+        for_author = [note for note in table.notes if note.startswith(_FOR_AUTHOR)]
+        return replace(
+            table,
+            title=title if title.startswith("acc_eq") else title[:1].upper() + title[1:],
+            columns=[
+                replace(column, in_latex=column.in_latex and number not in same)
+                for number, column in enumerate(table.columns)
+            ],
+            rows=[
+                [
+                    _name_measure(c) if column.name == "measure" else c
+                    for column, c in zip(table.columns, row, strict=True)
+                ]
+                for row in table.rows
+            ],
+            notes=[_replace_words(note.replace("`", ""), names) for note in table.notes if note not in for_author],
+            remarks=[*for_author, *table.remarks],
         )
 
     def display_names(self) -> dict[str, str]:
@@ -369,6 +417,32 @@ class MetaEvaluation:
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def _name_measure(text: str) -> str:
+    """The text with the measure that it begins with named as in papers."""
+    name, *rest = re.split(r"(?=[ (])", text, maxsplit=1)
+    return "".join([MEASURE_TITLES.get(name, name), *rest])
+
+
+def _replace_words(text: str, names: Mapping[str, str]) -> str:
+    if not names:
+        return text
+    listed = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w(-])({listed})(?![\w(-])", lambda match: names[match[1]], text)
+
+
+#: How the notes begin that are about the data and the settings rather than the figures.
+_FOR_AUTHOR = ("Warning:", "Near ", "With ", "The name suggests", "Over all outputs, ungrouped", "Higher is assumed")
+#: The names of measures in papers.
+MEASURE_TITLES = {
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's ρ",
+    "kendall_b": "Kendall's τ_b",
+    "kendall_c": "Kendall's τ_c",
+    "spa": "soft pairwise accuracy",
+    "f1": "F1",
+}
 
 
 def _marks(figure: Figure) -> str:
