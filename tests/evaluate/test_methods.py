@@ -52,6 +52,15 @@ def test_the_paragraph_states_data_metrics_intervals_and_tests(results: Results)
     assert "\n" not in text
 
 
+def test_systems_with_outputs_for_some_items_are_told() -> None:
+    def describe(rows: list[dict[str, Any]]) -> str:
+        return describe_methods(score(rows, ["length"], executor="serial"))
+
+    assert "16 outputs of 3 systems on 6 items, 4 to 6 of them for each system, with metrist" in describe(ROWS[:16])
+    halves = [row for row in ROWS[:12] if (row["system"] == "one") == (int(row["item"]) % 2 == 0)]
+    assert "6 outputs of 2 systems on 6 items, 3 of them for each system, with metrist" in describe(halves)
+
+
 def test_a_baseline_one_test_and_one_system_change_the_text(results: Results) -> None:
     text = describe_methods(results, baseline="two_b", test="randomisation", metrics="rougeL", interval_draws=0)
     assert "each system against two_b (2 pairs)" in text
@@ -117,7 +126,7 @@ def test_latex_and_markdown_cite_and_escape(results: Results) -> None:
     assert r"against two\_b (2 pairs)" in latex
     assert r"ROUGE-L~\cite{lin-2004-rouge} (\texttt{rougeL}; " in latex
     assert r"\texttt{chrF2++\textbar\allowbreak{}nrefs:var" in latex
-    assert r"Intervals are 95\% percentile" in latex
+    assert r"Intervals of scores, where they are shown, are 95\% percentile" in latex
     markdown = describe_methods(results, form="markdown")
     assert "ROUGE-L [@lin-2004-rouge] (`rougeL`; " in markdown
     with pytest.raises(RunError, match="did you mean 'latex'"):

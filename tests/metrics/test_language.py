@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -10,14 +11,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metrist import Metric, read_records, score
+from metrist import Metric, compare, load, read_records, score
+from metrist.cli.output import _build_time_table
+from metrist.evaluate.methods import describe_methods
+from metrist.evaluate.worst import worst
 from metrist.metrics.language import find_other_language
 from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.records import Record
+from metrist.run.estimate import estimate_run
 from metrist.scores import Score, Scores
 
 GERMAN = "Der Rat hat am Montag beschlossen, dass die Straße nach dem Fest für den Verkehr gesperrt wird."
 ENGLISH = "On Monday the council decided that the road will be closed to traffic after the festival."
+
+#: Each is too short to be judged alone.
+SHORT = [
+    "Das Haus ist groß.",
+    "Ich gehe nicht.",
+    "Wir haben keine Zeit.",
+    "Der Hund schläft im Garten.",
+    "Es ist kalt.",
+]
 
 
 def make(*texts: str, language: str | None = None) -> list[Record]:
@@ -39,6 +53,10 @@ def make(*texts: str, language: str | None = None) -> list[Record]:
         ([GERMAN], "de-en", None),  # what the data say counts
         ([ENGLISH] * 3, "de", None),  # the language of the source, perhaps
         ([], None, None),
+        (SHORT, None, "German"),
+        (SHORT[:3], None, None),
+        (["The dog is big.", "He is not here.", "It was good.", "They have no time.", "We go now."], None, None),
+        (["Los Angeles", "La Paz", "San Juan", "De Niro", "Marilyn Monroe", "Ada Lovelace"] * 2, None, None),
     ],
 )
 def test_other_languages_are_told_only_where_they_are_sure(
@@ -83,6 +101,57 @@ def test_a_run_notes_what_a_metric_is_not_made_for(tmp_path: Path, folder: bool)
     assert note.startswith("likelihood: many outputs are in German, but metrist:likelihood-small knows only English")
     assert not [note for note in score(make(*[ENGLISH] * 3), [Length()]).notes if "English" in note]
     assert not Likelihood(model="some/model").describe_misuse(make(GERMAN))
+
+
+CALLS: list[str] = []
+
+
+class Noting(Length):
+    """Notes that it scored a record."""
+
+    def score_record(self, record: Record) -> float:
+        CALLS.append("scored")
+        return super().score_record(record)
+
+
+def test_the_note_comes_before_the_scores_and_stays_with_the_run(tmp_path: Path) -> None:
+    CALLS.clear()
+    run = tmp_path / "run"
+
+    def add(**texts: str) -> tuple[str, ...]:
+        for name, text in texts.items():
+            rows = [{"item": str(n), "output": text, "source": "s"} for n in range(3)]
+            (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        reader = read_records([tmp_path / f"{name}.jsonl" for name in texts], announce=CALLS.append)
+        return score(reader, [Noting()], out=run, executor="serial").notes
+
+    add(de=GERMAN, en=ENGLISH)
+    note = next(call for call in CALLS if "English" in call)
+    assert CALLS.index(note) < CALLS.index("scored")
+    results = load(run, [Noting()])
+    assert results.notes.count(note) == 1
+    comparison = compare(results, draws=20)
+    assert note in comparison.table().remarks
+    comments = [line for line in comparison.system_table().render("latex").splitlines() if line.startswith("%")]
+    assert any(line.endswith(note) for line in comments)
+    assert f"% Note: {note}" in describe_methods(results, form="latex")
+    assert note in worst(results, 1).notes
+    assert note in add(more=ENGLISH)
+    assert note in load(run, [Noting()]).notes
+    # Once nothing is German any more, nothing is to be told.
+    assert note not in add(en=ENGLISH, de=ENGLISH, more=ENGLISH)
+    assert note not in load(run, [Noting()]).notes
+
+
+def test_a_dry_run_tells_what_a_metric_is_not_made_for(tmp_path: Path) -> None:
+    paths = []
+    for name, text in (("en", ENGLISH), ("de", GERMAN)):
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("".join(f'{{"item": "{n}", "output": "{text}"}}\n' for n in range(300)))
+    (note,) = estimate_run(paths, [Length()]).notes
+    assert note.startswith("likelihood: many outputs are in German")
+    assert note in _build_time_table(estimate_run(paths, [Length()])).remarks
+    assert not estimate_run(paths[0], [Length()]).notes
 
 
 def test_cut_texts_are_counted_among_the_outputs_that_were_scored() -> None:

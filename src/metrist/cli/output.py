@@ -156,7 +156,7 @@ def _build_time_table(run: RunEstimate) -> Table:
     notes += [f"{time.metric} was not timed: {time.reason}" for time in run.times if time.reason]
     columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
     title = f"Dry run: {format_count(run.records, 'record')}, nothing was written"
-    return Table(title=title, columns=columns, rows=rows, notes=notes)
+    return Table(title=title, columns=columns, rows=rows, notes=notes, remarks=run.notes)
 
 
 def _format_prompt(prompt: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
@@ -139,17 +140,21 @@ def _describe_data(
     write: _Writer, runs: Sequence[Results], systems: Sequence[str], metrics: Sequence[Metric]
 ) -> Iterator[str]:
     items: set[str] = set()
-    outputs = 0
+    outputs: Counter[str] = Counter()
     for run in runs:
-        own = [item for item, system in zip(run.items, run.systems, strict=True) if system in systems]
-        items.update(own)
-        outputs += len(own)
+        own = [(item, system) for item, system in zip(run.items, run.systems, strict=True) if system in systems]
+        items.update(item for item, _ in own)
+        outputs.update(system for _, system in own)
+    least, most = min(outputs.values()), max(outputs.values())
+    each = f", {least:,} to {most:,} of them for each system," if least < most else ""
+    if least == most < len(items):
+        each = f", {most:,} of them for each system,"
     signatures = (find_signature(run, metric) for run in runs for metric in metrics)
     versions = sorted({read_signature(signature)[1].get("metrist", "?") for signature in signatures})
     software = write.text(f"metrist {' and '.join(versions)}")
     yield (
-        f"We evaluated {format_count(outputs, 'output')} of {format_count(len(systems), 'system')} on "
-        f"{format_count(len(items), 'item')} with {software}{write.cite('metrist')}."
+        f"We evaluated {format_count(outputs.total(), 'output')} of {format_count(len(systems), 'system')} on "
+        f"{format_count(len(items), 'item')}{each} with {software}{write.cite('metrist')}."
     )
     counts = sorted({count for run in runs for count in run.reference_counts})
     if counts and any("references" in metric.needs for metric in metrics):
@@ -207,7 +212,8 @@ def _describe_scores(
     if draws:
         bootstrap = f"percentile bootstrap intervals{write.cite('efron-1979-bootstrap')}"
         resamples = format_count(draws, "resample")
-        yield f"Intervals are 95{write.text('%')} {bootstrap} over items ({resamples}, seed {seed})."
+        shown = f"Intervals of scores, where they are shown, are 95{write.text('%')} {bootstrap}"
+        yield f"{shown} over items ({resamples}, seed {seed})."
     for metric in metrics:
         failed = total = 0
         for run in runs:

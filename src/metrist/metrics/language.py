@@ -10,6 +10,8 @@ from metrist.records import Record
 
 #: Records that are looked at; fewest words by which a text is judged; letters beyond which a script is not Latin.
 MAX_RECORDS, _MIN_WORDS, _LAST_LATIN = 200, 8, "\u024f"
+#: Fewest outputs, and words of them, by which short outputs are judged together.
+_MIN_SHORT, _MIN_SHORT_WORDS = 4, 16
 _WORD = re.compile(r"[^\W\d_]+")
 _PART = re.compile(r"[A-Za-z]+")
 _ENGLISH_NAMES = frozenset(["en", "eng", "english"])
@@ -63,10 +65,23 @@ def find_other_language(records: Sequence[Record]) -> str | None:
     English`; None if not."""
     judged = [name for record in records[:MAX_RECORDS] if (name := _judge(record)) is not None]
     others = [name for name in judged if name]
+    if not judged:
+        return _judge_together(records[:MAX_RECORDS])
     if not others or len(others) < min(len(judged), max(3, 0.2 * len(judged))):
         return None
     most = max(set(others), key=others.count)
     return most if others.count(most) > len(others) / 2 else "another language than English"
+
+
+def _judge_together(records: Sequence[Record]) -> str | None:
+    """The language of outputs that are too short to be judged one by one, if most of them have its function words."""
+    texts = [record.output for record in records]
+    words = [frozenset(_WORD.findall(text.lower())) for text in texts]
+    if len(texts) < _MIN_SHORT or sum(map(len, words)) < _MIN_SHORT_WORDS:
+        return None
+    name = _judge_text(" ".join(texts))
+    known = _OTHERS.get(name or "")
+    return name if known and sum(not own.isdisjoint(known) for own in words) > 0.5 * len(words) else None
 
 
 def _judge(record: Record) -> str | None:
@@ -77,16 +92,21 @@ def _judge(record: Record) -> str | None:
     letters = [letter for letter in record.output[:2000] if letter.isalpha()]
     if len(letters) >= 2 and sum(letter > _LAST_LATIN for letter in letters) > 0.5 * len(letters):
         return "another script than Latin"
-    words = _WORD.findall(record.output[:2000].lower())
-    if len(words) >= _MIN_WORDS:
-        english = sum(word in _ENGLISH for word in words) / len(words)
-        shares = {name: sum(word in known for word in words) / len(words) for name, known in _OTHERS.items()}
-        name = max(shares, key=shares.__getitem__)
-        if shares[name] >= 0.15 and shares[name] > 2 * english:
-            return name
-        if english >= 0.1:
-            return ""
-    return "another language than English" if declared is False else None
+    name = _judge_text(record.output)
+    return "another language than English" if name is None and declared is False else name
+
+
+def _judge_text(text: str) -> str | None:
+    """The language of a text by its function words; empty for English, None where that cannot be told."""
+    words = _WORD.findall(text[:2000].lower())
+    if len(words) < _MIN_WORDS:
+        return None
+    english = sum(word in _ENGLISH for word in words) / len(words)
+    shares = {name: sum(word in known for word in words) / len(words) for name, known in _OTHERS.items()}
+    name = max(shares, key=shares.__getitem__)
+    if shares[name] >= 0.15 and shares[name] > 2 * english:
+        return name
+    return "" if english >= 0.1 else None
 
 
 def _read_name(language: str) -> bool | None:

@@ -66,6 +66,8 @@ class RunEstimate:
     times: tuple[TimeEstimate, ...]
     #: How many scores of each metric the run folder holds already; they are not in the calls and times.
     stored: Mapping[str, int] = field(default_factory=dict)
+    #: On records that a metric is not made for.
+    notes: tuple[str, ...] = ()
 
 
 def estimate(records: Any, metrics: MetricList, **reading: Any) -> CallEstimate:
@@ -103,12 +105,17 @@ def estimate_run(
     work = [(metric, _Work()) for metric in built if not calls_llm(metric)]
     _, folder = resolve_destination(out)
     stored = _StoredScores(built, folder.path if folder else None, tokens=tokens, runtime=runtime)
-    count = 0
+    count, source = 0, 0
+    notes: dict[str, None] = {}
+    reader = read_records(records, **reading)
     with runtime.activate(), estimate_calls() as calls:
-        shards = cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL)
+        shards = cut_shards(check_needs(built, reader), SHARD_SIZE_WITH_MODEL)
         for start, units in shards:
             shard: tuple[Record, ...] = units  # type: ignore[assignment]
             count += len(shard)
+            if not start or reader.source_number != source:
+                source = reader.source_number
+                notes |= dict.fromkeys(note for metric in built for note in metric.describe_misuse(shard))
             left = stored.find_missing(start, shard)
             for metric, part in work:
                 records_left = left[metric.label]
@@ -122,7 +129,7 @@ def estimate_run(
         for metric, part in work:
             on_metric(metric.label)
             times.append(_time_metric(metric, part, tokens, without_cache, clock))
-    return RunEstimate(records=count, calls=calls, times=tuple(times), stored=stored.counts)
+    return RunEstimate(records=count, calls=calls, times=tuple(times), stored=stored.counts, notes=tuple(notes))
 
 
 class _StoredScores:

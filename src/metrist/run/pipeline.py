@@ -232,6 +232,9 @@ class Pipeline:
         #: The different numbers of references that records have, records without any aside.
         self.reference_counts: set[int] = set()
         self.notes: list[str] = []
+        #: By the metric's text, notes on records that it is not made for.
+        self._misuse: dict[str, list[str]] = {}
+        self._warned_source = 0
         #: Whether `run` returned scores of this run's own records only; if not, these are theirs by the metric's text.
         self.has_all_records = True
         self.own_blocks: dict[str, Any] = {}
@@ -256,9 +259,18 @@ class Pipeline:
 
     def _warn(self, start: int, records: Sequence[Record]) -> None:
         """Note which metrics are not made for an input, which its first records show."""
-        if not start:
-            notes = (note for metric in self._metrics for note in metric.describe_misuse(records))
-            self.notes += [note for note in notes if note not in self.notes]
+        source = self._reader.source_number if self._reader else 0
+        if start and source == self._warned_source:
+            return
+        self._warned_source = source
+        for metric in self._metrics:
+            for note in metric.describe_misuse(records):
+                own = self._misuse.setdefault(metric.text, [])
+                if note not in own:
+                    own.append(note)
+                    self.notes.append(note)
+                    if self._reader and self._reader.announce:
+                        self._reader.announce(note)  # Before the time is spent.
 
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores or judgments of the units in their order, by the metric's text."""
@@ -682,7 +694,8 @@ class StoredPipeline(Pipeline):
         store = self._stores[metric.text]
         files = {file.header.file_name: file.header for file in self._files[metric.text].values()}
         records = self._view.hashes if self._view else ()
-        older = store.close(metric.text, self.signatures[metric.text], metric.higher_is_better, files, records)
+        notes = self._misuse.get(metric.text, ())
+        older = store.close(metric.text, self.signatures[metric.text], metric.higher_is_better, files, records, notes)
         if older:
             removal = f"`metrist remove {shlex.quote(f'{self._folder.path}/')} --unused` deletes them"
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
@@ -698,6 +711,7 @@ class StoredPipeline(Pipeline):
         if page is None:
             raise RunError(f"{store.results} was removed while it was scored: run the same command again")
         self.own_blocks[text] = own
+        self.notes += [note for note in page.notes if note not in self.notes]
         known = {file.header.file_name: file for file in files}
         scores, missing = store.arrange(page, self._view.hashes, known)
         name = next((metric.short_name for metric in self._metrics if metric.text == text), None)

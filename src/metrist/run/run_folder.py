@@ -114,6 +114,8 @@ class Complete:
     shards: tuple[str, ...]
     content: str = ""
     references: tuple[int, ...] = ()
+    #: On records that the metric is not made for.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -250,6 +252,7 @@ class RunFolder:
         names = {metric.text: metric.name for metric in manifest.metrics} if manifest else {}
         stored, notes = list[Stored](), list[str](view.notes if view else ())
         for name, page in pages.items():
+            notes += page.notes
             if view is None:
                 stored.append(replace(parts[name].read_whole(page), name=names.get(page.metric)))
                 continue
@@ -401,9 +404,10 @@ class MetricFolder:
     def complete(self) -> Complete | None:
         """The page that `close` wrote; None while the metric is unfinished."""
         try:
-            facts = {"references": (), **json.loads(_read_bytes(self.results / _COMPLETE) or b"")}
+            facts = {"references": (), "notes": (), **json.loads(_read_bytes(self.results / _COMPLETE) or b"")}
             references = tuple(number for number in facts["references"] if isinstance(number, int))
-            page = Complete(**{**facts, "shards": tuple(facts["shards"]), "references": references})
+            notes = tuple(note for note in facts["notes"] if isinstance(note, str))
+            page = Complete(**{**facts, "shards": tuple(facts["shards"]), "references": references, "notes": notes})
             valid = page.shards and all(map(_SHARD_NAME.fullmatch, page.shards))
             return page if valid and isinstance(page.metric, str) and isinstance(page.signature, str) else None
         except _UNREADABLE:
@@ -428,9 +432,10 @@ class MetricFolder:
         higher_is_better: bool | None,
         files: Mapping[str, Header],
         records: Collection[str] = (),
+        notes: Sequence[str] = (),
     ) -> int:
         """Record that the metric is finished. `files` are those of this run, `records` the hashes of all records of
-        the run folder.
+        the run folder. `notes` of earlier runs stay, unless this one had all records.
 
         Files whose scores are all in `files` are removed; whatever else is in the folder stays. Where the page was that
         of another version of the metric, returns how many scores by other versions there are.
@@ -464,6 +469,7 @@ class MetricFolder:
                 higher_is_better=higher_is_better,
                 records=sum(counts.values()),
                 shards=tuple(sorted(counts)),
+                notes=tuple(dict.fromkeys([*(page.notes if page and not wanted <= plain else ()), *notes])),
             )
         )
         self.remove([_UNFINISHED, *repeated])
