@@ -159,3 +159,14 @@ def test_user_errors_are_reported_on_one_line(call, arguments: tuple[str, ...], 
     code, _, err = call(*arguments)
     assert (code, err.count("\n")) == (2, 1)
     assert message in err
+
+
+def test_a_run_takes_its_groups_from_the_records_beside_it() -> None:
+    rows = [{"item": str(n), "system": "s", "output": "a" * n, "task": "xy"[n % 2]} for n in range(1, 81)]
+    results = metrist.score(rows, "length(unit='characters')")
+    fitted = metrist.calibrate([results, rows], by="task").calibration
+    direct = metrist.calibrate(rows, "length(unit='characters')", by="task").calibration
+    assert {name: group.mean for name, group in fitted.groups.items()} == {"x": 41.0, "y": 40.0}
+    assert {name: group.mean for name, group in direct.groups.items()} == {"x": 41.0, "y": 40.0}
+    with pytest.raises(RunError, match="lack 1 output of the run, such as item '1'"):
+        metrist.calibrate([results, rows[1:]], by="task")

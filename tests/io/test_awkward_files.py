@@ -223,7 +223,7 @@ READ = {
         "item = id",
         "data.jsonl",
     ),
-    "rows twice": Awkward("id,output\n1,x\n1,x\n", [("1", "data", "x")], "item = id"),
+    "rows twice": Awkward("id,output\n1,x\n1,x\n", [("1", "data", "x")], "item = id", remark="1 row repeats"),
     "rows in an object": Awkward(
         json.dumps({"version": 1, "data": [{"id": 1, "output": "x"}, {"id": 2, "output": "y"}]}, indent=1),
         [("1", "data", "x"), ("2", "data", "y")],

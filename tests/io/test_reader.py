@@ -309,3 +309,18 @@ def test_files_of_one_name_stay_one_system_where_they_agree(tmp_path: Path) -> N
     reader = read_records(files)
     assert {system for entry in reader.entries() for _, system in entry.keys} == {"data", "s"}
     assert sum(len(entry.ratings) for entry in reader.entries()) == 3
+
+
+def test_rows_that_repeat_an_earlier_one_are_counted_in_a_note() -> None:
+    rows = [{**ROW, "item": str(n)} for n in range(60)]
+    reader = read_records([*rows, *rows])
+    assert len(list(reader)) == 60
+    assert reader.remarks == ["60 rows repeat an earlier one and count once"]
+    list(reader.entries())
+    assert reader.remarks == ["60 rows repeat an earlier one and count once"]
+    one = read_records([*rows, rows[0]])
+    list(one)
+    assert one.remarks == ["1 row repeats an earlier one and counts once"]
+    rated = read_records([{**row, "ratings": {"f": 1}} for row in (*rows, *rows)])
+    list(rated)
+    assert rated.remarks == []

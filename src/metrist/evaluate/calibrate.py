@@ -29,7 +29,7 @@ from metrist.stats.resampling import pool_rows
 if TYPE_CHECKING:
     from metrist.run.results import Results
 
-#: A run (results or their path), or records in any form that `read_records` takes.
+#: A run (results or their path), records in any form that `read_records` takes, or a list of a run and its records.
 Source = Any
 
 
@@ -103,7 +103,10 @@ def apply_calibration(source: Source, calibration: Calibration | str | os.PathLi
 
 
 def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Record] | None, Metric]:
-    """The scores, the records if they were scored now, and the metric."""
+    """The scores, the records if they were scored now or come with a run, and the metric."""
+    parts = list(source) if isinstance(source, list | tuple) else []
+    if any(_is_run(part) for part in parts if not isinstance(part, str | os.PathLike) or Path(part).is_dir()):
+        return _load_with_records(parts, metric)
     if not _is_run(source):
         if metric is None:
             raise RunError("records are scored first: name the metric, such as -m rougeL")
@@ -119,6 +122,22 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
     if len(results.metrics) > 1:
         raise RunError(f"the run has several metrics: choose one, such as -m {results.metrics[0].label!r}")
     return results, None, results.metrics[0]
+
+
+def _load_with_records(sources: list[Source], metric: str | None) -> tuple[Results, list[Record] | None, Metric]:
+    """The scores of a run, and its records from the other sources."""
+    runs = [source for source in sources if _is_run(source)]
+    if len(runs) > 1:
+        raise RunError(f"a calibration is fitted on one run, got {len(runs)}")
+    results, _, chosen = _load_scores(runs[0], metric)
+    texts = [record for source in sources if source is not runs[0] for record in read_records(source)]
+    by_key = {(record.item, record.system): record for record in texts}
+    if missing := [key for key in zip(results.items, results.systems, strict=True) if key not in by_key]:
+        raise RunError(
+            f"the records lack {format_count(len(missing), 'output')} of the run, such as item {missing[0][0]!r} of "
+            f"system {missing[0][1]!r}"
+        )
+    return results, [by_key[key] for key in zip(results.items, results.systems, strict=True)], chosen
 
 
 def _is_run(source: Source) -> bool:

@@ -140,6 +140,8 @@ class Reader:
     _layout_remarks: list[str] = field(default_factory=list, init=False)
     #: Of tables, where a cell may be empty by mistake.
     _empty_outputs: int = field(default=0, init=False)
+    #: Rows that hold nothing but what an earlier row holds.
+    _repeats: int = field(default=0, init=False)
     _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
     _item_check: ItemCheck = field(default_factory=ItemCheck, init=False)
 
@@ -230,6 +232,13 @@ class Reader:
             remarks.append(
                 agree(self._empty_outputs, "1 output is empty", f"{self._empty_outputs:,} outputs are empty")
             )
+        if self._repeats:
+            repeats = agree(
+                self._repeats,
+                "1 row repeats an earlier one and counts",
+                f"{self._repeats:,} rows repeat an earlier one and count",
+            )
+            remarks.append(f"{repeats} once")
         remarks += self.source_remarks
         if self._item_check.disjoint:
             remarks.append(
@@ -255,7 +264,7 @@ class Reader:
     def __iter__(self) -> Iterator[Record]:
         rows = self.sources[0].rows if len(self.sources) == 1 else None
         if rows and are_distinct_records(rows):
-            self.skipped, self._source_check, self.source_number = Skipped(), SourceCheck(), 0
+            self.skipped, self._source_check, self.source_number, self._repeats = Skipped(), SourceCheck(), 0, 0
             return iter(rows)
         return (record for row in self._parse_rows(judgments=False) for record in row)
 
@@ -267,7 +276,7 @@ class Reader:
     def _parse_rows(self, *, judgments: bool) -> Iterator[Any]:
         """The new records of each row, or with `judgments` the parsed row."""
         self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
-        self._layout_remarks, self._empty_outputs = [], 0
+        self._layout_remarks, self._empty_outputs, self._repeats = [], 0, 0
         keys, seen = RecordKeys(), DigestIndex()
         any_record = False
         checks: list[ColumnCheck] = []
@@ -300,11 +309,14 @@ class Reader:
                         raise row
                     parsed: Any
                     if judgments:
-                        parsed = parser.entry(row, position, source.location(line))
-                        new = keys.admit(parsed.records, file, line)
-                        parsed = replace(parsed, new=new, **_drop_repeated(parsed, seen))
+                        entry = parser.entry(row, position, source.location(line))
+                        new = keys.admit(entry.records, file, line)
+                        self._repeats += not new and _is_one_record(entry)
+                        parsed = replace(entry, new=new, **_drop_repeated(entry, seen))
                     else:
-                        parsed = new = keys.admit(parser.parse(row, position).records, file, line)
+                        parts = parser.parse(row, position)
+                        parsed = new = keys.admit(parts.records, file, line)
+                        self._repeats += not new and len(parts.records) == 1 and not any(parts.judged.values())
                 except (RowError, Conflict) as error:
                     reason = self._describe_conflict(error, columns) if isinstance(error, Conflict) else error
                     message = f"{source.location(line)}: {reason}"
@@ -442,6 +454,12 @@ def _distinct_names(paths: Sequence[str]) -> list[str]:
             if len(set(shown)) == len({os.path.realpath(path) for path in paths}):
                 return list(map(display_name, shown))
     return [display_name(file.as_posix()) for file in files]
+
+
+def _is_one_record(entry: ParsedRow) -> bool:
+    """Whether a row holds an output and no judgment of it."""
+    judgments = (entry.raters, entry.ratings, entry.preferences, entry.errors, entry.scores, entry.choices)
+    return len(entry.records) == 1 and not any(judgments)
 
 
 def _drop_repeated(entry: ParsedRow, seen: DigestIndex) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,33 @@ def test_ratings_of_texts_that_were_not_scored_are_left_out(tmp_path: Path) -> N
         assert figure.n == len(pairs) == 108
         assert figure.value == pytest.approx(expected, abs=1e-12)
         assert any("12 outputs with other texts left out" in note for note in evaluation.notes)
+
+
+def rated_rows() -> list[dict[str, object]]:
+    return [
+        {"item": str(n), "system": system, "output": "word " * (n + k), "ratings": {"coherence": n + k}}
+        for n in range(1, 9)
+        for k, system in enumerate("ab")
+    ]
+
+
+@pytest.mark.parametrize("form", ["frame", "rows"])
+def test_results_paths_frames_and_rows_mix_in_a_list(tmp_path, form):
+    rows = rated_rows()
+    bare = [{name: value for name, value in row.items() if name != "ratings"} for row in rows]
+    results = metrist.score(bare, "length", out=tmp_path / "run")
+    source = pytest.importorskip("pandas").DataFrame(rows) if form == "frame" else rows
+    for sources in ([results, source], [str(tmp_path / "run"), source], (source, results)):
+        evaluation = metrist.meta_evaluate(sources, "coherence", "spearman", group="none", draws=10)
+        assert [figure.value for figure in evaluation.figures] == [pytest.approx(1.0)]
+
+
+@pytest.mark.parametrize("form", ["file", "rows"])
+def test_ratings_are_found_in_what_results_were_made_from(tmp_path, form):
+    rows = rated_rows()
+    path = tmp_path / "rated.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = metrist.score(str(path) if form == "file" else rows, "length")
+    evaluation = metrist.meta_evaluate(results, "coherence", "spearman", group="none", draws=10)
+    assert [figure.value for figure in evaluation.figures] == [pytest.approx(1.0)]
+    assert len(join([results, results]).items.codes) == len(rows)

@@ -19,6 +19,7 @@ from metrist.evaluate.selection import pools_to_mean
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
 from metrist.metrics.base import PART
+from metrist.records import Pair, Record
 from metrist.run import Results, load
 from metrist.run.inputs import read_files, read_inputs
 from metrist.run.results import sign_metrics
@@ -58,7 +59,7 @@ def join(
     folders = [name for name, _ in runs if is_run_folder(Path(name))]
     readers = list(_readers(records, folders, **reading))
     if not records:
-        readers = _input_readers([name for name, _ in runs], **reading)
+        readers = _input_readers(runs, **reading)
         files = ", ".join(name for reader in readers for name in reader.names)
         notes += [f"Ratings are those of the files that the run read: {files}."] if files else []
     for reader in readers:
@@ -89,14 +90,12 @@ def join(
 
 def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
     """Return the sources of records, and the results with their names for messages."""
-    many = (
-        isinstance(data, list | tuple)
-        and data
-        and all(isinstance(source, str | os.PathLike | Results | Reader) for source in data)
-    )
+    # A list of rows is one source; a list of anything else is a list of sources.
+    is_list = isinstance(data, list | tuple) and bool(data)
+    is_rows = not is_list or any(isinstance(row, Mapping | Record | Pair) for row in data)
     records: list[Any] = []
     runs: list[tuple[str, Results]] = []
-    for source in data if many else [data]:
+    for source in [data] if is_rows else data:
         if isinstance(source, Results):
             runs.append((f"the results {len(runs) + 1}", source))
         elif isinstance(source, str | os.PathLike) and _holds_results(Path(source)):
@@ -126,17 +125,25 @@ def _readers(sources: Sequence[Any], runs: Sequence[str], **options: Any) -> Ite
             yield read_records(source, **options)
 
 
-def _input_readers(runs: Sequence[str], **options: Any) -> list[Reader]:
-    """Return readers of the files that these run folders read, each file once."""
+def _input_readers(runs: Sequence[tuple[str, Results]], **options: Any) -> list[Reader]:
+    """Return readers of what these runs read, each file once: of the files of a run folder, and of the files or rows
+    that results in memory were made from."""
     readers: list[Reader] = []
     seen: set[str] = set()
     given = {name: value for name, value in options.items() if value}
-    for run in runs:
+    for run, results in runs:
         if is_run_folder(Path(run)):
             reader = read_inputs(run, **given)
-            sources = tuple(source for source in reader.sources if source.name not in seen)
-            seen |= set(reader.names)
-            readers += [replace(reader, sources=sources)] if sources else []
+        elif results.inputs is not None:
+            reader = results.read_inputs(**given)
+        else:
+            continue
+        sources = tuple(source for source in reader.sources if source.name is None or source.name not in seen)
+        seen |= set(reader.names)
+        if len(sources) == len(reader.sources):
+            readers.append(reader)
+        elif sources:
+            readers.append(replace(reader, sources=sources))
     return readers
 
 
