@@ -38,6 +38,12 @@ def test_in_a_checkout_the_command_names_its_folders(tmp_path: Path, monkeypatch
     assert install_command("neural") == f"pip install '{root}[neural]' --constraint '{root}/constraints-cpu.txt'"
 
 
+def test_an_editable_install_stays_editable(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(errors.__file__).resolve().parents[2]
+    monkeypatch.setattr(errors, "find_origin", lambda: root)
+    assert f" install -e '{root}[plots]'" in install_command("plots")
+
+
 def test_next_to_a_wheel_the_command_finds_the_models_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tmp_path / "local" / "metrist-0.1-py3-none-any.whl"
     wheel.parent.mkdir()

@@ -74,7 +74,8 @@ def install_command(extra: str) -> str:
         links = " ".join(f"--find-links {shlex.quote(str(folder))}" for folder in folders)
         return f"{pip} {links} 'metrist[{extra}]'"
     words = [shlex.quote(str(origin / "models"))] if extra == "standard" else []
-    words.append(f"'{origin}[{extra}]'")
+    # Where metrist runs from the checkout itself, it is to stay so, and not be replaced by a copy.
+    words += (["-e"] if origin == Path(__file__).resolve().parents[2] else []) + [f"'{origin}[{extra}]'"]
     # An open range of torch pulls gigabytes of CUDA libraries.
     if extra in ("neural", "train") and not shutil.which("nvidia-smi"):
         words += ["--constraint", shlex.quote(str(origin / "constraints-cpu.txt"))]

@@ -15,6 +15,7 @@ import pytest
 import metrist
 from metrist.errors import ModelError, RunError
 from metrist.evaluate.audit import Plan, audit, estimate_audit
+from metrist.evaluate.audit.audit import measure_cost
 from metrist.evaluate.audit.card import (
     JudgeCard,
     build_estimate,
@@ -408,6 +409,14 @@ def test_cost_and_time_are_reported_per_output():
     }
     # Grades, the same with references, two repeats, both orders of ten pairs, twenty probes on five outputs.
     assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100
+
+
+def test_seconds_are_not_measured_on_the_few_answers_that_the_cache_lacked():
+    usage = {"calls": 60, "cached": 55, "seconds": 25.0, "prompt_tokens": 60, "completion_tokens": 60}
+    by_name = {finding.name: finding for finding in measure_cost(usage, 60)}
+    assert by_name["seconds per output"].reason.startswith("only 5 of 60 answers were timed")
+    by_name = {finding.name: finding for finding in measure_cost({**usage, "cached": 10}, 60)}
+    assert by_name["seconds per output"].value == pytest.approx(0.5)
 
 
 def test_the_cost_includes_the_second_llm():

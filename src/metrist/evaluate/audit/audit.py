@@ -562,6 +562,10 @@ def measure_cost(usage: Mapping[str, Any], outputs: int) -> list[Finding]:
             reason = "no price is known for this LLM" if "dollars" in name else "it is not known for this LLM"
             reason = reason if total is None else "all answers came from the cache"
             findings.append(build_unmeasured("cost", name, reason))
+        elif unit == "timed" and 2 * n < calls - usage.get("repeated", 0):
+            # The few that were left over may be those that failed or took longest.
+            reason = f"only {n:,} of {calls:,} answers were timed, the others came from the cache"
+            findings.append(build_unmeasured("cost", name, reason))
         else:
             value = total / min(n, outputs) if outputs else math.nan
             findings.append(Finding(part="cost", name=name, value=value, n=n, unit=unit))

@@ -269,7 +269,7 @@ def _describe_problem(finding: Finding) -> str:
         _LEAD_BEYOND: f"its own outputs get {'better' if more else 'worse'} grades than people give ({value:+.2f} SD)",
         _MADE_UP: f"{share} of its reasons hold made-up content",
         _UNGRADED: f"{share} of answers have no grade",
-        _REFUSED: f"it refuses {share} of outputs",
+        _REFUSED: f"{share} of its answers are refusals",
         _UNDECIDED: f"{share} of pairs have no choice",
     }
     if finding.part == "scale":
