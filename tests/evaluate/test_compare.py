@@ -177,6 +177,15 @@ def test_an_ambiguous_name_is_refused() -> None:
         compare(make_run(strict=THREE, scaled=THREE), metrics=["quality"])
 
 
+def test_a_name_that_selects_other_settings_is_told() -> None:
+    other = compare(make_run(strict=THREE), metrics=["quality"], draws=20)
+    assert "quality selects quality(strict=True), the only metric of that name in the run." in other.notes
+    exact = compare(make_run(strict=THREE, quality=THREE), metrics=["quality"], draws=20)
+    assert not any("selects" in note for note in exact.notes)
+    whole = compare(make_run(strict=THREE), metrics=["quality(strict=True)"], draws=20)
+    assert not any("selects" in note for note in whole.notes)
+
+
 def test_no_run_is_refused() -> None:
     with pytest.raises(RunError, match="compare needs a run"):
         compare([])

@@ -16,6 +16,7 @@ from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
+    describe_other_settings,
     find_changes,
     find_signature,
     has_metric,
@@ -327,7 +328,12 @@ def compare(
         plan=plan,
         scores={system: tuple(own) for system, own in scores.items()},
         reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
-        notes=(*unfinished_notes, *_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
+        notes=(
+            *describe_other_settings(chosen, metrics),
+            *unfinished_notes,
+            *_run_notes(by_name),
+            *(_unshared_notes(opened, chosen) if metrics is None else ()),
+        ),
     )
 
 

@@ -97,6 +97,16 @@ def find_metric(present: Sequence[Metric], name: str, unfinished: Mapping[str, s
     raise RunError(f"no metric {name!r} in the run, which has {_join_names(labels)}{hint}")
 
 
+def describe_other_settings(present: Sequence[Metric], names: Iterable[str] | None) -> list[str]:
+    """A note for each name of a metric that selects other settings than the name alone stands for."""
+    notes = []
+    for name in names or ():
+        metric = find_metric(present, name)
+        if metric.name == name and name not in (metric.label, metric.text) and normalize_text(name) != metric.text:
+            notes.append(f"{name} selects {metric.label}, the only metric of that name in the run.")
+    return notes
+
+
 def has_metric(run: Results, metric: Metric) -> bool:
     """Whether a run has this metric, by its text, or another under the same label; signatures decide between them."""
     own = metric.metric if isinstance(metric, PartMetric) else metric

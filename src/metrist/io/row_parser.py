@@ -252,7 +252,27 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
         f"{missing}; the fields are {listed or 'none'}: use --field output=COLUMN to name the one that has the text"
         + (f" or, with a column per system, {wide}" if len(texts) > 1 else "")
         + " (`metrist convert` reads other layouts)"
+        + _suggest_ratings(row, fields)
     )
+
+
+def _suggest_ratings(row: dict[str, Any], fields: Mapping[str, str]) -> str:
+    """The options that read a table of ratings without texts; empty if it has no column of numbers."""
+    item = fields.get("item") or guess_column("item", row)
+    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and _is_number(value)]
+    if not numbers:
+        return ""
+    flags = [quote_flag(f"rating:{name}", name) for name in numbers[:_SHOWN_FIELDS]]
+    flags += [quote_flag("item", item)] if item and item != "item" else []
+    return f", or, if it holds ratings of outputs in a run: {' '.join(f'--field {flag}' for flag in flags)}"
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return not isinstance(value, bool)
 
 
 def _list_free_texts(row: Mapping[str, Any], fields: Mapping[str, str]) -> list[str]:

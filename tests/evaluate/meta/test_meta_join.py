@@ -261,3 +261,28 @@ def test_ratings_are_found_in_what_results_were_made_from(tmp_path, form):
     evaluation = metrist.meta_evaluate(results, "coherence", "spearman", group="none", draws=10)
     assert [figure.value for figure in evaluation.figures] == [pytest.approx(1.0)]
     assert len(join([results, results]).items.codes) == len(rows)
+
+
+def test_a_table_of_ratings_alone_is_refused_with_the_options_that_read_it(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores", "ratings", "raters"))
+    metrist.score(path, ["chrf"], out=tmp_path / "run")
+    human = tmp_path / "human.csv"
+    human.write_text("seg_id,system,mqm\n" + "".join(f"i{i},{s},{i - ord(s)}\n" for i in range(3) for s in "abcd"))
+    with pytest.raises(InputError, match=r"in a run: --field rating:mqm=mqm --field item=seg_id"):
+        join([tmp_path / "run", human])
+    fields = {"rating:mqm": "mqm", "item": "seg_id"}
+    assert len(join([tmp_path / "run", human], fields=fields).ratings["mqm"].value) == 12
+    human.write_text(human.read_text().replace(",a,", ",A,"))
+    judged = join([tmp_path / "run", human], fields=fields)
+    assert "Warning: systems that differ only in case are not joined: 'A' and 'a'." in judged.notes
+
+
+def test_a_rating_that_all_metrics_run_against_may_be_one_where_lower_is_better() -> None:
+    rows = drop_fields(make_rows(items=40), "raters")
+    for row in rows:
+        row["ratings"] = {"errors": [-value for value in row["ratings"]["quality"]]}
+        del row["scores"]["noise"]
+    hint = "Warning: all metrics run against errors. If lower errors is better: --lower-is-better errors."
+    settings: dict[str, Any] = {"measures": "pearson", "group": "none", "draws": 50}
+    assert hint in metrist.meta_evaluate(rows, **settings).notes
+    assert hint not in metrist.meta_evaluate(rows, lower_is_better="errors", **settings).notes

@@ -16,7 +16,7 @@ from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, check_names, compute_gold
 from metrist.evaluate.meta.estimates import AspectData, check_crossfit, check_groups
 from metrist.evaluate.meta.figures import SOFT, RatingAspect, soft_ties
-from metrist.evaluate.meta.join import join
+from metrist.evaluate.meta.join import describe_case, join
 from metrist.evaluate.meta.metric_tests import check_test
 from metrist.evaluate.meta.notes import direction_notes, opposed_metrics, opposition_notes, plan_notes, reversal_notes
 from metrist.evaluate.meta.preferences import (
@@ -172,7 +172,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     if not plan.preferences:
         _check_overlap(dataset, figures)
     notes = [
-        *opposition_notes(figures, metrics),
+        *opposition_notes(figures, metrics, dataset.reversed_aspects),
         *plan_notes(plan, figures, tests),
         *reversal_notes(tests, plan.alpha),
         *notes,
@@ -327,7 +327,7 @@ def _check_overlap(dataset: JudgedDataset, figures: Sequence[Figure]) -> None:
         items = " and ".join(repr(name) for name in names[:: max(1, len(names) - 1)][:2])
         raise RunError(
             "no output has both a rating and a score: do the files use the same names for items and systems? "
-            f"Items are named like {items}; --item-key builds them from fields"
+            f"Items are named like {items}; --item-key builds them from fields{describe_case(dataset.systems.names)}"
         )
 
 

@@ -67,6 +67,8 @@ def join(
             builder.add(entry)
         notes += [*reader.remarks, *reader.skipped.describe()]
     scores, errors = _read_runs(builder, runs, parts, metrics)
+    if case := describe_case(dict.fromkeys(system for _, system in builder.outputs)):
+        notes.append(f"Warning{case.replace(';', ':', 1)}.")
     reading_notes = (*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes))
     dataset = JudgedDataset(
         items=builder.items(),
@@ -86,6 +88,15 @@ def join(
         reading_notes=reading_notes,
     )
     return _apply_directions(dataset, lower_is_better)
+
+
+def describe_case(systems: Iterable[str]) -> str:
+    """Say which systems differ only in case, as the end of a sentence; empty if none do."""
+    spellings: dict[str, list[str]] = {}
+    for system in systems:
+        spellings.setdefault(system.casefold(), []).append(system)
+    alike = [" and ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]
+    return f"; systems that differ only in case are not joined: {', '.join(alike[:3])}" if alike else ""
 
 
 def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:

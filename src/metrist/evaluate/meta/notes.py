@@ -102,9 +102,11 @@ def _close_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
     ]
 
 
-def opposition_notes(figures: Sequence[Figure], metrics: Sequence[MetricScores]) -> list[str]:
+def opposition_notes(
+    figures: Sequence[Figure], metrics: Sequence[MetricScores], reversed_aspects: Collection[str] = ()
+) -> list[str]:
     """Warn about metrics that run against people, with the evidence, and how to reverse one whose direction is not
-    known."""
+    known, or a rating that all of them run against."""
     assumed = {metric.name for metric in metrics if metric.higher_is_better is None}
     evidence: dict[str, list[str]] = {}
     for figure in figures:
@@ -121,6 +123,13 @@ def opposition_notes(figures: Sequence[Figure], metrics: Sequence[MetricScores])
     if len(notes) > _MAX_LISTED:
         rest = list(evidence)[_MAX_LISTED:]
         notes[_MAX_LISTED:] = [f"Warning: {len(rest)} more metrics run against people (↓): {_list(rest)}."]
+    for aspect in dict.fromkeys(figure.aspect for figure in figures):
+        own = [f for f in figures if f.aspect == aspect and f.slice == "all" and f.metric != HUMANS]
+        if len(own) > 1 and all(figure.against for figure in own) and aspect not in reversed_aspects:
+            notes.append(
+                f"Warning: all metrics run against {aspect}. If lower {aspect} is better: --lower-is-better "
+                f"{quote(aspect)}."
+            )
     return notes
 
 
