@@ -553,9 +553,10 @@ def _share_source(size: int, *counts: int) -> list[Record]:
     [
         (980, (2, 2, 2), 3.0, 2),  # a second output costs little: the item stays whole
         (980, (16, 16), 4.0, 16),  # 1,140 characters: 4.6 s
-        (980, (16, 16), 4.6, 10),  # 5.2 s: divided at 5 s
+        (480, (16, 16), 4.0, 14),  # 5.1 s: divided at 5 s
+        (980, (16, 16), 4.6, 16),  # 5.2 s, but a record alone takes 4.6 s: dividing would gain little
         (980, (16, 16), 9.0, 16),  # a record alone takes longer than that: the others cost little more
-        (980, (99,), 9.0, 50),  # but no more than half as much again
+        (980, (99,), 9.0, 25),  # but no more than a quarter more
         (180, (2, 2, 2, 2), 0.9, 6),  # small items together
     ],
 )

@@ -359,7 +359,9 @@ class Pace:
         if size < limit and (size == 0 or seconds[size] - TASK_SECONDS < TASK_SECONDS - seconds[size - 1]):
             size += 1
         end = _find_end(items, size)
-        if isinstance(units[0], Pair) or (end <= limit and seconds[end - 1] <= MAX_TASK_SECONDS):
+        # Where a single record takes that long, the outputs that share its source cost little more.
+        most = max(MAX_TASK_SECONDS, 1.25 * seconds[0])
+        if isinstance(units[0], Pair) or (end <= limit and seconds[end - 1] <= most):
             return end
         first = size - 1
         while first and items[first - 1] == items[first]:
@@ -367,9 +369,7 @@ class Pace:
         alone = self._seconds_per_character * self._count(units[first:end])[-1]
         if first >= size / 2 or (first and alone <= MAX_TASK_SECONDS):
             return first
-        # The item is divided, and each part reads its source again: as few parts as can be. Where a single record takes
-        # too long, the outputs that share its source cost little more.
-        most = MAX_TASK_SECONDS if seconds[0] <= MAX_TASK_SECONDS else 1.5 * seconds[0]
+        # The item is divided, and each part reads its source again: as few parts as can be.
         return bisect_right(seconds, most, hi=limit)
 
     def _count(self, units: Sequence[Unit]) -> list[int]:
