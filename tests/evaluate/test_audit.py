@@ -436,6 +436,10 @@ def test_the_cost_includes_the_second_llm():
     assert re.search(r"US dollars in all +0\.0026 +260 calls", table)
 
 
+def test_a_card_says_what_length_is():
+    assert "logarithm of the number of characters" in run_audit(Habits()).table().text()
+
+
 def test_every_row_of_a_card_says_what_was_counted():
     for row in run_audit(Habits()).table().rows:
         assert re.fullmatch(r"[\d,]+ [a-z ]+", str(row[3])), row

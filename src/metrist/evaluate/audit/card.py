@@ -306,6 +306,7 @@ def _card_table(card: JudgeCard) -> Table:
             f"Judge card of {card.judge}. Audited on {sizes}. {intervals}",
             *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
             *baselines,
+            *(["length: the logarithm of the number of characters"] * ("length" in parts)),
             *(["acc_eq and spearman compare outputs of all items; `metrist meta` those of one item"] * over_items),
             *(["unclear: the number is beyond the limit, but not its whole interval; more items may decide"] * unclear),
             *describe_replay("The audit", card.usage),
