@@ -315,21 +315,24 @@ def test_answers_are_deleted_only_after_a_yes(metrist, monkeypatch):
 
 
 def test_stored_answers_are_announced_and_asked_for_again(metrist, outputs, tmp_path):
+    # Fewer than the 20 unreadable answers that would end the run.
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(outputs.read_text(encoding="utf-8").splitlines(keepends=True)[:16]), encoding="utf-8")
     with FaultServer(lambda _: answer("no grades")) as server:
         judge = f"judge(llm=openai(model='m', url='{server.url}'))"
-        metrist("score", outputs, "-m", judge)
+        metrist("score", few, "-m", judge)
         count = len(server.requests)
-        again = metrist("score", outputs, "-m", judge)
-        assert "80 of 80 answers came from the cache, 80 of them are unreadable (--retry-failed" in again.out
+        again = metrist("score", few, "-m", judge)
+        assert "16 of 16 answers came from the cache, 16 of them are unreadable (--retry-failed" in again.out
         assert len(server.requests) == count
-        dry = metrist("score", outputs, "-m", judge, "--retry-failed", "--dry-run", "--format", "json")
+        dry = metrist("score", few, "-m", judge, "--retry-failed", "--dry-run", "--format", "json")
         assert json.loads(dry.out)["rows"][0]["answered"] == 0
         for option in ("--retry-failed", "--fresh"):
             dry = metrist(
-                "score", outputs, "-m", judge, option, "--dry-run", "-o", tmp_path / "run", "--format", "json"
+                "score", few, "-m", judge, option, "--dry-run", "-o", tmp_path / "run", "--format", "json"
             )
             row = json.loads(dry.out)["rows"][0]
-            assert (row["questions"], row["answered"]) == (80, 0)
-            metrist("score", outputs, "-m", judge, option, "-o", tmp_path / "run")
-            assert len(server.requests) == count + 80
-            count += 80
+            assert (row["questions"], row["answered"]) == (16, 0)
+            metrist("score", few, "-m", judge, option, "-o", tmp_path / "run")
+            assert len(server.requests) == count + 16
+            count += 16
