@@ -328,9 +328,7 @@ def test_stored_answers_are_announced_and_asked_for_again(metrist, outputs, tmp_
         dry = metrist("score", few, "-m", judge, "--retry-failed", "--dry-run", "--format", "json")
         assert json.loads(dry.out)["rows"][0]["answered"] == 0
         for option in ("--retry-failed", "--fresh"):
-            dry = metrist(
-                "score", few, "-m", judge, option, "--dry-run", "-o", tmp_path / "run", "--format", "json"
-            )
+            dry = metrist("score", few, "-m", judge, option, "--dry-run", "-o", tmp_path / "run", "--format", "json")
             row = json.loads(dry.out)["rows"][0]
             assert (row["questions"], row["answered"]) == (16, 0)
             metrist("score", few, "-m", judge, option, "-o", tmp_path / "run")

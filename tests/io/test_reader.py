@@ -89,6 +89,19 @@ def test_repeated_judgments_of_a_named_rater_count_once() -> None:
     assert counted(named, other, named) == (4, 1)
 
 
+def test_errors_of_rows_in_memory_name_the_arguments_of_python(write: Write) -> None:
+    rows = [{"id": 1, "v1_output": "a", "v2_output": "b"}]
+    with pytest.raises(InputError, match=r"--output '\*_output' .*\(in Python: --output is outputs="):
+        list(read_records(rows))
+    with pytest.raises(
+        InputError, match=r"--field output=COLUMN .*\(in Python: --field is fields=\{'output': 'COLUMN'\}\)"
+    ):
+        list(read_records([{"id": 1, "anser": "a"}]))
+    with pytest.raises(InputError) as error:
+        list(read_records(write(rows)))
+    assert "in Python" not in str(error.value)
+
+
 def test_bad_rows_are_skipped_and_counted(write: Write) -> None:
     path = write("".join(f'{{"item": {i}, "output": "x"}}\noops\n' for i in range(30)))
     with pytest.raises(InputError, match=re.escape(f"{path}:2: not valid JSON")):

@@ -66,6 +66,17 @@ def test_wide_has_a_row_per_output_with_its_texts(results: Results) -> None:
     assert list(results.wide(texts=False).columns) == ["item", "system", "rougeL", label]
 
 
+def test_wide_keeps_the_columns_that_metrist_does_not_know() -> None:
+    rows = [
+        {"output": "the cat", "reference": "the cat", "note": "good", "rougeL": "mine"},
+        {"output": "a dog", "reference": "the dog"},
+    ]
+    frame = metrist.score(rows, "rougeL").wide()
+    assert list(frame.columns) == ["item", "system", "output", "references", "note", "rougeL", "rougeL score"]
+    assert frame["note"].dropna().tolist() == ["good"]
+    assert frame["rougeL score"].tolist() == [1.0, 0.5]
+
+
 def test_wide_is_a_list_of_dicts_without_pandas(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     rows = results.wide()

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 _KEPT_MESSAGES = 20
 #: Systems listed of files that have the same name.
 _SHOWN_SYSTEMS = 6
+#: Options of the command line, and how they are written in Python.
+_ARGUMENTS = {
+    "--field": "fields={'output': 'COLUMN'}",
+    "--output": "outputs={'SYSTEM': 'COLUMN'} or a pattern",
+    "--item-key": "item_key='FIELD+FIELD'",
+}
 _T = TypeVar("_T")
 
 
@@ -320,6 +326,8 @@ class Reader:
                 except (RowError, Conflict) as error:
                     reason = self._describe_conflict(error, columns) if isinstance(error, Conflict) else error
                     message = f"{source.location(line)}: {reason}"
+                    if source.name is None:
+                        message = _name_arguments(message)
                     if not self.skip_bad:
                         raise InputError(message) from None
                     self.skipped.add(message)
@@ -436,6 +444,14 @@ class Reader:
             "systems' column, or --field COLUMN= to drop a column"
             f"{more}"
         )
+
+
+def _name_arguments(message: str) -> str:
+    """Add the arguments of Python to a message about rows in memory that names only options of the command line."""
+    if "in Python" in message:
+        return message
+    named = [f"{option} is {argument}" for option, argument in _ARGUMENTS.items() if option in message]
+    return f"{message} (in Python: {', '.join(named)})" if named else message
 
 
 def _agree_on_items(one: Mapping[str, int], other: Mapping[str, int]) -> bool:

@@ -297,8 +297,9 @@ class Results:
         """One row per item and system with a column per metric and aspect, as a pandas DataFrame, or as a list of dicts
         where pandas is not installed.
 
-        The texts come from the records that were scored, from the files that the run read, or from `records`, in any
-        form that `read_records` takes (`reading` are its options). Where they cannot be read, a warning says why.
+        The texts, and the columns that metrist does not know, come from the records that were scored, from the files
+        that the run read, or from `records`, in any form that `read_records` takes (`reading` are its options). Where
+        they cannot be read, a warning says why.
         """
         columns: dict[str, list[Any]] = {
             "item": list(map(encodable, self.items)),
@@ -368,9 +369,10 @@ class Results:
         return [inputs if field.name == "inputs" else getattr(self, field.name) for field in fields(self)]
 
     def _text_columns(self, reader: Reader) -> dict[str, list[Any]]:
-        """Fields of the records by position; those that no record has are left out."""
+        """Fields and further columns of the records by position; those that no record has are left out."""
         positions = {key: i for i, key in enumerate(zip(self.items, self.systems, strict=True))}
         columns: dict[str, list[Any]] = {name: [None] * len(self) for name in _TEXT_FIELDS}
+        taken = {"item", "system", *_TEXT_FIELDS}
         matched = 0
         for record in reader:
             if (position := positions.get((record.item, record.system))) is None:
@@ -382,6 +384,9 @@ class Results:
                     columns[name][position] = list(map(encodable, value)) or None
                 elif value is not None:
                     columns[name][position] = encodable(value)
+            for name, value in record.extra.items():
+                if name not in taken:
+                    columns.setdefault(name, [None] * len(self))[position] = value
         if not matched:
             raise RunError(
                 f"no record of {', '.join(reader.names) or 'the input'} has an item and a system of these results"
