@@ -84,5 +84,5 @@ def test_what_was_recognised_is_said_once_for_two_runs(
     assert answer.out.startswith("Of 2 items × 2 systems, those that differ most by rougeL\n")
     assert (answer.out + answer.err).count("reading in.csv") == 1
     # Systems that lost nothing, and a system that did.
-    answer = metrist("worst", "new/", "--systems", "2", "--vs", "1", "--format", "json")
+    answer = metrist("worst", "new/", "--systems", "v2", "--vs", "v1", "--format", "json")
     assert [entry["outputs"][0]["item"] for entry in json.loads(answer.out)["entries"]] == ["1"]
