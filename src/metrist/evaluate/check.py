@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.evaluate.compare import align_scores, describe_sources
+from metrist.evaluate.alignment import align_scores, describe_sources
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
