@@ -20,7 +20,6 @@ from metrist.llm.budget import CallEstimate
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, PartMetric, calls_llm
 from metrist.metrics.calibrated import Calibrated
-from metrist.metrics.errors.base import ErrorMetric
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
@@ -130,7 +129,7 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
     inner = built.metric if isinstance(built, Calibrated) else built
     # A metric from outside may report errors or reasons; only its scores can tell.
     shipped = type(inner).__module__.split(".")[0] == "metrist" and not inner.programs
-    if shipped and not isinstance(inner, ErrorMetric) and not calls_llm(inner):
+    if shipped and not inner.reports_errors and not calls_llm(inner):
         # A bad score without errors would read as if there were none.
         raise SpecError(
             f"{built.text} gives numbers and no reasons: use a metric that reports errors, {DEFAULT_METRIC} or "
@@ -280,7 +279,7 @@ def _explain_output(metric: Metric, scores: Scores, index: int, key: _Key, recor
     score = scores[index]
     inner = metric.metric if isinstance(metric, Calibrated) else metric
     # What a metric of errors says about an output is a note on an irregular answer.
-    is_note = isinstance(inner, ErrorMetric) or bool(scores.errors)
+    is_note = inner.reports_errors or bool(scores.errors)
     return _build_output(
         key,
         record,

@@ -67,6 +67,8 @@ class Metric:
     #: Whether the metric calls an LLM: worker processes then share the limits on requests. A metric that has an LLM, or
     #: a metric that calls one, among its settings need not say so.
     asks_llm: ClassVar[bool] = False
+    #: Whether scores come with the errors in the output, so that `explain` can show them.
+    reports_errors: ClassVar[bool] = False
     #: Settings that name a program to run: like import paths, they are accepted from Python and the command line only.
     programs: ClassVar[tuple[str, ...]] = ()
     #: The short name that `named` gave; never part of the settings, of equality or of the signature.

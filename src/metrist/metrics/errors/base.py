@@ -38,6 +38,7 @@ class ErrorMetric(LLMMetric):
     """
 
     bounds: ClassVar[tuple[float, float]] = (-math.inf, 0.0)
+    reports_errors: ClassVar[bool] = True
 
     ungrounded: Ungrounded = "keep"
 
