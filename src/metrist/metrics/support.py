@@ -1,0 +1,371 @@
+"""How far a source supports the sentences of an output: texts as tokens, windows of the source, and what a model says
+of each sentence beside each window.
+
+The model reads sentences of the output beside a window of the source. A sentence is as well supported as by the best
+window. Windows that share rare words with the sentences come first, and others follow only for sentences that no window
+supports yet: in the end, such a sentence was held against the whole source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.metrics.sentences import split_sentences
+from metrist.models.tokenization import replace_surrogates
+from metrist.scores import Failure, FailureKind
+
+Ids = NDArray[np.int32]
+Numbers = NDArray[np.float64]
+
+#: The head of the encoder: one logit per sentence.
+HEAD = "support"
+#: Longest sentence in tokens, if that is at most a quarter of a window: longer ones are judged in parts.
+_MAX_SENTENCE = 96
+#: Longest passage of the source in tokens that is shown as evidence.
+_MAX_PASSAGE = 64
+#: The share of a window that sentences may fill if the source needs the rest.
+_OUTPUT_SHARE = 9 / 16
+#: The fewest tokens of a source that a window must have room for.
+MIN_ROOM = 64
+#: BERT's vocabulary begins with signs and function words: what comes later is rare enough to find a passage by.
+_FIRST_RARE = 2100
+#: The distance between the places where the best window is looked for.
+_STEP = 16
+#: Tokens that a window shares with what was read before, so that a statement across the border is read whole.
+_OVERLAP = 48
+#: Characters that are tokenized at once.
+_TOKENIZED_CHARACTERS = 50_000
+
+_UNREADABLE_OUTPUT = Failure(FailureKind.other, "the output has nothing that the model can read")
+_UNREADABLE_SOURCE = Failure(FailureKind.other, "the source has nothing that the model can read")
+
+
+class SupportModel(Protocol):
+    """An encoder with a head that gives spans of tokens a logit, such as `TextEncoder`."""
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    def score_spans(
+        self, head: str, sequences: Sequence[tuple[NDArray[np.int64], int]], spans: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[NDArray[Any]]:
+        """The head's output for each span of each sequence."""
+        ...
+
+
+# --- Texts as tokens
+
+CharacterSpan = tuple[int, int]
+#: First token of a source and the end, exclusive.
+Window = tuple[int, int]
+
+
+class Piece(NamedTuple):
+    """A sentence, or a part of a long one: characters `start` to `end` of the text and tokens `first` to `last`, ends
+    exclusive."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedText:
+    """A text's tokens with the characters that each stands for."""
+
+    text: str
+    ids: Ids
+    starts: Ids
+    ends: Ids
+
+    @staticmethod
+    def read(text: str, encoder: SupportModel) -> TokenizedText:
+        """Tokenize a text of any length, some of it at a time: each encoding takes far more memory than its text."""
+        clean = replace_surrogates(text)
+        columns: list[Ids] = []
+        for start, end in _cut_text(clean):
+            encoding = encoder.tokenizer.encode(clean[start:end], add_special_tokens=False)
+            places = np.array(encoding.offsets, np.int32).reshape(-1, 2) + np.int32(start)
+            columns.append(np.column_stack([np.array(encoding.ids, np.int32), places]))
+        table = np.concatenate([np.empty((0, 3), np.int32), *columns])
+        return TokenizedText(text, *(np.ascontiguousarray(column) for column in table.T))
+
+    def pieces(self, most: int) -> list[Piece]:
+        """The sentences that have tokens, in parts of at most `most` tokens, divided between words where possible."""
+        pieces: list[Piece] = []
+        spans = split_sentences(self.text)
+        bounds = np.searchsorted(self.starts, np.array(spans, np.int64).reshape(-1, 2)).tolist()
+        # A part of a sentence begins where a word begins.
+        word_starts = np.concatenate([[True], self.starts[1:] > self.ends[:-1]]) if len(self.ids) else np.empty(0, bool)
+        for (start, end), (first, last) in zip(spans, bounds, strict=True):
+            if first == last:
+                continue
+            cuts = [first, *_cut_tokens(word_starts, first, last, most), last]
+            places = [start, *(int(self.starts[cut]) for cut in cuts[1:-1])]
+            ends = [*(int(self.ends[cut - 1]) for cut in cuts[1:-1]), end]
+            pieces += map(Piece, places, ends, cuts[:-1], cuts[1:])
+        return pieces
+
+
+def _cut_text(text: str) -> Iterator[CharacterSpan]:
+    """Parts of a text that can be tokenized one by one: they end at white space if there is any."""
+    start = 0
+    while len(text) - start > _TOKENIZED_CHARACTERS:
+        end = start + _TOKENIZED_CHARACTERS
+        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
+        end = space if space > start else end
+        yield start, end
+        start = end
+    yield start, len(text)
+
+
+def _cut_tokens(word_starts: NDArray[np.bool_], first: int, last: int, most: int) -> Iterator[int]:
+    """Where to divide tokens `first` to `last` into parts of about equal length, at most `most` tokens each."""
+    begin = first
+    while last - begin > most:
+        parts = -(-(last - begin) // most)
+        cut = begin + -(-(last - begin) // parts)
+        words = np.flatnonzero(word_starts[begin + 1 : cut + 1])
+        # In a single endless word there is no better place.
+        begin = begin + 1 + int(words[-1]) if len(words) and words[-1] >= (cut - begin) // 2 else cut
+        yield begin
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedSource(TokenizedText):
+    """A source with an index of the passages that are shown as evidence."""
+
+    @cached_property
+    def passages(self) -> list[Piece]:
+        """Sentences and lines."""
+        return self.pieces(_MAX_PASSAGE)
+
+    def find_passage(self, ids: Ids) -> CharacterSpan | None:
+        """The passage that shares most with these tokens: each counts once, the more the fewer passages have it."""
+        tokens, passages, weights = self._index
+        shared = np.isin(tokens, ids[ids >= _FIRST_RARE])
+        if not shared.any():
+            return None
+        sums = np.bincount(passages[shared], weights[shared], len(self.passages))
+        best = self.passages[int(np.argmax(sums))]
+        return best.start, best.end
+
+    @cached_property
+    def _index(self) -> tuple[Ids, NDArray[np.intp], Numbers]:
+        """The distinct tokens of each passage: token, passage, weight."""
+        sizes = [piece.last - piece.first for piece in self.passages]
+        numbers = np.repeat(np.arange(len(sizes)), sizes)
+        inside = [self.ids[piece.first : piece.last] for piece in self.passages]
+        pairs = np.unique(np.column_stack([np.concatenate([np.empty(0, np.int32), *inside]), numbers]), axis=0)
+        _, inverse, counts = np.unique(pairs[:, 0], return_inverse=True, return_counts=True)
+        weights = np.log1p(len(sizes) / counts)[inverse]
+        return pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.intp), weights
+
+
+# --- Windows of the source
+
+
+def choose_window(source: Ids, sentences: Ids, room: int) -> Window:
+    """The window of `room` tokens with most of the rare tokens of the sentences; the training chose it this way."""
+    if len(source) <= room:
+        return 0, len(source)
+    # The last window ends with the source.
+    starts = np.append(np.arange(0, len(source) - room, _STEP), len(source) - room)
+    start = int(starts[np.argmax(_count_hits(source, sentences, starts, starts + room))])
+    return start, start + room
+
+
+def list_windows(length: int, read: Sequence[Window], room: int) -> list[Window]:
+    """Windows of at most `room` tokens for all tokens of a source that are in none of the windows already read. Each
+    overlaps with what lies beside it."""
+    overlap = min(_OVERLAP, room // 4)
+    windows: list[Window] = []
+    end_of_read = 0
+    for start, end in [*sorted(read), (length, length)]:
+        if start > end_of_read:
+            windows += _tile(max(end_of_read - overlap, 0), min(start + overlap, length), room, overlap)
+        end_of_read = max(end_of_read, end)
+    return windows
+
+
+def _tile(start: int, end: int, room: int, overlap: int) -> Iterator[Window]:
+    """As few windows as possible of about equal size, each overlapping with the next."""
+    count = max(1, -(-(end - start - overlap) // (room - overlap)))
+    size = -(-(end - start + (count - 1) * overlap) // count)
+    for number in range(count):
+        begin = min(start + number * (size - overlap), max(end - size, start))
+        yield begin, min(begin + size, end)
+
+
+def _count_hits(source: Ids, sentences: Ids, starts: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.intp]:
+    """How many tokens of each window are rare and occur in the sentences."""
+    hits = np.isin(source, sentences) & (source > _FIRST_RARE)
+    sums = np.concatenate([[0], np.cumsum(hits)])
+    counts: NDArray[np.intp] = sums[ends] - sums[starts]
+    return counts
+
+
+# --- Support
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """The sentences of an output by their characters, and the probability that the source supports each."""
+
+    spans: list[CharacterSpan]
+    probabilities: Numbers
+    source: TokenizedSource
+    tokens: list[Ids]
+
+    def evidence(self, sentence: int) -> CharacterSpan | None:
+        """The passage of the source that is nearest to the sentence; None if none shares a rare word."""
+        return self.source.find_passage(self.tokens[sentence])
+
+
+@dataclass(eq=False)
+class _Work:
+    """Sentences of an output that are read together, and the windows of the source that are left for them."""
+
+    source: Ids
+    sentences: list[Ids]
+    logits: Numbers
+    #: Sentences that no window supports yet.
+    open: list[int]
+    #: Windows that were read, those of this round, and those that are left; None: not chosen yet.
+    read: list[Window] = field(default_factory=list)
+    requested: list[Window] = field(default_factory=list)
+    left: list[Window] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SupportReader:
+    """Holds the sentences of outputs against their sources. Equal texts are tokenized once, equal pairs read once, and
+    the result of a pair does not depend on the others."""
+
+    encoder: SupportModel
+    window: int
+    threshold: float
+
+    @cached_property
+    def _special(self) -> tuple[int, int, int]:
+        """The tokens that open and close a text, and the one for what the vocabulary lacks."""
+        first, last, unknown = (self.encoder.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[UNK]"))
+        return first, last, unknown
+
+    def read(self, pairs: Sequence[tuple[str, str]]) -> list[Support | Failure]:
+        """The support of each (source, output) pair, or why there is none."""
+        unknown = self._special[2]
+        distinct = list(dict.fromkeys(pairs))
+        sources = {s: self._read_source(s) for s in dict.fromkeys(source for source, _ in distinct)}
+        outputs = {o: TokenizedText.read(o, self.encoder) for o in dict.fromkeys(output for _, output in distinct)}
+        results: dict[tuple[str, str], Support | Failure] = {}
+        work: dict[tuple[str, str], list[_Work]] = {}
+        for pair in distinct:
+            source, output = sources[pair[0]], outputs[pair[1]]
+            pieces = [
+                piece
+                for piece in output.pieces(min(_MAX_SENTENCE, self._limit // 4))
+                if (output.ids[piece.first : piece.last] != unknown).any()
+            ]
+            if not pieces:
+                results[pair] = _UNREADABLE_OUTPUT
+            elif not (source.ids != unknown).any():
+                results[pair] = _UNREADABLE_SOURCE
+            else:
+                tokens = [output.ids[piece.first : piece.last] for piece in pieces]
+                work[pair] = list(self._split_work(source.ids, tokens))
+                spans = [(piece.start, piece.end) for piece in pieces]
+                results[pair] = Support(spans, np.empty(0), source, tokens)
+        self._run([unit for units in work.values() for unit in units])
+        for pair, units in work.items():
+            result = results[pair]
+            assert isinstance(result, Support)
+            logits = np.concatenate([unit.logits for unit in units])
+            probabilities = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
+            results[pair] = Support(result.spans, probabilities, result.source, result.tokens)
+        return [results[pair] for pair in pairs]
+
+    def _read_source(self, text: str) -> TokenizedSource:
+        tokens = TokenizedText.read(text, self.encoder)
+        return TokenizedSource(text, tokens.ids, tokens.starts, tokens.ends)
+
+    @property
+    def _limit(self) -> int:
+        return min(self.window, self.encoder.max_tokens)
+
+    def _split_work(self, source: Ids, sentences: Sequence[Ids]) -> Iterator[_Work]:
+        """Neighbouring sentences that fit beside a window of the source; beside all of it, if it is short."""
+        # Three special tokens.
+        room = self._limit - 3
+        most = max(int(_OUTPUT_SHARE * room), min(room - len(source), room - MIN_ROOM))
+        group: list[Ids] = []
+        for tokens in sentences:
+            if group and sum(map(len, group)) + len(tokens) > most:
+                yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
+                group = []
+            group.append(tokens)
+        yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
+
+    def _run(self, work: Sequence[_Work]) -> None:
+        """Read windows in rounds, over all outputs at once, until each sentence is supported or its source read. The
+        number of windows doubles with each round: a long source does not take a round for each of them."""
+        limit = math.log(self.threshold / (1 - self.threshold))
+        active = list(work)
+        while active:
+            for unit in active:
+                self._request(unit)
+            active = [unit for unit in active if unit.requested]
+            self._compute(active)
+            for unit in active:
+                unit.open = [i for i in unit.open if unit.logits[i] < limit]
+            active = [unit for unit in active if unit.open]
+
+    def _request(self, unit: _Work) -> None:
+        """Choose the windows of the next round: the best one, then the best one for what is still unsupported, then
+        those for the rest of the source; none are left when it has been read."""
+        sentences = np.concatenate([unit.sentences[i] for i in unit.open])
+        room = self._limit - 3 - len(sentences)
+        if len(unit.read) < 2:
+            best = choose_window(unit.source, sentences, room)
+            if not any(start <= best[0] and best[1] <= end for start, end in unit.read):
+                unit.requested = [best]
+                unit.read += unit.requested
+                return
+        if unit.left is None:
+            windows = list_windows(len(unit.source), unit.read, room)
+            table = np.array(windows, np.intp).reshape(-1, 2)
+            hits = _count_hits(unit.source, sentences, table[:, 0], table[:, 1])
+            unit.left = [windows[i] for i in np.argsort(-hits, kind="stable")]
+        count = len(unit.read)
+        unit.requested, unit.left = unit.left[:count], unit.left[count:]
+        unit.read += unit.requested
+
+    def _compute(self, work: Sequence[_Work]) -> None:
+        """Read the requested windows and keep the highest logit of each open sentence."""
+        sequences, spans, owners = [], [], []
+        for unit in work:
+            tokens = [unit.sentences[i] for i in unit.open]
+            opening, closing, _ = self._special
+            first = np.concatenate([[opening], *tokens, [closing]])
+            ends = 1 + np.cumsum([len(sentence) for sentence in tokens])
+            own_spans = [(int(end) - len(sentence), int(end)) for end, sentence in zip(ends, tokens, strict=True)]
+            for start, end in unit.requested:
+                ids = np.concatenate([first, unit.source[start:end], [closing]]).astype(np.int64)
+                sequences.append((ids, len(first)))
+                spans.append(own_spans)
+                owners.append(unit)
+        results = self.encoder.score_spans(HEAD, sequences, spans) if sequences else []
+        for unit, logits in zip(owners, results, strict=True):
+            column = np.asarray(logits, np.float64).reshape(len(unit.open), -1)[:, 0]
+            unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)

@@ -1,0 +1,235 @@
+"""Sentences beside windows of a source. The model is a stand-in that can be computed by hand: it looks for the words of
+a sentence in the window."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from metrist.metrics import support
+from metrist.metrics.support import SupportReader, TokenizedSource, TokenizedText, choose_window, list_windows
+from metrist.scores import Failure
+
+tokenizers = pytest.importorskip("tokenizers")
+
+#: Words below this number are as common as function words for the choice of windows.
+COMMON = 2101
+WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, ".": 4} | {f"w{n}": n for n in range(5, 6000)}
+
+
+def make_tokenizer():
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(WORDS, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+class Overlap:
+    """The logit of a span is 4 if all its words are in the window, else minus the number of those that are not."""
+
+    max_tokens = 160
+
+    def __init__(self):
+        self.tokenizer = make_tokenizer()
+        self.calls = []
+
+    def score_spans(self, head, sequences, spans):
+        assert head == "support"
+        self.calls += zip(sequences, spans, strict=True)
+        results = []
+        for (ids, first), own in zip(sequences, spans, strict=True):
+            assert len(ids) <= self.max_tokens
+            assert ids[0] == 2
+            assert ids[first - 1] == ids[-1] == 3
+            window = set(ids[first:-1].tolist())
+            missing = [sum(token not in window for token in ids[a:b].tolist()) for a, b in own]
+            results.append(np.array([4.0 if not count else -count for count in missing]))
+        return results
+
+
+def make_text(rng, sentences, words=8):
+    return " ".join(" ".join(f"w{rng.randrange(COMMON, 6000)}" for _ in range(words)) + "." for _ in range(sentences))
+
+
+def read(pairs, model=None, window=512):
+    return SupportReader(model or Overlap(), window=window, threshold=0.5).read(pairs)
+
+
+def logit(probabilities):
+    return np.log(probabilities / (1 - probabilities))
+
+
+def test_every_sentence_of_the_source_supports_itself_wherever_it_is():
+    rng = random.Random(3)
+    source = make_text(rng, 200)
+    tokens = source.split(". ")
+    for sentence in (0, 3, 17, 18, 19, 100, 198, 199):
+        output = tokens[sentence].rstrip(".") + "."
+        [result] = read([(source, output)])
+        assert logit(result.probabilities) == pytest.approx([4.0])
+
+
+def test_an_unsupported_sentence_gets_the_best_of_all_windows():
+    rng = random.Random(4)
+    source = make_text(rng, 120)
+    words = source.replace(".", "").split()
+    for at in range(0, len(words) - 12, 37):
+        # Six neighbouring words of the source and two of elsewhere: the best window lacks only those two.
+        output = " ".join([*words[at : at + 6], "w2200x", "w2201x"]) + "."
+        model = Overlap()
+        [result] = read([(source, output)], model)
+        assert logit(result.probabilities) == pytest.approx([-2.0])
+        seen = [token for (ids, first), _ in model.calls for token in ids[first:-1].tolist()]
+        assert set(seen) == set(model.tokenizer.encode(source).ids)
+
+
+def test_windows_are_read_only_as_long_as_a_sentence_is_unsupported():
+    rng = random.Random(5)
+    source = make_text(rng, 300)
+    sentences = [sentence.strip() + "." for sentence in source.split(".")[:-1]]
+    model = Overlap()
+    [result] = read([(source, f"{sentences[150]} {sentences[151]}")], model)
+    assert (result.probabilities > 0.9).all()
+    assert len(model.calls) == 1
+    model = Overlap()
+    [result] = read([(source, f"{sentences[150]} w6 w7 w8. {sentences[151]}")], model)
+    assert (result.probabilities > 0.9).tolist() == [True, False, True]
+    # What is supported is not read again: only the sentence in the middle is.
+    assert [len(spans) for _, spans in model.calls[1:]] == [1] * (len(model.calls) - 1)
+
+
+def test_results_do_not_depend_on_the_other_pairs():
+    rng = random.Random(6)
+    sources = [make_text(rng, count) for count in (1, 5, 40, 90)]
+    outputs = [make_text(rng, 2), *(" ".join(source.split()[2:14]) for source in sources), make_text(rng, 30)]
+    pairs = [(source, output) for source in sources for output in outputs] * 2
+    together = read(pairs)
+    for pair, result in zip(pairs, together, strict=True):
+        [alone] = read([pair])
+        np.testing.assert_array_equal(alone.probabilities, result.probabilities)
+        assert alone.spans == result.spans
+
+
+def test_each_text_is_tokenized_once():
+    rng = random.Random(7)
+    source, outputs = make_text(rng, 9), [make_text(rng, 2) for _ in range(5)]
+    model = Overlap()
+    texts = []
+    encode = model.tokenizer.encode
+
+    class Recorder:
+        def __getattr__(self, name):
+            return getattr(make_tokenizer(), name)
+
+        def encode(self, text, **options):
+            texts.append(text)
+            return encode(text, **options)
+
+    model.tokenizer = Recorder()
+    read([(source, output) for output in outputs] * 3, model)
+    assert sorted(texts) == sorted([source, *outputs])
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 100, 449, 1000, 4001])
+@pytest.mark.parametrize("room", [64, 100, 449])
+def test_windows_cover_the_source(length, room):
+    for start in range(0, max(length - room, 0) + 1, 23):
+        first = (start, min(start + room, length))
+        windows = list_windows(length, [first], room)
+        assert all(0 <= a < b <= length and b - a <= room for a, b in windows)
+        covered = sorted([first, *windows])
+        assert covered[0][0] == 0
+        windows_of_rest = list_windows(length, covered[::2], room)
+        assert {at for a, b in [*covered[::2], *windows_of_rest] for at in range(a, b)} == set(range(length))
+        assert max(end for _, end in covered) == length
+        # Neighbours overlap, so that no statement is cut in two in every window.
+        assert all(second[0] <= a[1] - 16 for a, second in pairwise(covered))
+
+
+def test_the_first_window_has_most_of_the_rare_words():
+    rng = np.random.default_rng(8)
+    for _ in range(50):
+        source = rng.integers(COMMON - 300, COMMON + 300, 700).astype(np.int32)
+        sentence = rng.choice(source, 20).astype(np.int32)
+        start, end = choose_window(source, sentence, 200)
+        wanted = {token for token in sentence.tolist() if token >= COMMON}
+        counts = {at: sum(t in wanted for t in source[at : at + 200].tolist()) for at in [*range(0, 500, 16), 500]}
+        assert end - start == 200
+        assert counts[start] == max(counts.values())
+
+
+def test_places_of_sentences_are_exact():
+    text = "  w5 w6 w7.\n\nw8 w9 (w10)  . ...  w11 w12 "
+    [result] = read([("w5 w6", text)])
+    assert [text[a:b] for a, b in result.spans] == ["w5 w6 w7.", "w8 w9 (w10)  . ...", "w11 w12"]
+
+
+def test_a_text_without_a_sentence_end_is_judged_in_parts_between_words():
+    rng = random.Random(9)
+    words = [f"w{rng.randrange(5, 6000)}" for _ in range(1000)]
+    output = " ".join(words)
+    [result] = read([(output, output)])
+    assert len(result.spans) == 25
+    assert " ".join(output[a:b] for a, b in result.spans) == output
+    assert (result.probabilities > 0.9).all()
+
+
+def test_texts_that_cannot_be_read_fail_with_a_reason():
+    results = read([("w5 w6", "..."), ("w5 w6", "xyz qqq"), ("xyz", "w5"), ("w5", "w5")])
+    assert [str(result) for result in results[:3] if isinstance(result, Failure)] == [
+        "the output has nothing that the model can read",
+        "the output has nothing that the model can read",
+        "the source has nothing that the model can read",
+    ]
+    assert not isinstance(results[3], Failure)
+
+
+def test_long_texts_are_tokenized_in_parts_with_the_same_result(monkeypatch):
+    rng = random.Random(10)
+    text = make_text(rng, 60) + "\n\n" + "x" * 300 + " \ud800 é 漢 " + make_text(rng, 3)
+    whole = TokenizedText.read(text, Overlap())
+    monkeypatch.setattr(support, "_TOKENIZED_CHARACTERS", 120)
+    parts = TokenizedText.read(text, Overlap())
+    known = whole.ids != 1
+    assert known.sum() > 500
+    np.testing.assert_array_equal(whole.ids[known], parts.ids[parts.ids != 1])
+    np.testing.assert_array_equal(whole.starts[known], parts.starts[parts.ids != 1])
+    for start, end, token in zip(parts.starts, parts.ends, parts.ids, strict=True):
+        assert token == 1 or WORDS[text[start:end]] == token
+
+
+def test_the_evidence_is_the_passage_with_most_of_the_rare_words():
+    source_text = "w3000 w10 w11. w3001 w3002 w12 is here.\nw3001 w3000 w3000 w3000\nw3000 again. w3000."
+    tokens = TokenizedText.read(source_text, Overlap())
+    source = TokenizedSource(source_text, tokens.ids, tokens.starts, tokens.ends)
+
+    def find(*words):
+        place = source.find_passage(np.array(words, np.int32))
+        return place and source_text[slice(*place)]
+
+    assert find(3001, 3002) == "w3001 w3002 w12 is here."
+    # 3001 is in fewer passages than 3000, and a word counts once.
+    assert find(3001, 3000) == "w3001 w3000 w3000 w3000"
+    assert find(3000) == "w3000 w10 w11."
+    assert find(10, 11) is None
+    assert find(4000) is None
+
+
+def test_a_very_long_source_is_read_whole_in_few_rounds():
+    rng = random.Random(11)
+    source = make_text(rng, 4000)
+    rounds = []
+
+    class Counter(Overlap):
+        def score_spans(self, head, sequences, spans):
+            rounds.append(len(sequences))
+            return super().score_spans(head, sequences, spans)
+
+    model = Counter()
+    [result] = read([(source, "w5 w6 w7.")], model)
+    assert result.probabilities[0] < 0.5
+    assert rounds[:4] == [1, 1, 2, 4]
+    assert len(rounds) < 12
+    seen = {int(token) for (ids, first), _ in model.calls for token in ids[first:-1]}
+    assert seen == set(model.tokenizer.encode(source).ids)
