@@ -34,15 +34,24 @@ Row = dict[str, Any]
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'”’]?\s+(?=[\"'“‘]?[A-Z0-9])")
 #: Fluency-type categories of the biomedical MQM annotations. Punctuation is mostly typography there, and spelling
 #: mostly capitals and spacing, which an uncased vocabulary cannot see.
-_BIO = frozenset({"Linguistic_conventions/Grammar", "Style/Non_fluent", "Unintelligible/", "Linguistic_conventions/Register"})
+_BIO = frozenset(
+    {"Linguistic_conventions/Grammar", "Style/Non_fluent", "Unintelligible/", "Linguistic_conventions/Register"}
+)
 _PENALTY = {"neutral": 0.05, "minor": 0.35, "major": 0.9, "critical": 1.5}
-_TERMS = """2-(4-isobutylphenyl)propanoic acid|c.2573G>A|HbA1c|pembrolizumab|interleukin-6|CYP2D6|N-acetylcysteine|CRISPR-Cas9
-5-hydroxytryptamine|TP53 R175H|0.9% NaCl|tetrahydrofuran|Staphylococcus epidermidis|SNOMED CT 44054006|18 U.S.C. § 1030(a)(2)
-section 12(3)(b)|Regulation (EU) 2016/679|Donoghue v Stevenson|estoppel|force majeure|mens rea|amicus curiae|max_batch_size
-torch.nn.Linear|getElementById()|utf8mb4|/etc/hosts|--dry-run|HTTP 404|x86_64|O(n log n)|ISO 8601|RFC 2616|0x7ffeefbff
-kubectl|NullPointerException|SELECT COUNT(*)|Szczepański|Nguyễn|Wołodźko|Ouagadougou|Thiruvananthapuram|Llanfairpwll
-Kuipers-van der Meer|M. Ødegaard|1,204.75 kWh|3.2 × 10^-5|−40 °C|€ 12.4 bn|14:05 UTC|Form 10-K|EBITDA|ISIN DE0007164600
-quasi-isomorphism|Hausdorff space|Schrödinger|eigenvalue|Bose-Einstein condensate|ribonucleoprotein|methylphenidate""".replace("\n", "|").split("|")
+_TERMS = (
+    """
+2-(4-isobutylphenyl)propanoic acid|c.2573G>A|HbA1c|pembrolizumab|interleukin-6|CYP2D6|N-acetylcysteine
+CRISPR-Cas9|5-hydroxytryptamine|TP53 R175H|0.9% NaCl|tetrahydrofuran|Staphylococcus epidermidis
+SNOMED CT 44054006|18 U.S.C. § 1030(a)(2)|section 12(3)(b)|Regulation (EU) 2016/679|Donoghue v Stevenson
+estoppel|force majeure|mens rea|amicus curiae|max_batch_size|torch.nn.Linear|getElementById()|utf8mb4|/etc/hosts
+--dry-run|HTTP 404|x86_64|O(n log n)|ISO 8601|RFC 2616|0x7ffeefbff|kubectl|NullPointerException|SELECT COUNT(*)
+Szczepański|Nguyễn|Wołodźko|Ouagadougou|Thiruvananthapuram|Llanfairpwll|Kuipers-van der Meer|M. Ødegaard
+1,204.75 kWh|3.2 × 10^-5|−40 °C|€ 12.4 bn|14:05 UTC|Form 10-K|EBITDA|ISIN DE0007164600|quasi-isomorphism
+Hausdorff space|Schrödinger|eigenvalue|Bose-Einstein condensate|ribonucleoprotein|methylphenidate
+""".strip()
+    .replace("\n", "|")
+    .split("|")
+)
 
 
 def read_rows(name: str) -> list[Row]:
@@ -82,7 +91,9 @@ class Collection:
 
     def add_text(self, dev: bool, text: str, label: float, weight: float, name: str) -> None:
         if self._accept("texts", name, text):
-            self.splits["dev" if dev else "train"]["texts"].append([text, round(min(1.0, max(0.0, label)), 3), weight, name])
+            self.splits["dev" if dev else "train"]["texts"].append(
+                [text, round(min(1.0, max(0.0, label)), 3), weight, name]
+            )
 
     def add_pair(self, dev: bool, better: str, worse: str, name: str) -> None:
         if normalise(better) != normalise(worse) and self._accept("pairs", name, better, worse):
@@ -139,7 +150,9 @@ def add_learners(data: Collection) -> None:
     for row in read_rows("realec-dev"):
         if int(row["item"]) % 2 == 0:
             continue
-        spans = merge_spans([error["start"], error["end"]] for error in row.get("errors") or [] if error["start"] is not None)
+        spans = merge_spans(
+            [error["start"], error["end"]] for error in row.get("errors") or [] if error["start"] is not None
+        )
         words = len(row["output"].split())
         dev = is_dev("realec" + row["item"], 20)
         label = 0.92 if not spans else max(0.05, 0.5 - 2.0 * len(spans) / max(words, 8))
@@ -202,7 +215,9 @@ def add_biomedical(data: Collection) -> None:
             groups[row["item"]].append((row["output"], penalty))
             if all(error["start"] is not None for error in errors) and (errors or not others):
                 spans = merge_spans([error["start"], error["end"]] for error in errors)
-                if sum(end - start for start, end in spans) < 0.6 * len(row["output"]) and (spans or len(groups) % 3 == 0):
+                if sum(end - start for start, end in spans) < 0.6 * len(row["output"]) and (
+                    spans or len(groups) % 3 == 0
+                ):
                     data.add_tags(dev, row["output"], spans, "bio-mqm")
         for item, outputs in groups.items():
             ranked = sorted(set(outputs), key=lambda pair: pair[1])
@@ -238,7 +253,9 @@ def is_sentence(text: str) -> bool:
         and text.count("(") == text.count(")")
         and "..." not in text
         and "  " not in text
-        and not re.search(r"https?:|[{}<>|\\]|\b[A-Z]{3,} [A-Z]{3,} [A-Z]{3,}|[^\x00-\x7f–—‘’“”éèüöäñçáíóú°€£§×−^ØńłźễH-z]", text)
+        and not re.search(
+            r"https?:|[{}<>|\\]|\b[A-Z]{3,} [A-Z]{3,} [A-Z]{3,}|[^\x00-\x7f–—‘’“”éèüöäñçáíóú°€£§×−^ØńłźễH-z]", text
+        )
         and sum(character.isalpha() for character in text) > 0.6 * len(text)
     )
 
@@ -247,7 +264,12 @@ def read_docstrings(rng: random.Random) -> list[str]:
     """Sentences of the docstrings of the standard library and numpy: identifiers in good prose."""
     root = Path(sysconfig.get_paths()["stdlib"])
     packages = Path(sysconfig.get_paths()["purelib"])
-    paths = [*root.glob("*.py"), *root.glob("[a-s]*/*.py"), *packages.glob("numpy/**/*.py"), *packages.glob("scipy/[is]*/*.py")]
+    paths = [
+        *root.glob("*.py"),
+        *root.glob("[a-s]*/*.py"),
+        *packages.glob("numpy/**/*.py"),
+        *packages.glob("scipy/[is]*/*.py"),
+    ]
     sentences: set[str] = set()
     for path in sorted(paths):
         if "test" in str(path):
@@ -295,7 +317,9 @@ def read_good_sentences(news: Path, tasks: Path, rng: random.Random) -> dict[str
     answers = []
     with tasks.open(encoding="utf-8") as file:
         for line in file:
-            answers += [message["content"] for message in json.loads(line)["messages"] if message["role"] == "assistant"]
+            answers += [
+                message["content"] for message in json.loads(line)["messages"] if message["role"] == "assistant"
+            ]
     good["answers"] = [sentence for answer in answers for sentence in split_sentences(answer) if is_sentence(sentence)]
     good["documentation"] = read_docstrings(rng)
     good["legal"] = read_licences()
@@ -361,7 +385,12 @@ def foreign_words(rng: random.Random) -> list[str]:
     """Words in Latin letters of other languages, from sources and outputs of translation sets."""
     words: Counter[str] = Counter()
     english = {word.lower() for row in read_rows("mlqe-pe.en-zh") for word in re.findall(r"[A-Za-z]+", row["source"])}
-    for name, key in (("mlqe-pe.ro-en", "source"), ("mlqe-pe.en-de", "output"), ("bio-mqm.en-es", "output"), ("bio-mqm.en-fr", "output")):
+    for name, key in (
+        ("mlqe-pe.ro-en", "source"),
+        ("mlqe-pe.en-de", "output"),
+        ("bio-mqm.en-es", "output"),
+        ("bio-mqm.en-fr", "output"),
+    ):
         for row in read_rows(name):
             words.update(re.findall(r"\b[^\W\d_]{4,}\b", row[key]))
     chosen = sorted(word for word, count in words.items() if count > 1 and word.lower() not in english)

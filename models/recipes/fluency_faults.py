@@ -4,6 +4,9 @@ Each fault edits a list of pieces (words and punctuation with the space before t
 corrector would touch. A missing word is marked on the word that follows the gap, as in the MultiGED annotations.
 """
 
+# Faults share a signature, whether they need the lexicon or not.
+# ruff: noqa: ARG001
+
 from __future__ import annotations
 
 import random
@@ -11,9 +14,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 _PIECE = re.compile(r"(\s*)([A-Za-z]+(?:['’-][A-Za-z]+)*|\d[\d.,]*\d|\d|[^\w\s]|\w+)")
 _VOWELS = frozenset("aeiou")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 _IRREGULAR = """be was been|have had had|do did done|go went gone|take took taken|give gave given|see saw seen
 come came come|become became become|begin began begun|write wrote written|speak spoke spoken|break broke broken
@@ -36,9 +45,9 @@ _IRREGULAR_NOUNS = {
     "wives": ("wifes", "wifes"),
     "leaves": ("leafs", "leafs"),
 }
-_MASS = frozenset(
+_MASS = _words(
     "information advice equipment furniture research evidence knowledge luggage homework traffic software machinery "
-    "progress weather money music news damage happiness behavior violence pollution".split()
+    "progress weather money music news damage happiness behavior violence pollution"
 )
 _CONFUSIONS = (
     ("their", "there", "they're"),
@@ -82,20 +91,35 @@ _CONFUSIONS = (
     ("political", "politics"),
     ("analysis", "analyses"),
 )
-_PREPOSITIONS = ("in", "on", "at", "for", "to", "of", "with", "by", "from", "about", "into", "over", "between", "during")
-_DETERMINERS = frozenset("the a an this that these those his her its their our my your each every some any no".split())
-_MODALS = frozenset("will would can could should must may might to".split())
-_AUXILIARIES = frozenset("is are was were has have had do does did be been will would can could should".split())
+_PREPOSITIONS = (
+    "in",
+    "on",
+    "at",
+    "for",
+    "to",
+    "of",
+    "with",
+    "by",
+    "from",
+    "about",
+    "into",
+    "over",
+    "between",
+    "during",
+)
+_DETERMINERS = _words("the a an this that these those his her its their our my your each every some any no")
+_MODALS = _words("will would can could should must may might to")
+_AUXILIARIES = _words("is are was were has have had do does did be been will would can could should")
 _SUBJECTS = {"he": "him", "she": "her", "they": "them", "we": "us", "i": "me", "who": "whom"}
 _OBJECTS = {"him": "he", "them": "they", "us": "we", "me": "i", "himself": "hisself", "themselves": "theirselves"}
-_FUNCTION = _DETERMINERS | _MODALS | _AUXILIARIES | set(_PREPOSITIONS) | set("and or but if that which who not as".split())
-_COMPARATIVES = frozenset(
+_FUNCTION = _DETERMINERS | _MODALS | _AUXILIARIES | set(_PREPOSITIONS) | _words("and or but if that which who not as")
+_COMPARATIVES = _words(
     "better worse bigger smaller larger higher lower older younger easier harder faster slower stronger weaker longer "
-    "shorter earlier later greater richer poorer cheaper safer cleaner closer warmer colder".split()
+    "shorter earlier later greater richer poorer cheaper safer cleaner closer warmer colder"
 )
-_SUPERLATIVES = frozenset(
+_SUPERLATIVES = _words(
     "best worst biggest smallest largest highest lowest oldest youngest easiest hardest fastest strongest longest "
-    "shortest earliest latest greatest richest poorest cheapest closest".split()
+    "shortest earliest latest greatest richest poorest cheapest closest"
 )
 _POSITIVES = {
     "better": "gooder",
@@ -209,7 +233,7 @@ def build_lexicon(sentences: Iterable[str], foreign: Sequence[str]) -> Lexicon:
         words = [piece.low for piece in pieces]
         counts.update(words)
         lower.update(piece.text for piece in pieces if piece.text.islower())
-        after_article.update(second for first, second in zip(words, words[1:], strict=False) if first in ("a", "an"))
+        after_article.update(second for first, second in pairwise(words) if first in ("a", "an"))
     lexicon = Lexicon(counts=counts, foreign=list(foreign))
     for entry in _IRREGULAR.replace("\n", "|").split("|"):
         base, past, participle = entry.split()
@@ -245,7 +269,16 @@ def _low(pieces: Pieces, i: int) -> str:
 
 
 def change_agreement(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
-    swap = {"is": "are", "are": "is", "was": "were", "were": "was", "has": "have", "have": "has", "does": "do", "do": "does"}
+    swap = {
+        "is": "are",
+        "are": "is",
+        "was": "were",
+        "were": "was",
+        "has": "have",
+        "have": "has",
+        "does": "do",
+        "do": "does",
+    }
     singular, plural = {"he", "she", "it", "who", "which"}, {"they", "we", "you", "i", "people"}
     by_third = {forms[1]: forms[0] for forms in lexicon.verbs.values()}
 
@@ -254,7 +287,7 @@ def change_agreement(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bo
         if word in swap:
             return not (word in ("have", "do") and (before in _MODALS or before in ("not", "")))
         if i and word in by_third:
-            return before in singular or pieces[i - 1].text[:1].isupper() and i > 1
+            return before in singular or (pieces[i - 1].text[:1].isupper() and i > 1)
         return word in lexicon.verbs and before in plural
 
     i = _pick(pieces, rng, fits)
@@ -288,12 +321,14 @@ def change_verb_form(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bo
         options = [third, past, ing]
     elif before in ("has", "have", "had"):
         options = [base, ing, past if past != participle else third]
-    elif word == ing:
-        options = [base, third]
-    elif word == participle and before not in ("he", "she", "they", "we", "i", "who", "it"):
+    elif word == ing or (word == participle and before not in ("he", "she", "they", "we", "i", "who", "it")):
         options = [base, third]
     else:
-        options = [ing, base if before not in ("they", "we", "i", "who") else ing, participle if participle != past else ing]
+        options = [
+            ing,
+            base if before not in ("they", "we", "i", "who") else ing,
+            participle if participle != past else ing,
+        ]
     options = [option for option in options if option != word]
     if not options:
         return False
@@ -306,7 +341,8 @@ def overregularise(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool
         form: forms[0]
         for forms in lexicon.verbs.values()
         for form in forms[2:4]
-        if not form.endswith("ed") and form not in ("be", "was", "been", "had", "did", "done", "come", "run", "left", "felt")
+        if not form.endswith("ed")
+        and form not in ("be", "was", "been", "had", "did", "done", "come", "run", "left", "felt")
     }
     i = _pick(pieces, rng, lambda i: pieces[i].low in pasts or pieces[i].low in _IRREGULAR_NOUNS)
     if i is None:
@@ -322,7 +358,7 @@ def change_article(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool
 
         def dropped(i: int) -> bool:
             word, after = pieces[i].low, _low(pieces, i + 1)
-            return 0 < i < len(pieces) - 1 and (word in ("a", "an") or word == "the" and after in lexicon.plurals)
+            return 0 < i < len(pieces) - 1 and (word in ("a", "an") or (word == "the" and after in lexicon.plurals))
 
         i = _pick(pieces, rng, dropped)
         if i is None:
@@ -334,7 +370,9 @@ def change_article(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool
         i = _pick(
             pieces,
             rng,
-            lambda i: pieces[i].low in ("a", "an") or pieces[i].low == "the" and _low(pieces, i + 1) in lexicon.singulars,
+            lambda i: (
+                pieces[i].low in ("a", "an") or (pieces[i].low == "the" and _low(pieces, i + 1) in lexicon.singulars)
+            ),
         )
         if i is None:
             return False
@@ -345,9 +383,11 @@ def change_article(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool
         i
         for i in range(1, len(pieces))
         if pieces[i].low in ("his", "her", "their", "it", "they", "he", "she", "this", "each", "every", "my", "our")
-        or pieces[i].text[:1].isupper()
-        and pieces[i].text[1:].islower()
-        and pieces[i - 1].low in ("of", "in", "with", "by", "from", "and")
+        or (
+            pieces[i].text[:1].isupper()
+            and pieces[i].text[1:].islower()
+            and pieces[i - 1].low in ("of", "in", "with", "by", "from", "and")
+        )
     ]
     if not places:
         return False
@@ -360,7 +400,9 @@ def change_preposition(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> 
     if i is None:
         return False
     word = pieces[i].low
-    others = [other for other in _PREPOSITIONS if other != word and {other, word} not in ({"to", "into"}, {"in", "during"})]
+    others = [
+        other for other in _PREPOSITIONS if other != word and {other, word} not in ({"to", "into"}, {"in", "during"})
+    ]
     draw = rng.random()
     if draw < 0.2 and word in ("of", "to", "for", "with"):
         pieces[i + 1].bad = True
@@ -401,7 +443,7 @@ def swap_neighbours(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> boo
 
 
 def move_word(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
-    i = _pick(pieces, rng, lambda i: 0 < i and not pieces[i].text[:1].isupper())
+    i = _pick(pieces, rng, lambda i: i > 0 and not pieces[i].text[:1].isupper())
     if i is None or len(pieces) < 8:
         return False
     moved = pieces.pop(i)
@@ -439,7 +481,10 @@ def repeat_word(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
     if i is None:
         return False
     size = rng.choice((1, 1, 1, 2, 3))
-    copy = [Piece(piece.gap or " ", piece.low if k == 0 else piece.text, True) for k, piece in enumerate(pieces[i : i + size])]
+    copy = [
+        Piece(piece.gap or " ", piece.low if k == 0 else piece.text, True)
+        for k, piece in enumerate(pieces[i : i + size])
+    ]
     if not all(piece.word for piece in copy):
         copy = copy[:1]
     pieces[i + len(copy) : i + len(copy)] = copy
@@ -447,7 +492,11 @@ def repeat_word(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
 
 
 def misspell(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
-    i = _pick(pieces, rng, lambda i: len(pieces[i].text) > 3 and pieces[i].text[1:].islower() and lexicon.counts[pieces[i].low] > 2)
+    i = _pick(
+        pieces,
+        rng,
+        lambda i: len(pieces[i].text) > 3 and pieces[i].text[1:].islower() and lexicon.counts[pieces[i].low] > 2,
+    )
     if i is None:
         return False
     word = pieces[i].text
@@ -546,11 +595,25 @@ def change_comparison(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> b
 
 def change_number(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
     one = {"a", "an", "this", "each", "every", "another", "one"}
-    many = {"these", "those", "many", "several", "few", "two", "three", "four", "five", "both", "various", "are", "were"}
+    many = {
+        "these",
+        "those",
+        "many",
+        "several",
+        "few",
+        "two",
+        "three",
+        "four",
+        "five",
+        "both",
+        "various",
+        "are",
+        "were",
+    }
 
     def fits(i: int) -> bool:
         word, before = pieces[i].low, _low(pieces, i - 1)
-        return before in one and word in lexicon.plurals or before in many and word in lexicon.singulars
+        return (before in one and word in lexicon.plurals) or (before in many and word in lexicon.singulars)
 
     i = _pick(pieces, rng, fits)
     if i is None:
@@ -583,12 +646,18 @@ def double_negative(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> boo
     negative = {"not", "never", "didn't", "don't", "doesn't", "wasn't", "won't", "can't", "isn't"}
     places = [i for i, piece in enumerate(pieces) if piece.low in negative]
     if places:
-        i = _pick(pieces, rng, lambda i: i > places[0] and pieces[i].low in ("any", "a", "an", "anything", "anyone", "ever"))
+        i = _pick(
+            pieces, rng, lambda i: i > places[0] and pieces[i].low in ("any", "a", "an", "anything", "anyone", "ever")
+        )
         if i is not None:
             change = {"anything": "nothing", "anyone": "no one", "ever": "never"}
             _set(pieces[i], change.get(pieces[i].low, "no"))
             return True
-    i = _pick(pieces, rng, lambda i: pieces[i].low in ("did", "does", "do", "could", "would", "should") and _low(pieces, i + 1) == "not")
+    i = _pick(
+        pieces,
+        rng,
+        lambda i: pieces[i].low in ("did", "does", "do", "could", "would", "should") and _low(pieces, i + 1) == "not",
+    )
     if i is None:
         return False
     pieces[i].bad = pieces[i + 1].bad = True
@@ -608,9 +677,11 @@ def change_punctuation(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> 
         i = _pick(
             pieces,
             rng,
-            lambda i: (pieces[i].low in _DETERMINERS or pieces[i].low in _PREPOSITIONS)
-            and i + 2 < len(pieces)
-            and pieces[i + 1].word,
+            lambda i: (
+                (pieces[i].low in _DETERMINERS or pieces[i].low in _PREPOSITIONS)
+                and i + 2 < len(pieces)
+                and pieces[i + 1].word
+            ),
         )
         if i is None:
             return False
@@ -646,7 +717,11 @@ def scramble(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
 
 
 def truncate(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
-    places = [i for i in range(4, len(pieces) - 3) if pieces[i].low in _FUNCTION and pieces[i].low not in ("that", "not", "no", "over")]
+    places = [
+        i
+        for i in range(4, len(pieces) - 3)
+        if pieces[i].low in _FUNCTION and pieces[i].low not in ("that", "not", "no", "over")
+    ]
     if not places:
         return False
     i = rng.choice(places)
@@ -678,7 +753,11 @@ def loop(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
 
 def leave_foreign(pieces: Pieces, rng: random.Random, lexicon: Lexicon) -> bool:
     """Replace one to three content words by words of another language, as a translator that gave up."""
-    places = [i for i, piece in enumerate(pieces) if piece.word and piece.low not in _FUNCTION and len(piece.text) > 3 and not piece.bad]
+    places = [
+        i
+        for i, piece in enumerate(pieces)
+        if piece.word and piece.low not in _FUNCTION and len(piece.text) > 3 and not piece.bad
+    ]
     if not places or not lexicon.foreign:
         return False
     for i in rng.sample(places, min(len(places), rng.choice((1, 1, 2, 3)))):
@@ -733,10 +812,19 @@ def translate_literally(pieces: Pieces, rng: random.Random, lexicon: Lexicon) ->
                 pieces[i].bad = pieces[i + 1].bad = True
                 changes += 1
     else:
-        i = _pick(pieces, rng, lambda i: bool(re.fullmatch(r"[A-Za-z]+['’]s", pieces[i].text)) and i + 1 < len(pieces) and pieces[i + 1].word)
+        i = _pick(
+            pieces,
+            rng,
+            lambda i: (
+                bool(re.fullmatch(r"[A-Za-z]+['’]s", pieces[i].text)) and i + 1 < len(pieces) and pieces[i + 1].word
+            ),
+        )
         if i is not None:
             owner, owned = pieces[i].text[:-2], pieces[i + 1].text
-            pieces[i : i + 2] = [Piece(pieces[i].gap, t, True) if k == 0 else Piece(" ", t, True) for k, t in enumerate(("the", owned, "of", "the", owner))]
+            pieces[i : i + 2] = [
+                Piece(pieces[i].gap, t, True) if k == 0 else Piece(" ", t, True)
+                for k, t in enumerate(("the", owned, "of", "the", owner))
+            ]
             changes += 1
     return changes > 0
 
@@ -782,7 +870,9 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def damage(text: str, count: int, rng: random.Random, lexicon: Lexicon) -> tuple[str, list[list[int]], float, list[str]] | None:
+def damage(
+    text: str, count: int, rng: random.Random, lexicon: Lexicon
+) -> tuple[str, list[list[int]], float, list[str]] | None:
     """Return the sentence with `count` faults, their spans, how acceptable it remains, and the names of the faults."""
     pieces = split_pieces(text)
     names, remains = list[str](), 1.0
