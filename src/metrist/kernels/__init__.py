@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels.columns import Counts, Floats, Ranked, Stretch
+from metrist.kernels.layers import Integers, PackedLinear, Places, Singles
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
 
 
@@ -41,9 +42,13 @@ __all__ = [
     "SINGLE",
     "WORD",
     "CharClasses",
+    "PackedLinear",
     "Ranked",
     "Stretch",
     "Tokens",
+    "add_and_normalize",
+    "apply_linear",
+    "attend",
     "best_prefixes",
     "beyond_counts",
     "characters",
@@ -52,8 +57,10 @@ __all__ = [
     "from_lists",
     "gap_histogram",
     "gaps_kept",
+    "gate_rows",
     "have_compiled",
     "lcs_lengths",
+    "pack_linear",
     "pair_counts",
     "pair_counts_grouped",
     "rank_comoments_grouped",
@@ -183,3 +190,31 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
     """Return, for each row of group weights, the largest weighted sum of gains from the first up to one of `lasts`, and
     the first of `lasts` that reaches it; 0 and -1 if none is above 0."""
     return _kernels.best_prefixes(gains, groups, lasts, weights)
+
+
+def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
+    """Arrange a linear layer for `apply_linear`. The weights are integers from -63 to 63, [outputs, inputs], times a
+    scale for each block of inputs, [outputs, blocks]. Outputs and blocks are multiples of 16."""
+    return _kernels.pack_linear(integers, scales, bias)
+
+
+def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
+    """Apply a linear layer, and then GELU if asked to. Each block of a row is first rounded to 8 bits with a scale of
+    its own, so a row's result does not depend on other rows."""
+    return _kernels.apply_linear(linear, rows, gelu=gelu)
+
+
+def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -> Singles:
+    """Return self-attention within each text; text t is the rows `starts[t]:starts[t + 1]`, and a row is query, key and
+    value of all heads. `turns` has the cosines and sines of a rotary encoding, [positions, width of a head]."""
+    return _kernels.attend(joined, starts, heads, turns)
+
+
+def add_and_normalize(rows: Singles, more: Singles | None, weight: Singles, bias: Singles, epsilon: float) -> None:
+    """Add `more` to the rows and normalize each of them, in place."""
+    _kernels.add_and_normalize(rows, more, weight, bias, epsilon)
+
+
+def gate_rows(joined: Singles) -> Singles:
+    """Return up * silu(gate); a row is `up` followed by `gate`."""
+    return _kernels.gate_rows(joined)

@@ -9,6 +9,7 @@ _Scanned = tuple[bytearray, bytearray, list[str]]
 _Numbers = NDArray[np.int32]
 _Places = NDArray[np.int64]
 _Floats = NDArray[np.float64]
+_Singles = NDArray[np.float32]
 
 def scan(texts: tuple[str, ...], classes: CharClasses, lower: bool, /) -> _Scanned: ...
 def scan_13a(texts: tuple[str, ...], classes: CharClasses, cleaned: Callable[[str], str], /) -> _Scanned: ...
@@ -84,3 +85,19 @@ def gaps_kept(
 def best_prefixes(
     gains: _Floats, groups: _Numbers, lasts: _Places, weights: _Floats, best: _Floats, at: _Places, /
 ) -> None: ...
+def encoder_supported() -> bool: ...
+def apply_linear(
+    weights: NDArray[np.int8],
+    scales: _Singles,
+    bias: _Singles,
+    rows: _Singles,
+    result: _Singles,
+    inputs: int,
+    outputs: int,
+    block: int,
+    gelu: bool,
+    /,
+) -> None: ...
+def attend(joined: _Singles, starts: _Places, turns: _Singles, result: _Singles, heads: int, width: int, /) -> None: ...
+def add_and_normalize(rows: _Singles, more: _Singles, weight: _Singles, bias: _Singles, epsilon: float, /) -> None: ...
+def gate_rows(joined: _Singles, result: _Singles, width: int, /) -> None: ...

@@ -19,10 +19,15 @@ from metrist.kernels.columns import (
     check_weights,
     levels_in_group,
 )
+from metrist.kernels.layers import UNIT, Integers, PackedLinear, Places, Singles
+from metrist.kernels.reference import encoder as numpy_encoder
 from metrist.kernels.reference.text import SYMBOLS_13A, clean_13a
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists
 
 __all__ = [
+    "add_and_normalize",
+    "apply_linear",
+    "attend",
     "best_prefixes",
     "beyond_counts",
     "characters",
@@ -31,7 +36,9 @@ __all__ = [
     "from_lists",
     "gap_histogram",
     "gaps_kept",
+    "gate_rows",
     "lcs_lengths",
+    "pack_linear",
     "pair_counts_grouped",
     "rank_comoments_grouped",
     "scan",
@@ -157,6 +164,58 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
     best, at = np.empty(len(weights)), np.empty(len(weights), np.int64)
     _native.best_prefixes(gains, groups, lasts, np.ascontiguousarray(weights), best, at)
     return best, at
+
+
+# ---- Layers of a text encoder: in numpy on processors that lack the instructions
+
+#: Stands for an array that is not there.
+_NONE = np.empty(0, np.float32)
+# An extension that was built from an older checkout lacks them too.
+_has_encoder: bool = getattr(_native, "encoder_supported", bool)()
+
+
+def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
+    if not _has_encoder:
+        return numpy_encoder.pack_linear(integers, scales, bias)
+    outputs, inputs = integers.shape
+    # Four consecutive weights of each of 16 outputs lie together; they move as one number of 32 bits.
+    fours = np.ascontiguousarray(integers, np.int8).view(np.int32).reshape(-1, UNIT, inputs // 4)
+    weights = np.ascontiguousarray(fours.transpose(0, 2, 1)).view(np.int8)
+    panels = np.ascontiguousarray(scales, np.float32).reshape(-1, UNIT, scales.shape[1]).transpose(0, 2, 1)
+    return PackedLinear(weights, np.ascontiguousarray(panels), bias, inputs, outputs, inputs // scales.shape[1])
+
+
+def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
+    if not _has_encoder:
+        return numpy_encoder.apply_linear(linear, rows, gelu=gelu)
+    result = np.empty((len(rows), linear.outputs), np.float32)
+    bias = _NONE if linear.bias is None else linear.bias
+    sizes = linear.inputs, linear.outputs, linear.block
+    _native.apply_linear(linear.weights, linear.scales, bias, rows, result, *sizes, gelu)
+    return result
+
+
+def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -> Singles:
+    if not _has_encoder:
+        return numpy_encoder.attend(joined, starts, heads, turns)
+    hidden = joined.shape[1] // 3
+    result = np.empty((len(joined), hidden), np.float32)
+    _native.attend(joined, starts, _NONE if turns is None else turns, result, heads, hidden // heads)
+    return result
+
+
+def add_and_normalize(rows: Singles, more: Singles | None, weight: Singles, bias: Singles, epsilon: float) -> None:
+    if not _has_encoder:
+        return numpy_encoder.add_and_normalize(rows, more, weight, bias, epsilon)
+    return _native.add_and_normalize(rows, _NONE if more is None else more, weight, bias, epsilon)
+
+
+def gate_rows(joined: Singles) -> Singles:
+    if not _has_encoder:
+        return numpy_encoder.gate_rows(joined)
+    result = np.empty((len(joined), joined.shape[1] // 2), np.float32)
+    _native.gate_rows(joined, result, result.shape[1])
+    return result
 
 
 _Pairs = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]

@@ -68,12 +68,14 @@ class _LoadedModels:
 _seq2seq_models, _causal_models, _encoders = _LoadedModels(4), _LoadedModels(4), _LoadedModels(4)
 #: All members of an ensemble stay loaded.
 _reward_models = _LoadedModels(8)
+#: Used by `metrist.models.text_encoder`.
+text_encoders = _LoadedModels(4)
 
 
 def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
     """Load a sequence-to-sequence model: its encoder reads the condition, its decoder scores the target."""
     runtime = runtime or Runtime.current()
-    model: LikelihoodModel = _seq2seq_models.get(_key(options, runtime), lambda: _load_seq2seq(options, runtime))
+    model: LikelihoodModel = _seq2seq_models.get(model_key(options, runtime), lambda: _load_seq2seq(options, runtime))
     return model if runtime.cache is None else _add_cache(model, runtime)
 
 
@@ -104,7 +106,7 @@ def load_encoder(options: Options, *, runtime: Runtime | None = None) -> Encoder
 
         return Encoder.load(options, runtime)
 
-    model: EncoderModel = _encoders.get(_key(options, runtime), load)
+    model: EncoderModel = _encoders.get(model_key(options, runtime), load)
     if runtime.cache is None:
         return model
     from metrist.models.cache import CachedEncoder
@@ -116,11 +118,11 @@ def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardSc
     """Load a reward model, which turns an instruction, a context and an answer into a number, higher for better
     answers. Only numbers of the same model compare; their zero and unit have no meaning."""
     runtime = runtime or Runtime.current()
-    model: RewardScorer = _reward_models.get(_key(options, runtime), lambda: _load_reward(options, runtime))
+    model: RewardScorer = _reward_models.get(model_key(options, runtime), lambda: _load_reward(options, runtime))
     return model
 
 
-def _key(options: Options, runtime: Runtime) -> _Key:
+def model_key(options: Options, runtime: Runtime) -> _Key:
     """Return what identifies a loaded model. A folder that was trained again is another model; hub names are not
     resolved again for every shard."""
     is_folder = Path(options.model).expanduser().is_dir()
@@ -157,7 +159,7 @@ def _load_causal(options: Options, runtime: Runtime) -> Causal:
 
         return Causal.load(options, runtime)
 
-    model: Causal = _causal_models.get(_key(options, runtime), load)
+    model: Causal = _causal_models.get(model_key(options, runtime), load)
     return model
 
 

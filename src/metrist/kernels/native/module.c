@@ -2,6 +2,7 @@
 #include "kernels.h"
 #include "windows.h"
 #include "outputs.h"
+#include "encoder.h"
 
 /* ---- Arrays from Python ---- */
 
@@ -252,6 +253,11 @@ static PyMethodDef methods[] = {
     {"gap_histogram", py_gap_histogram, METH_VARARGS, NULL},
     {"gaps_kept", py_gaps_kept, METH_VARARGS, NULL},
     {"best_prefixes", py_best_prefixes, METH_VARARGS, NULL},
+    {"encoder_supported", py_encoder_supported, METH_NOARGS, NULL},
+    {"apply_linear", py_apply_linear, METH_VARARGS, NULL},
+    {"attend", py_attend, METH_VARARGS, NULL},
+    {"add_and_normalize", py_add_and_normalize, METH_VARARGS, NULL},
+    {"gate_rows", py_gate_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

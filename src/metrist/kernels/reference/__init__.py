@@ -1,5 +1,6 @@
 """The kernels in plain Python and numpy: they define the results, and run if the extension is not compiled."""
 
+from metrist.kernels.reference.encoder import add_and_normalize, apply_linear, attend, gate_rows, pack_linear
 from metrist.kernels.reference.ranking import (
     best_prefixes,
     beyond_counts,
@@ -22,6 +23,9 @@ from metrist.kernels.reference.text import (
 from metrist.kernels.tokens import from_lists
 
 __all__ = [
+    "add_and_normalize",
+    "apply_linear",
+    "attend",
     "best_prefixes",
     "beyond_counts",
     "characters",
@@ -30,7 +34,9 @@ __all__ = [
     "from_lists",
     "gap_histogram",
     "gaps_kept",
+    "gate_rows",
     "lcs_lengths",
+    "pack_linear",
     "pair_counts_grouped",
     "rank_comoments_grouped",
     "scan",

@@ -86,6 +86,38 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
     return out
 
 
+def export_text_encoder(
+    arrays: Mapping[str, Floats],
+    config: Mapping[str, Any],
+    tokenizer: Path,
+    out: Path,
+    *,
+    bits: int = 7,
+    group: int = 64,
+    word_bits: int = 6,
+    word_group: int = 64,
+) -> Path:
+    """Export a text encoder. `arrays` are its weights under the names of `metrist.models.text_encoder`, `config` has
+    the fields of its `EncoderSizes`. Products are computed with the stored integers, which have at most 7 bits; the
+    table of words may have 8."""
+    if not 2 <= bits <= 7:
+        raise SpecError(f"bits must be from 2 to 7, got {bits}")
+    for name, array in arrays.items():
+        if array.ndim == 2 and array.shape[1] % (word_group if name == "words.weight" else group):
+            raise SpecError(f"a group of {group} columns does not divide the {array.shape[1]} of {name!r}")
+    # Every token passes through these, and they are a hundredth of the file.
+    exact = ("types.weight", "places.weight", "heads.")
+
+    def depths(name: str) -> tuple[int, int | None] | None:
+        if name == "words.weight":
+            return word_bits, word_group
+        return None if name.startswith(exact) else (bits, group)
+
+    with atomic_folder(out) as part:
+        _write(tokenizer.parent, part, {"architecture": storage.TEXT_ENCODER, **config}, arrays, depths)
+    return out
+
+
 def _write(source: Path, out: Path, config: Mapping[str, Any], arrays: Mapping[str, Floats], depths: Depths) -> None:
     chosen = {name: depths(name) for name, array in arrays.items() if array.ndim == 2}
     write_arrays(out / storage.WEIGHTS, arrays, {name: depth for name, depth in chosen.items() if depth is not None})

@@ -1,8 +1,7 @@
 """The format of shipped models: configuration, tokenizer, and weights quantized to few bits.
 
-Matrices are rounded to integers with a scale for each group of columns of a row. Only the files are small: reading
-gives float32, and all computation is in float32. A result therefore never depends on the rest of the batch, as it would
-if activations were rounded too.
+Matrices are rounded to integers with a scale for each group of columns of a row. For most models only the files are
+small: reading gives float32, and all computation is in float32. Text encoders compute with the integers themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,8 @@ Floats = NDArray[np.float32]
 #: The format's version, "metrist_format" in config.json.
 FORMAT = 1
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "weights.safetensors", "tokenizer.json"
+#: "architecture" in config.json of the models of `metrist.models.text_encoder`.
+TEXT_ENCODER = "text-encoder"
 #: A matrix `m` is stored as `m` (8 bits: int8; fewer: bit planes and `m.shape`) and `m.scale`, [rows, column groups].
 SCALE = ".scale"
 SHAPE = ".shape"
@@ -113,6 +114,14 @@ def write_arrays(path: Path, arrays: Mapping[str, Floats], bits: Mapping[str, tu
 
 def read_arrays(path: Path) -> dict[str, Floats]:
     """Read all arrays of a file written by `write_arrays` as float32."""
+    return {
+        name: array.dequantize() if isinstance(array, Quantized) else array
+        for name, array in read_quantized(path).items()
+    }
+
+
+def read_quantized(path: Path) -> dict[str, Floats | Quantized]:
+    """Read all arrays of a file written by `write_arrays`, leaving quantized matrices as they are stored."""
     try:
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -128,8 +137,46 @@ def read_arrays(path: Path) -> dict[str, Floats]:
         raise ModelError(f"{path}: {fault}; {suggest_repair(path.parent)}") from None
 
 
-def _read_array(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats:
-    """Return one array as float32; raise ValueError if its parts do not fit each other."""
+class Quantized(NamedTuple):
+    """A quantized matrix as it is stored: int8, or bit planes of uint8; and the scales of its column groups."""
+
+    stored: NDArray[Any]
+    scale: NDArray[np.float16]
+    shape: tuple[int, int]
+
+    @property
+    def bits(self) -> int:
+        """The bits of a weight."""
+        return 8 if self.stored.dtype == np.int8 else len(self.stored)
+
+    @property
+    def steps(self) -> Floats:
+        """The scales as factors of the integers, [rows, column groups]."""
+        steps: Floats = self.scale.astype(np.float32) * _UNIT
+        return steps
+
+    def integers(self) -> NDArray[np.int8]:
+        """Return the integers of all weights."""
+        return np.asarray(self.stored) if self.bits == 8 else unpack_bits(self.stored, self.shape)
+
+    def dequantize(self) -> Floats:
+        """Return the matrix as float32."""
+        return dequantize(self.integers(), self.scale)
+
+    def take_rows(self, numbers: NDArray[np.integer[Any]]) -> Floats:
+        """Return some rows as float32 without unpacking the others."""
+        rows, columns = self.shape
+        if self.stored.dtype == np.int8:
+            return dequantize(np.asarray(self.stored[numbers], np.int8), self.scale[numbers])
+        if columns % 8:
+            return dequantize(self.integers()[numbers], self.scale[numbers])
+        planes = self.stored.reshape(len(self.stored), rows, -1)[:, numbers]
+        integers = unpack_bits(planes.reshape(len(planes), -1), (len(numbers), columns))
+        return dequantize(integers, self.scale[numbers])
+
+
+def _read_array(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats | Quantized:
+    """Return one array as float32 or as it is stored; raise ValueError if its parts do not fit each other."""
     array, scale, size = stored[name], stored.get(name + SCALE), stored.get(name + SHAPE)
     if scale is None and array.dtype.kind in "biu":
         raise ValueError(f"{name!r} has integers ({array.dtype}) but no {name + SCALE!r}")
@@ -152,8 +199,7 @@ def _read_array(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats:
             raise ValueError(f"{name!r} has bit planes of {array.shape}, which do not fit a matrix of {shape}")
     if scale.ndim != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % scale.shape[1]:
         raise ValueError(f"{name + SCALE!r} has the shape {scale.shape}, which does not fit a matrix of {shape}")
-    integers = array.astype(np.int8) if size is None else unpack_bits(array.astype(np.uint8), shape)
-    return dequantize(integers, floats.astype(np.float16, copy=False))
+    return Quantized(array, floats.astype(np.float16, copy=False), shape)
 
 
 # ---- Quantization

@@ -1,0 +1,28 @@
+"""What the layers of a text encoder share: the compiled kernels and their numpy twins take and return it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int8]
+Places = NDArray[np.int64]
+
+#: Widths of layers, blocks and attention heads are multiples of this.
+UNIT = 16
+#: The largest weight: sums of two products with 8-bit integers fit into 16 bits, which x86 processors need.
+LARGEST = 63
+
+
+class PackedLinear(NamedTuple):
+    """A linear layer with its weights arranged for the kernels, which alone know how."""
+
+    weights: NDArray[Any]
+    scales: Singles
+    bias: Singles | None
+    inputs: int
+    outputs: int
+    block: int

@@ -1,0 +1,43 @@
+/* The layers of a text encoder: products of 8-bit numbers with float32 between them.
+ *
+ * The same input gives the same bits on every processor that has these kernels: products of integers are exact, and
+ * sums of floats have a fixed order and explicit fused multiply-adds. A row's result does not depend on other rows. */
+#ifndef METRIST_ENCODER_H
+#define METRIST_ENCODER_H
+
+#include "kernels.h"
+
+/* Columns of a matrix that are computed together, and rows. */
+enum { PANEL = 16, TILE = 4 };
+
+typedef struct {
+    const int8_t *weights;  /* [outputs / PANEL][inputs / 4][PANEL][4], each from -63 to 63 */
+    const float *scales;    /* [outputs / PANEL][inputs / block][PANEL] */
+    const float *bias;      /* [outputs], or NULL */
+    int64_t inputs, outputs, block;
+} Linear;
+
+/* Whether this processor has the instructions. Without them, none of the functions below may be called. */
+int encoder_supported(void);
+
+/* result = linear(rows), each row rounded to 8 bits in blocks; followed by GELU if `gelu`. */
+int apply_linear(const Linear *linear, const float *rows, int64_t count, int gelu, float *result);
+
+/* Self-attention of one text. `joined` is [length][3][heads][width]: queries, keys, values. `turns` is [length][width],
+ * cosines and sines of the rotary position of each half, or NULL. */
+int attend(const float *joined, int64_t length, int64_t heads, int64_t width, const float *turns, float *result);
+
+/* rows = normalize(rows + more) * weight + bias; `more` may be NULL. */
+void add_and_normalize(float *rows, const float *more, int64_t count, int64_t width, const float *weight,
+                       const float *bias, float epsilon);
+
+/* result = up * silu(gate), where a row of `joined` is up and gate, `width` numbers each. */
+void gate_rows(const float *joined, int64_t count, int64_t width, float *result);
+
+PyObject *py_encoder_supported(PyObject *self, PyObject *args);
+PyObject *py_apply_linear(PyObject *self, PyObject *args);
+PyObject *py_attend(PyObject *self, PyObject *args);
+PyObject *py_add_and_normalize(PyObject *self, PyObject *args);
+PyObject *py_gate_rows(PyObject *self, PyObject *args);
+
+#endif

@@ -1,0 +1,149 @@
+/* The functions of encoder.c for Python: arguments are checked here, and the loops run without the GIL. */
+#include "encoder.h"
+
+static int64_t length(const Py_buffer *view) { return view->len / (int64_t)sizeof(float); }
+
+static void release(Py_buffer *views, int count) {
+    for (int i = 0; i < count; i++) PyBuffer_Release(&views[i]);
+}
+
+static int refuse(const char *why) {
+    PyErr_SetString(PyExc_ValueError, why);
+    return -1;
+}
+
+static int check_supported(void) {
+    return encoder_supported() ? 0 : refuse("this processor lacks the instructions of the encoder's kernels");
+}
+
+static const float *optional(const Py_buffer *view) { return view->len ? view->buf : NULL; }
+
+static PyObject *finish(int failed, Py_buffer *views, int count) {
+    release(views, count);
+    if (PyErr_Occurred()) return NULL;
+    if (failed) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject *py_encoder_supported(PyObject *self, PyObject *args) {
+    (void)self, (void)args;
+    return PyBool_FromLong(encoder_supported());
+}
+
+static int open_linear(Linear *linear, const Py_buffer *views, int64_t block) {
+    int64_t count;
+    linear->weights = views[0].buf, linear->scales = views[1].buf, linear->bias = optional(&views[2]);
+    linear->block = block;
+    if (check_supported() < 0) return -1;
+    if (linear->inputs < 1 || linear->outputs < 1 || block < 16 || block % 16 || linear->inputs % block ||
+        linear->outputs % PANEL || linear->inputs > INT32_MAX || linear->outputs > INT32_MAX) {
+        return refuse("inputs must be blocks of a multiple of 16, and outputs a multiple of 16");
+    }
+    count = linear->inputs / block * linear->outputs;
+    if (views[0].len != linear->inputs * linear->outputs || length(&views[1]) != count) {
+        return refuse("weights and scales must have the size of the layer");
+    }
+    if (views[2].len && length(&views[2]) != linear->outputs) return refuse("there must be a bias per output, or none");
+    count = length(&views[3]) / linear->inputs;
+    if (length(&views[3]) != count * linear->inputs || length(&views[4]) != count * linear->outputs) {
+        return refuse("the result must have a row per row of inputs");
+    }
+    return 0;
+}
+
+PyObject *py_apply_linear(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer views[5];
+    Linear linear;
+    long long inputs, outputs, block;
+    int gelu, failed = 0;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLLp", &views[0], &views[1], &views[2], &views[3], &views[4], &inputs,
+                          &outputs, &block, &gelu)) {
+        return NULL;
+    }
+    linear.inputs = inputs, linear.outputs = outputs;
+    if (open_linear(&linear, views, block) == 0) {
+        Py_BEGIN_ALLOW_THREADS
+        failed = apply_linear(&linear, views[3].buf, length(&views[3]) / inputs, gelu, views[4].buf);
+        Py_END_ALLOW_THREADS
+    }
+    return finish(failed, views, 5);
+}
+
+static int check_attention(const Py_buffer *views, int64_t heads, int64_t width) {
+    const int64_t *starts = views[1].buf;
+    int64_t texts = views[1].len / (int64_t)sizeof(int64_t) - 1, hidden = heads * width;
+    if (check_supported() < 0) return -1;
+    if (heads < 1 || width < 16 || width % 16 || heads > INT32_MAX || width > INT32_MAX) {
+        return refuse("a head's width must be a multiple of 16");
+    }
+    if (texts < 0 || starts[0] != 0) return refuse("starts must begin with 0");
+    for (int64_t text = 0; text < texts; text++) {
+        if (starts[text + 1] < starts[text]) return refuse("starts must not go down");
+        if (views[2].len && length(&views[2]) < (starts[text + 1] - starts[text]) * width) {
+            return refuse("there must be a turn per position, or none");
+        }
+    }
+    if (starts[texts] > INT32_MAX || length(&views[0]) != starts[texts] * 3 * hidden ||
+        length(&views[3]) != starts[texts] * hidden) {
+        return refuse("queries, keys, values and result must have a row per token");
+    }
+    return 0;
+}
+
+PyObject *py_attend(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer views[4];
+    long long heads, width;
+    int failed = 0;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*LL", &views[0], &views[1], &views[2], &views[3], &heads, &width)) return NULL;
+    if (check_attention(views, heads, width) == 0) {
+        const int64_t *starts = views[1].buf;
+        int64_t texts = views[1].len / (int64_t)sizeof(int64_t) - 1, hidden = heads * width;
+        Py_BEGIN_ALLOW_THREADS
+        for (int64_t text = 0; text < texts && !failed; text++) {
+            failed = attend((const float *)views[0].buf + starts[text] * 3 * hidden, starts[text + 1] - starts[text],
+                            heads, width, optional(&views[2]), (float *)views[3].buf + starts[text] * hidden);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    return finish(failed, views, 4);
+}
+
+PyObject *py_add_and_normalize(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer views[4];
+    float epsilon;
+    if (!PyArg_ParseTuple(args, "w*y*y*y*f", &views[0], &views[1], &views[2], &views[3], &epsilon)) return NULL;
+    int64_t width = length(&views[2]);
+    if (check_supported() == 0) {
+        if (width < 8 || width % 8 || length(&views[3]) != width || length(&views[0]) % width ||
+            (views[1].len && views[1].len != views[0].len)) {
+            refuse("rows must have the width of weight and bias, a multiple of 8");
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            add_and_normalize(views[0].buf, optional(&views[1]), length(&views[0]) / width, width, views[2].buf,
+                              views[3].buf, epsilon);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    return finish(0, views, 4);
+}
+
+PyObject *py_gate_rows(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer views[2];
+    long long width;
+    if (!PyArg_ParseTuple(args, "y*w*L", &views[0], &views[1], &width)) return NULL;
+    if (check_supported() == 0) {
+        int64_t count = width > 0 ? length(&views[1]) / width : 0;
+        if (width < 8 || width % 8 || length(&views[1]) != count * width || length(&views[0]) != 2 * count * width) {
+            refuse("each row of the result must have two rows of inputs, of a multiple of 8 numbers");
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            gate_rows(views[0].buf, count, width, views[1].buf);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    return finish(0, views, 2);
+}

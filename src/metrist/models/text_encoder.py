@@ -1,0 +1,398 @@
+"""A text encoder with linear heads on spans of its last layer, read from a folder in metrist's own format; no torch.
+
+A matrix product takes 7-bit weights and rows that are rounded to 8 bits, block by block: see `metrist.kernels`. The
+number of a span therefore depends neither on the rest of the batch nor on the number of threads, to the last bit, and
+with compiled kernels not on the processor either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist import kernels
+from metrist.errors import ModelError
+from metrist.kernels import PackedLinear
+from metrist.kernels.layers import LARGEST, UNIT
+from metrist.models import batching, loading, weights
+from metrist.models.devices import Options
+from metrist.models.numpy_inference import storage, threads
+from metrist.models.numpy_inference.bert import check_shape
+from metrist.models.numpy_inference.storage import Floats, Quantized
+from metrist.models.tokenization import replace_surrogates
+from metrist.runtime import Runtime
+
+Ids = NDArray[np.int32]
+#: The tokens of an input, special ones included, and how many of them are its first part: `[CLS] output [SEP]`.
+TokenSequence = tuple[Ids, int]
+
+#: What precedes a head's name in the names of its arrays.
+HEAD = "heads."
+KINDS = ("bert", "nomic")
+#: Of nomic-embed-text: the wavelength of the slowest rotation, in positions and turns of 2 pi.
+_ROTARY_BASE = 1000.0
+#: Tokens computed at once: their rows stay in a core's cache.
+_BATCH_TOKENS = 512
+
+
+class Tokens(NamedTuple):
+    """The tokens of a text without special ones, and the characters of each: [tokens, 2], start and end."""
+
+    ids: Ids
+    offsets: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSizes:
+    """The architecture of a text encoder, named as in config.json."""
+
+    #: "bert": learned positions, GELU, biases. "nomic": rotary positions, a gate with SiLU, no biases.
+    kind: str
+    hidden: int
+    inner: int
+    attention_heads: int
+    layers: int
+    positions: int
+    #: The most tokens of an input, special ones included.
+    max_tokens: int
+    epsilon: float
+    #: Special tokens: [CLS] and [SEP] of BERT.
+    begin_token: int
+    end_token: int
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> EncoderSizes:
+        """Read the sizes from config.json; raise KeyError for a missing one, ValueError for a wrong one."""
+        sizes = cls(**{name: config[name] for name in cls.__dataclass_fields__})
+        if sizes.kind not in KINDS:
+            raise ValueError(f"kind must be {' or '.join(map(repr, KINDS))}, got {sizes.kind!r}")
+        least = {"begin_token": 0, "end_token": 0}
+        for name in cls.__dataclass_fields__.keys() - {"kind", "epsilon"}:
+            # type(): a bool is an int.
+            if type(config[name]) is not int or config[name] < least.get(name, 1):
+                raise ValueError(f"{name} must be an integer of at least {least.get(name, 1)}, got {config[name]!r}")
+        if type(sizes.epsilon) not in (int, float) or not math.isfinite(sizes.epsilon) or sizes.epsilon < 0:
+            raise ValueError(f"epsilon must be a number of at least 0, got {sizes.epsilon!r}")
+        if sizes.hidden % (UNIT * sizes.attention_heads) or sizes.inner % UNIT:
+            raise ValueError(
+                f"the width of an attention head and inner must be multiples of {UNIT}, got hidden {sizes.hidden} "
+                f"in {sizes.attention_heads} heads and inner {sizes.inner}"
+            )
+        if not 3 <= sizes.max_tokens <= sizes.positions:
+            raise ValueError(f"max_tokens must be from 3 to positions ({sizes.positions}), got {sizes.max_tokens}")
+        return sizes
+
+
+def load_text_encoder(name: str, *, runtime: Runtime | None = None) -> TextEncoder:
+    """Load a shipped model (`metrist:NAME`) or a folder. A process keeps the latest ones."""
+    runtime = runtime or Runtime.current()
+    options = Options(model=str(name))
+
+    def load() -> TextEncoder:
+        files = weights.find_weights(options)
+        if files.config.get("architecture") != storage.TEXT_ENCODER:
+            raise ModelError(
+                f"{name} is a {files.config.get('architecture') or files.config.get('model_type')!r} model, expected "
+                f"a {storage.TEXT_ENCODER!r} in metrist's own format"
+            )
+        return TextEncoder(files, runtime)
+
+    encoder: TextEncoder = loading.text_encoders.get(loading.model_key(options, runtime), load)
+    return encoder
+
+
+class TextEncoder:
+    """An encoder with heads. The outputs of a head are raw: logits or regression values, as it was trained."""
+
+    def __init__(self, files: weights.Weights, runtime: Runtime | None = None) -> None:
+        """Load the model of a folder; raise ModelError naming the file if it is damaged."""
+        file, repair = storage.CONFIG, storage.suggest_repair(files.folder)
+        config = storage.read_config(files.folder, storage.TEXT_ENCODER)
+        arrays = storage.read_quantized(files.folder / storage.WEIGHTS)
+        tokenizer = storage.read_tokenizer(files.folder)
+        try:
+            self.sizes = EncoderSizes.from_config(config)
+            file = storage.WEIGHTS
+            self._heads = _read_heads(arrays, self.sizes.hidden)
+            self._network = _Network(arrays, self.sizes)
+            file = storage.TOKENIZER
+            known, most = len(self._network.words), tokenizer.get_vocab_size(with_added_tokens=False)
+            if max(most, self.sizes.begin_token + 1, self.sizes.end_token + 1) > known:
+                raise ValueError(f"its vocabulary has {most:,} tokens, but the weights have {known:,}")
+        except KeyError as missing:
+            raise ModelError(f"{files.folder / file}: has no {missing}; {repair}") from None
+        except ValueError as fault:
+            raise ModelError(f"{files.folder / file}: {fault}; {repair}") from None
+        # A text that spells a special token, such as '[SEP]', is read as ordinary characters.
+        tokenizer.encode_special_tokens = True
+        self.tokenizer: Any = tokenizer
+        self.fingerprint = files.fingerprint
+        self._batch_tokens = runtime.batch_tokens if runtime else None
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of an input, special ones included."""
+        return self.sizes.max_tokens
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The names of the heads."""
+        return tuple(self._heads)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Facts for the signature; the folder's hash covers weights, tokenizer and configuration."""
+        return {"weights": self.fingerprint, "dtype": "int8"}
+
+    # ---- Inputs
+
+    def encode(self, texts: Sequence[str]) -> list[Tokens]:
+        """Return the tokens of each text, without special ones and without truncation."""
+        clean = [replace_surrogates(text) for text in texts]
+        encodings = self.tokenizer.encode_batch(clean, add_special_tokens=False) if clean else []
+        return [
+            Tokens(np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2))
+            for encoding in encodings
+        ]
+
+    def join(self, first: Ids, second: Ids | None = None) -> TokenSequence:
+        """Return `[CLS] first [SEP] second [SEP]`, or `[CLS] first [SEP]`, as a sequence to score. Token i of `first`
+        is token i + 1 of the sequence."""
+        begin, end = [self.sizes.begin_token], [self.sizes.end_token]
+        parts = [begin, first, end] if second is None else [begin, first, end, second, end]
+        return np.concatenate([np.asarray(part, np.int32) for part in parts]), len(first) + 2
+
+    # ---- Scores
+
+    def score_spans(
+        self, head: str, sequences: Sequence[TokenSequence], spans: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[NDArray[np.float64]]:
+        """Return, for each sequence, the head's outputs on the mean over each of its spans (start, end), [spans,
+        outputs]. Spans count tokens of the sequence, special ones included."""
+        if len(sequences) != len(spans):
+            raise ValueError(f"got {len(sequences)} sequences and spans of {len(spans)}")
+        for number, ((ids, _), wanted) in enumerate(zip(sequences, spans, strict=True)):
+            for start, end in wanted:
+                if not 0 <= start < end <= len(ids):
+                    raise ValueError(f"sequence {number} has {len(ids)} tokens, so ({start}, {end}) is no span of it")
+
+        def pool(number: int, states: Floats) -> Floats:
+            means = [states[start:end].mean(0, dtype=np.float64) for start, end in spans[number]]
+            return np.array(means).reshape(-1, self.sizes.hidden)
+
+        return self._score(head, sequences, pool)
+
+    def score_tokens(self, head: str, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
+        """Return, for each sequence, the head's outputs on each token of its first part, [tokens, outputs]."""
+        return self._score(head, sequences, lambda number, states: states[: sequences[number][1]])
+
+    def _score(
+        self, head: str, sequences: Sequence[TokenSequence], pool: Callable[[int, Floats], NDArray[Any]]
+    ) -> list[NDArray[np.float64]]:
+        if head not in self._heads:
+            raise ModelError(f"this model has no head {head!r}; it has {', '.join(map(repr, self._heads)) or 'none'}")
+        for number, (ids, first) in enumerate(sequences):
+            self._check_sequence(number, ids, first)
+        # Equal sequences are computed once.
+        distinct: dict[tuple[bytes, int], list[int]] = {}
+        for number, (ids, first) in enumerate(sequences):
+            distinct.setdefault((np.asarray(ids, np.int32).tobytes(), first), []).append(number)
+        groups = sorted(distinct.values(), key=lambda numbers: len(sequences[numbers[0]][0]))
+        lengths = [len(sequences[numbers[0]][0]) for numbers in groups]
+        batches = list(batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False))
+        matrix, bias = self._heads[head]
+
+        def compute(batch: Sequence[int]) -> dict[int, NDArray[np.float64]]:
+            states = self._network.encode([sequences[groups[at][0]] for at in batch])
+            starts = np.cumsum([0, *(lengths[at] for at in batch)])
+            results = {}
+            for at, start in zip(batch, starts[:-1].tolist(), strict=True):
+                for number in groups[at]:
+                    pooled = pool(number, states[start : start + lengths[at]]).astype(np.float64)
+                    # Row by row, so that the rounding does not depend on the number of rows.
+                    results[number] = (pooled[:, None, :] * matrix).sum(2) + bias
+            return results
+
+        results: dict[int, NDArray[np.float64]] = {}
+        for part in threads.parallel_map(compute, batches):
+            results |= part
+        return [results[number] for number in range(len(sequences))]
+
+    def _check_sequence(self, number: int, ids: Ids, first: int) -> None:
+        if not 1 <= len(ids) <= self.max_tokens:
+            raise ValueError(f"sequence {number} has {len(ids)} tokens; this model reads from 1 to {self.max_tokens}")
+        if not 0 <= first <= len(ids):
+            raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
+        if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
+            raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
+
+
+# ---- The network
+
+
+class _Words:
+    """The vectors of tokens, unpacked when they are looked up: most of the table is never used."""
+
+    def __init__(self, table: Floats | Quantized) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._table.shape[0])
+
+    def look_up(self, ids: Ids) -> Floats:
+        if not isinstance(self._table, Quantized):
+            return self._table[ids]
+        distinct, places = np.unique(ids, return_inverse=True)
+        return self._table.take_rows(distinct)[places]
+
+
+class _Layer(NamedTuple):
+    attention_in: PackedLinear
+    attention_out: PackedLinear
+    attention_norm: tuple[Floats, Floats]
+    feed_in: PackedLinear
+    feed_out: PackedLinear
+    feed_norm: tuple[Floats, Floats]
+
+
+class _Network:
+    def __init__(self, arrays: Mapping[str, Floats | Quantized], sizes: EncoderSizes) -> None:
+        """Raise ValueError for an array that does not fit the sizes or is not used, KeyError for a missing one."""
+        self._sizes = sizes
+        width = sizes.hidden
+        reader = _Reader(arrays, width)
+        self.words = _Words(reader.table("words.weight"))
+        self._types = reader.floats("types.weight", (None, width))
+        if sizes.kind == "bert":
+            check_shape("types.weight", self._types, (2, width))
+            self._places = reader.floats("places.weight", (sizes.positions, width))
+        self._norm = reader.norm("norm")
+        names = [f"blocks.{number}." for number in range(sizes.layers)]
+        self._layers: list[_Layer] = threads.parallel_map(lambda name: _read_layer(reader, name, sizes), names)
+        # With fewer layers than were trained, the model would run and all its numbers would be wrong.
+        if unused := sorted(name for name in arrays.keys() - reader.names if not name.startswith(HEAD)):
+            raise ValueError(f"{unused[0]!r} does not belong to a {sizes.kind!r} encoder of {sizes.layers} layers")
+        self._turns: Floats | None = None
+        if sizes.kind == "nomic":
+            self._turns = _rotary_turns(sizes.max_tokens, width // sizes.attention_heads)
+
+    def encode(self, sequences: Sequence[TokenSequence]) -> Floats:
+        """Return the states of the last layer, one row per token of all sequences."""
+        sizes, lengths = self._sizes, [len(ids) for ids, _ in sequences]
+        starts = np.cumsum([0, *lengths], dtype=np.int64)
+        states = self.words.look_up(np.concatenate([np.asarray(ids, np.int32) for ids, _ in sequences]))
+        for start, length, (_, first) in zip(starts[:-1].tolist(), lengths, sequences, strict=True):
+            rows = states[start : start + length]
+            if sizes.kind == "bert":
+                rows += self._places[:length]
+                rows[:first] += self._types[0]
+                rows[first:] += self._types[1]
+            else:
+                rows += self._types[0]
+        self._normalize(states, None, self._norm)
+        for layer in self._layers:
+            joined = kernels.apply_linear(layer.attention_in, states)
+            mixed = kernels.attend(joined, starts, sizes.attention_heads, self._turns)
+            self._normalize(states, kernels.apply_linear(layer.attention_out, mixed), layer.attention_norm)
+            if sizes.kind == "bert":
+                inner = kernels.apply_linear(layer.feed_in, states, gelu=True)
+            else:
+                inner = kernels.gate_rows(kernels.apply_linear(layer.feed_in, states))
+            self._normalize(states, kernels.apply_linear(layer.feed_out, inner), layer.feed_norm)
+        return states
+
+    def _normalize(self, states: Floats, more: Floats | None, norm: tuple[Floats, Floats]) -> None:
+        kernels.add_and_normalize(states, more, *norm, self._sizes.epsilon)
+
+
+def _rotary_turns(positions: int, width: int) -> Floats:
+    """Return the cosines and sines by which each position turns a head's vector, [positions, width]."""
+    speeds = _ROTARY_BASE ** (-np.arange(0, width, 2) / width)
+    angles = np.arange(positions)[:, None] * speeds
+    return np.concatenate((np.cos(angles), np.sin(angles)), 1).astype(np.float32)
+
+
+class _Reader:
+    """Takes arrays of the expected shapes from a file, and notes their names."""
+
+    def __init__(self, arrays: Mapping[str, Floats | Quantized], width: int) -> None:
+        self._arrays, self._width = arrays, width
+        self.names: set[str] = set()
+
+    def _take(self, name: str) -> Floats | Quantized:
+        self.names.add(name)
+        return self._arrays[name]
+
+    def table(self, name: str) -> Floats | Quantized:
+        table = self._take(name)
+        if len(table.shape) != 2 or table.shape[1] != self._width or not table.shape[0]:
+            raise ValueError(f"{name!r} has the shape {table.shape}, but config.json implies (any, {self._width})")
+        return table
+
+    def floats(self, name: str, shape: tuple[int | None, ...]) -> Floats:
+        array = self._take(name)
+        floats = array.dequantize() if isinstance(array, Quantized) else np.ascontiguousarray(array)
+        check_shape(name, floats, shape)
+        return floats
+
+    def norm(self, name: str) -> tuple[Floats, Floats]:
+        return self.floats(f"{name}.weight", (self._width,)), self.floats(f"{name}.bias", (self._width,))
+
+    def linear(self, names: Sequence[str], outputs: int, inputs: int, *, bias: bool) -> PackedLinear:
+        """Read linear layers with the same input as one."""
+        matrices = [self._take(f"{name}.weight") for name in names]
+        for name, matrix in zip(names, matrices, strict=True):
+            _check_matrix(f"{name}.weight", matrix, (outputs // len(names), inputs))
+        quantized = [matrix for matrix in matrices if isinstance(matrix, Quantized)]
+        integers = np.concatenate([matrix.integers() for matrix in quantized])
+        if integers.min() < -LARGEST or integers.max() > LARGEST:
+            raise ValueError(f"'{names[0]}.weight' has integers beyond {LARGEST}, expected at most 7 bits")
+        biases = [self.floats(f"{name}.bias", (outputs // len(names),)) for name in names] if bias else []
+        return kernels.pack_linear(
+            integers,
+            np.concatenate([matrix.steps for matrix in quantized]),
+            np.concatenate(biases) if biases else None,
+        )
+
+
+def _check_matrix(name: str, matrix: Floats | Quantized, shape: tuple[int, int]) -> None:
+    if not isinstance(matrix, Quantized):
+        raise ValueError(f"{name!r} has numbers of {matrix.dtype}, expected integers with scales")
+    if matrix.shape != shape:
+        raise ValueError(f"{name!r} has the shape {matrix.shape}, but config.json implies {shape}")
+    if (block := shape[1] // matrix.scale.shape[1]) % UNIT:
+        raise ValueError(f"{name!r} has a scale for every {block} columns, expected a multiple of {UNIT}")
+
+
+def _read_layer(reader: _Reader, name: str, sizes: EncoderSizes) -> _Layer:
+    width, inner, bert = sizes.hidden, sizes.inner, sizes.kind == "bert"
+    feed = [f"{name}up"] if bert else [f"{name}up", f"{name}gate"]
+    return _Layer(
+        attention_in=reader.linear([f"{name}qkv"], 3 * width, width, bias=bert),
+        attention_out=reader.linear([f"{name}out"], width, width, bias=bert),
+        attention_norm=reader.norm(f"{name}norm1"),
+        feed_in=reader.linear(feed, inner * len(feed), width, bias=bert),
+        feed_out=reader.linear([f"{name}down"], width, inner, bias=bert),
+        feed_norm=reader.norm(f"{name}norm2"),
+    )
+
+
+def _read_heads(
+    arrays: Mapping[str, Floats | Quantized], width: int
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return the matrix and the bias of each head."""
+    reader = _Reader(arrays, width)
+    heads = {}
+    names = {name.rpartition(".")[0] for name in arrays if name.startswith(HEAD) and name.endswith(".weight")}
+    for name in sorted(names):
+        matrix = reader.floats(f"{name}.weight", (None, width))
+        bias = reader.floats(f"{name}.bias", (len(matrix),))
+        heads[name.removeprefix(HEAD)] = matrix.astype(np.float64), bias.astype(np.float64)
+    if unused := sorted(name for name in arrays if name.startswith(HEAD) and name not in reader.names):
+        raise ValueError(f"{unused[0]!r} is not the weight or the bias of a head")
+    return heads

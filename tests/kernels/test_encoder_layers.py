@@ -1,0 +1,170 @@
+"""The layers of a text encoder, compared with float64 formulas of this file."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from flavours import both_flavours, compiled, needs_compiled
+
+from metrist.kernels import reference
+
+SIZES = [(1, 64, 16, 64), (5, 96, 48, 32), (7, 384, 64, 128), (4, 128, 32, 16)]
+
+
+def make_linear(rng, outputs, inputs, block):
+    integers = rng.integers(-63, 64, (outputs, inputs)).astype(np.int8)
+    scales = (rng.random((outputs, inputs // block)) / 500).astype(np.float32)
+    return integers, scales, rng.standard_normal(outputs).astype(np.float32)
+
+
+def round_rows(rows, block):
+    """Each block as integers up to 127 times a scale, in float64."""
+    grouped = rows.reshape(len(rows), -1, block).astype(np.float64)
+    scale = np.abs(grouped).max(2, keepdims=True) / 127
+    return (np.rint(grouped / np.where(scale > 0, scale, 1)) * scale).reshape(rows.shape)
+
+
+@both_flavours
+@pytest.mark.parametrize(("count", "inputs", "outputs", "block"), SIZES)
+def test_a_linear_layer_of_rounded_rows(kernels: ModuleType, count, inputs, outputs, block):
+    rng = np.random.default_rng(inputs)
+    integers, scales, bias = make_linear(rng, outputs, inputs, block)
+    rows = rng.standard_normal((count, inputs)).astype(np.float32)
+    rows[0, :block] = 0  # A block without any number to scale by.
+    matrix = integers * np.repeat(scales.astype(np.float64), block, axis=1)
+    expected = round_rows(rows, block) @ matrix.T
+    for given, added in ((bias, bias), (None, 0)):
+        result = kernels.apply_linear(kernels.pack_linear(integers, scales, given), rows)
+        assert result.dtype == np.float32
+        np.testing.assert_allclose(result, expected + added, atol=1e-4)
+
+
+@both_flavours
+def test_gelu_follows_a_linear_layer(kernels: ModuleType):
+    from math import erf
+
+    values = np.linspace(-12, 12, 321, dtype=np.float32)
+    # The identity, with an exact scale: the row is the largest weight times one input.
+    integers, scales = np.full((16, 16), 0, np.int8), np.ones((16, 1), np.float32)
+    layers = [kernels.pack_linear(integers, scales, np.full(16, value, np.float32)) for value in [*values, 1e4, -1e4]]
+    results = [kernels.apply_linear(layer, np.ones((1, 16), np.float32), gelu=True)[0, 0] for layer in layers]
+    expected = [x * (1 + erf(x / 2**0.5)) / 2 for x in [*values.astype(float), 1e4, -1e4]]
+    np.testing.assert_allclose(results, expected, atol=2e-6, rtol=1e-6)
+
+
+@both_flavours
+@pytest.mark.parametrize("rotary", [False, True])
+def test_attention_stays_within_each_text(kernels: ModuleType, rotary):
+    rng = np.random.default_rng(3)
+    heads, width, lengths = 2, 32, [1, 5, 0, 37]
+    starts = np.cumsum([0, *lengths])
+    joined = rng.standard_normal((starts[-1], 3 * heads * width)).astype(np.float32)
+    angles = rng.random((40, width // 2)) * 6
+    turns = np.concatenate((np.cos(angles), np.sin(angles)), 1).astype(np.float32) if rotary else None
+    expected = np.zeros((starts[-1], heads, width))
+    for first, length in zip(starts[:-1], lengths, strict=True):
+        for head in range(heads):
+            part = joined[first : first + length].reshape(length, 3, heads, width)[:, :, head].astype(np.float64)
+            query, key, value = (turn(part[:, n], angles[:length] if rotary and n < 2 else None) for n in range(3))
+            weights = np.exp(query @ key.T / np.sqrt(width))
+            expected[first : first + length, head] = weights @ value / weights.sum(1, keepdims=True)
+    result = kernels.attend(joined, starts, heads, turns)
+    np.testing.assert_allclose(result, expected.reshape(starts[-1], -1), atol=2e-6)
+
+
+def turn(vectors, angles):
+    """Multiply the pairs (i, i + half) as complex numbers by e^(i angle)."""
+    if angles is None:
+        return vectors
+    half = vectors.shape[1] // 2
+    turned = (vectors[:, :half] + 1j * vectors[:, half:]) * np.exp(1j * angles)
+    return np.concatenate((turned.real, turned.imag), 1)
+
+
+@both_flavours
+def test_large_scores_do_not_overflow(kernels: ModuleType):
+    joined = np.full((3, 48), 40, np.float32)
+    joined[1] *= -1
+    assert np.isfinite(kernels.attend(joined, np.array([0, 3]), 1, None)).all()
+
+
+@both_flavours
+@pytest.mark.parametrize("width", [16, 384])
+def test_rows_are_added_and_normalized_in_place(kernels: ModuleType, width):
+    rng = np.random.default_rng(width)
+    rows, more = (rng.standard_normal((6, width)).astype(np.float32) for _ in range(2))
+    weight, bias = (rng.standard_normal(width).astype(np.float32) for _ in range(2))
+    for extra in (more, None):
+        total = rows.astype(np.float64) + (0 if extra is None else extra)
+        centred = total - total.mean(1, keepdims=True)
+        expected = centred / np.sqrt(total.var(1, keepdims=True) + 1e-12) * weight + bias
+        result = rows.copy()
+        kernels.add_and_normalize(result, extra, weight, bias, 1e-12)
+        np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+@both_flavours
+def test_a_gate_is_up_times_silu(kernels: ModuleType):
+    joined = np.random.default_rng(5).standard_normal((3, 64)).astype(np.float32) * 5
+    joined[0, 40], joined[0, 41] = 200, -200
+    up, gate = joined[:, :32].astype(np.float64), joined[:, 32:].astype(np.float64)
+    np.testing.assert_allclose(kernels.gate_rows(joined), up * gate / (1 + np.exp(-gate)), rtol=1e-5, atol=1e-6)
+
+
+@needs_compiled
+def test_a_row_does_not_depend_on_other_rows():
+    assert compiled is not None
+    rng = np.random.default_rng(9)
+    layer = compiled.pack_linear(*make_linear(rng, 64, 128, 64))
+    rows = rng.standard_normal((9, 128)).astype(np.float32)
+    together = compiled.apply_linear(layer, rows, gelu=True)
+    alone = np.concatenate([compiled.apply_linear(layer, row[None], gelu=True) for row in rows])
+    if compiled._has_encoder:
+        np.testing.assert_array_equal(together, alone)
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "break_call",
+    [
+        lambda k, layer, rows: k.apply_linear(layer, rows[:, :-1].copy()),
+        lambda k, layer, rows: k.apply_linear(layer._replace(outputs=80), rows),
+        lambda k, layer, rows: k.apply_linear(layer._replace(block=24), rows),
+        lambda k, layer, rows: k.apply_linear(layer._replace(bias=np.zeros(3, np.float32)), rows),
+        lambda k, _, rows: k.attend(rows[:, :96].copy(), np.array([0, 3]), 1, None),
+        lambda k, _, rows: k.attend(rows[:, :96].copy(), np.array([0, 9]), 2, np.zeros((3, 16), np.float32)),
+        lambda k, _, rows: k.attend(rows[:, :96].copy(), np.array([0, 9, 4]), 2, None),
+        lambda k, _, rows: k.add_and_normalize(rows, rows[:2].copy(), *np.ones((2, 128), np.float32), 0.0),
+        lambda k, _, rows: k.add_and_normalize(rows, None, *np.ones((2, 60), np.float32), 0.0),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(break_call):
+    """Wrong sizes would read or write beyond the arrays."""
+    assert compiled is not None
+    if not compiled._has_encoder:
+        pytest.skip("this processor lacks the instructions")
+    rng = np.random.default_rng(9)
+    layer = compiled.pack_linear(*make_linear(rng, 64, 128, 64))
+    with pytest.raises(ValueError, match="must"):
+        break_call(compiled, layer, rng.standard_normal((9, 128)).astype(np.float32))
+
+
+@needs_compiled
+def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
+    assert compiled is not None
+    monkeypatch.setattr(compiled, "_has_encoder", False)
+    rng = np.random.default_rng(9)
+    linear, rows = make_linear(rng, 64, 128, 64), rng.standard_normal((2, 128)).astype(np.float32)
+    result = compiled.apply_linear(compiled.pack_linear(*linear), rows, gelu=True)
+    np.testing.assert_array_equal(result, reference.apply_linear(reference.pack_linear(*linear), rows, gelu=True))
+    joined = rng.standard_normal((3, 96)).astype(np.float32)
+    starts = np.array([0, 3])
+    np.testing.assert_array_equal(compiled.attend(joined, starts, 1, None), reference.attend(joined, starts, 1, None))
+    np.testing.assert_array_equal(compiled.gate_rows(joined), reference.gate_rows(joined))
+    norm = np.ones(96, np.float32), np.zeros(96, np.float32), 1e-6
+    first, second = joined.copy(), joined.copy()
+    compiled.add_and_normalize(first, None, *norm)
+    reference.add_and_normalize(second, None, *norm)
+    np.testing.assert_array_equal(first, second)
