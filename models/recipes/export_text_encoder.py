@@ -4,8 +4,8 @@
 
 STATE.pt is a dict of arrays, or {"state": arrays, "config": sizes}. Arrays are named `words`, `types`, `places`,
 `norm`, `blocks.N.{qkv,out,up,gate,down,norm1,norm2}` and `heads.NAME`. Without a config, sizes follow from the shapes.
-The largest difference of each head's output between torch in float32 and the exported model is printed, on random tokens
-and on the texts of --texts, one per line.
+The largest difference of each head's output between torch in float32 and the exported model is printed, on random
+tokens and on the texts of --texts, one per line.
 """
 
 from __future__ import annotations
