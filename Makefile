@@ -80,8 +80,9 @@ test-browser: $(VENV)/.tests  ## pages in a real Chromium
 docs: $(VENV)/.core  ## write the generated pages
 	$(BIN)/python docs/build.py
 
-tables: $(VENV)/.core  ## published tables, recomputed next to the papers' figures
-	$(BIN)/metrist reproduce -o docs/research/tables.md
+# SCORES=DIR keeps scores between calls: the shipped metrics take hours on a laptop; models/recipes/score_sets.py uses all cores.
+tables: $(VENV)/.core  ## published tables next to the papers' figures, and the figures that explain-metric shows
+	$(BIN)/metrist reproduce -o docs/research/tables.md --agreement src/metrist/metrics/agreement.json $(if $(SCORES),--scores $(SCORES))
 
 bench-lexical: $(VENV)/.bench  ## lexical metrics compared with other packages, pairs per second
 	$(BIN)/python -m bench.lexical

@@ -463,6 +463,16 @@ def reproduce(
         list[str] | None,
         typer.Option("--table", metavar="NAME", help="Only this table; repeatable.", show_default="all"),
     ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option("--scores", metavar="DIR", help="Keep scores here; another time computes only what has changed."),
+    ] = None,
+    agreement: Annotated[
+        Path | None,
+        typer.Option(
+            "--agreement", metavar="FILE", help="Write the figures of the shipped metrics here, for explain-metric."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Markdown file.", show_default="standard output")
     ] = None,
@@ -470,13 +480,20 @@ def reproduce(
     """Recompute tables of papers from data with human judgments; print the paper's numbers next to ours."""
     from metrist.cli.output import print_note, print_text
     from metrist.io.writer import atomic_write
+    from metrist.metrics.agreement import dump_agreements
     from metrist.studies.reproduce.page import format_page
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
     sections = []
-    for section in reproduce_tables(tables or (), data):
+    for section in reproduce_tables(tables or (), data, scores):
         print_note(f"{section.name}: {section.summary}")
         sections.append(section)
+    rows = [row for section in sections for row in section.agreements]
+    if agreement is not None:
+        if not rows:
+            raise RunError("--agreement has nothing to write: compute the table shipped-metrics, from data at hand")
+        with atomic_write(agreement) as file:
+            file.write(dump_agreements(rows))
     text = format_page(sections)
     if out is None:
         print_text(text.rstrip("\n"))

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from metrist._version import __version__
 from metrist.errors import MetristError
 from metrist.metrics import registry
+from metrist.metrics.agreement import describe_direction, format_agreement, summarize_tasks
 from metrist.metrics.base import Metric, iterate_nested
 from metrist.models.devices import no_downloads
 
@@ -166,6 +167,7 @@ def describe(metric: Metric, width: int = 88) -> str:
         *_paragraph("How to read it", card.reading, width),
         *_paragraph("When not to trust it", card.distrust, width),
         *_guidance(card.guidance, width),
+        *_agreement(metric, width),
         "\n".join(f"{title + ':':<11}{fact}" for title, fact in facts.items()),
         *_settings(metric, card, width),
         *_paragraph("Signature", _signature(metric), width),
@@ -186,7 +188,20 @@ def _signature(metric: Metric) -> str:
 def _direction(metric: Metric) -> str:
     if metric.higher_is_better is None:
         return "none: it describes and does not judge"
-    return "higher is better" if metric.higher_is_better else "lower is better"
+    direction = "higher is better" if metric.higher_is_better else "lower is better"
+    against = describe_direction(metric.name)
+    return f"{direction}, but the opposite on {against}" if against else direction
+
+
+def _agreement(metric: Metric, width: int) -> Iterator[str]:
+    """How far the metric agreed with people, task by task, if it was measured with these settings."""
+    tasks = summarize_tasks(metric.name) if metric.text == metric.name else []
+    if tasks:
+        lines = ["Agreement with people, by task (docs/research/tables.md has all baselines)"]
+        for task in tasks:
+            lines.append(_indent(f"{task.task.replace('_', ' ')}: {task.verdict}", width))
+            lines += [_indent(format_agreement(metric.name, row), width, indent=" " * 6) for row in task.rows]
+        yield "\n".join(lines)
 
 
 def _paragraph(title: str, text: str, width: int) -> Iterator[str]:

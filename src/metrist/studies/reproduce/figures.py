@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import re
@@ -19,8 +21,11 @@ from metrist.evaluate.meta.preferences import vote
 from metrist.evaluate.meta.results import Figure
 from metrist.evaluate.meta.slices import ALL, select_outputs
 from metrist.io import read_records
-from metrist.records import Record
+from metrist.io.writer import atomic_write
+from metrist.metrics.registry import build
+from metrist.records import Need, Record
 from metrist.run import Results, score
+from metrist.run.results import NothingScored
 from metrist.stats import Floats
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import measure
@@ -45,10 +50,14 @@ def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
 
 
 class DataFolder:
-    """The data sets of a folder and the scores of their outputs; both stay in memory once read."""
+    """The data sets of a folder and the scores of their outputs; both stay in memory once read.
 
-    def __init__(self, folder: Path) -> None:
+    `scores` is a folder in which `column` keeps scores from one time to the next.
+    """
+
+    def __init__(self, folder: Path, scores: str | os.PathLike[str] | None = None) -> None:
         self._folder = folder
+        self._scores = None if scores is None else Path(scores)
         self._judged: dict[str, JudgedDataset] = {}
         self._records: dict[tuple[str, References, Lines], list[Record]] = {}
         self._results: dict[tuple[str, References, Lines, str], Results] = {}
@@ -57,7 +66,11 @@ class DataFolder:
         return self.path(data).is_file()
 
     def has_references(self, data: str) -> bool:
-        return any(record.references for record in self._read_records(data, "all", "whole"))
+        return self.has_field(data, "references")
+
+    def has_field(self, data: str, need: Need, references: References = "all") -> bool:
+        """Return whether any record has what a metric needs; `references` as for a block."""
+        return any(not record.lacks(need) for record in self._read_records(data, references, "whole"))
 
     def path(self, data: str) -> Path:
         return self._folder / f"{data}.jsonl.xz"
@@ -77,8 +90,59 @@ class DataFolder:
         scores = results.scores[results.metrics[0].label]
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
-        keys = zip(_expand_labels(judged.items), _expand_labels(judged.systems), strict=True)
-        return np.append(values, np.nan)[[rows.get(key, -1) for key in keys]]
+        return np.append(values, np.nan)[[rows.get(key, -1) for key in _list_outputs(judged)]]
+
+    def column(
+        self, data: str, metric: str, *, references: References = "all", every: int = 1, part: str = ""
+    ) -> Floats:
+        """Return the score of each output of `judged(data)`, NaN if missing. Only every n-th item is scored, and only
+        outputs whose task begins with `part`. Stored scores of the same signature are not computed again."""
+        records = self.select(data, references, every, part)
+        stored = self.load_scores(data, metric, references)
+        if missing := [record for record in records if (record.item, record.system) not in stored]:
+            try:
+                results = score(missing, metric, executor="serial")
+            except NothingScored as nothing:
+                results = nothing.results
+            values = results.scores[results.metrics[0].label].values.tolist()
+            stored.update(zip(zip(results.items, results.systems, strict=True), values, strict=True))
+            self.save_scores(data, metric, references, stored)
+        selected = {(record.item, record.system) for record in records}
+        return np.array([stored[key] if key in selected else np.nan for key in _list_outputs(self.judged(data))])
+
+    def select(self, data: str, references: References, every: int = 1, part: str = "") -> list[Record]:
+        """Return the records of every n-th item whose task begins with `part`."""
+        records = self._read_records(data, references, "whole")
+        items = set(list(dict.fromkeys(record.item for record in records))[::every])
+        return [record for record in records if record.item in items and (record.task or "").startswith(part)]
+
+    def load_scores(self, data: str, metric: str, references: References) -> dict[tuple[str, str], float]:
+        """Return the stored scores of a metric by item and system; none if its signature has changed."""
+        path = self._score_file(data, metric, references)
+        if path is None or not path.is_file():
+            return {}
+        rows = json.loads(path.read_text(encoding="utf-8"))["scores"]
+        return {(item, system): math.nan if value is None else value for item, system, value in rows}
+
+    def save_scores(
+        self, data: str, metric: str, references: References, scores: Mapping[tuple[str, str], float]
+    ) -> None:
+        """Store all scores of a metric, if there is a folder for them."""
+        path = self._score_file(data, metric, references)
+        if path is None:
+            return
+        rows = [[*key, None if math.isnan(value) else value] for key, value in scores.items()]
+        content = {"signature": build(metric).signature, "references": references, "scores": rows}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            json.dump(content, file)
+
+    def _score_file(self, data: str, metric: str, references: References) -> Path | None:
+        if self._scores is None:
+            return None
+        built = build(metric)
+        digest = hashlib.sha256(f"{built.signature}\n{references}".encode()).hexdigest()[:12]
+        return self._scores / f"{data}.{built.name}.{digest}.json"
 
     def _score(self, data: str, block: Block) -> Results:
         key = (data, block.references, block.lines, block.metric)
@@ -112,6 +176,11 @@ def split_sentences(text: str) -> str:
     """Put each sentence on its own line, as ROUGE-L over summaries needs it: a line ends after a full stop, question or
     exclamation mark before white space."""
     return _SENTENCE_END.sub("\n", text)
+
+
+def _list_outputs(judged: JudgedDataset) -> list[tuple[str, str]]:
+    """Item and system of each output."""
+    return list(zip(_expand_labels(judged.items), _expand_labels(judged.systems), strict=True))
 
 
 def _expand_labels(labels: Labels) -> list[str]:

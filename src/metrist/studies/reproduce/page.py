@@ -10,7 +10,9 @@ from typing import Any
 
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
+from metrist.metrics.agreement import Agreement
 from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
+from metrist.studies.reproduce.agreement import METRICS_TABLE, AgreementTable, make_agreement_table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
 from metrist.studies.reproduce.published import (
     MEAN,
@@ -56,12 +58,18 @@ class Section:
     caption: str
     summary: str
     table: Table
+    #: The figures of the shipped metrics, in the table of them.
+    agreements: tuple[Agreement, ...] = ()
 
 
-def reproduce(tables: Sequence[str] = (), data: str | os.PathLike[str] | None = None) -> Iterator[Section]:
+def reproduce(
+    tables: Sequence[str] = (),
+    data: str | os.PathLike[str] | None = None,
+    scores: str | os.PathLike[str] | None = None,
+) -> Iterator[Section]:
     """Compute the tables of these names (all if there are none), one at a time. Rows whose data set is not in the
-    folder say so."""
-    folder = DataFolder(find_data_folder(data))
+    folder say so. Scores are kept in the folder `scores`, so that another time computes only what has changed."""
+    folder = DataFolder(find_data_folder(data), scores)
     return (_make_section(name, folder) for name in select_tables(tables))
 
 
@@ -76,7 +84,8 @@ def _format_section(section: Section) -> str:
 
 
 def _make_section(name: str, folder: DataFolder) -> Section:
-    makers: dict[str, Callable[[DataFolder], LikelihoodTable | PreferenceTable | WMT23Table]] = {
+    makers: dict[str, Callable[[DataFolder], LikelihoodTable | PreferenceTable | AgreementTable | WMT23Table]] = {
+        METRICS_TABLE: make_agreement_table,
         LIKELIHOOD_TABLE: make_likelihood_table,
         PREFERENCE_TABLE: make_preference_table,
         WMT23_TABLE: make_wmt23_table,
@@ -84,7 +93,12 @@ def _make_section(name: str, folder: DataFolder) -> Section:
     if name in makers:
         result = makers[name](folder)
         return Section(
-            name=name, title=result.title, caption=result.caption, summary=result.summary, table=result.table
+            name=name,
+            title=result.title,
+            caption=result.caption,
+            summary=result.summary,
+            table=result.table,
+            agreements=result.rows if isinstance(result, AgreementTable) else (),
         )
     published = read_published_table(name)
     figures = [figure for block in published.blocks for figure in reproduce_block(block, folder, published.scale)]

@@ -157,7 +157,7 @@ class PreferenceTable:
 def make_preference_table(folder: DataFolder, model: str = MODEL) -> PreferenceTable:
     """Compute the table of the shipped preference model, or of another `model`."""
     content = read_table_file(PREFERENCE_TABLE)
-    others = {other["label"]: metric for other in content["others"] if (metric := _resolve_metric(other))}
+    others = {other["label"]: metric for other in content["others"] if (metric := resolve_metric(other))}
     rows = [row for entry in content["sets"] for row in _compute_rows(entry, content, others, folder, model)]
     return PreferenceTable(
         title=content["title"],
@@ -176,7 +176,7 @@ def find_minilm() -> Path | None:
     return folder if folder.is_dir() and util.find_spec("torch") else None
 
 
-def _resolve_metric(other: Mapping[str, str]) -> str | None:
+def resolve_metric(other: Mapping[str, str]) -> str | None:
     """Return the metric's text, or None if its model is missing."""
     if "model" not in other:
         return other["metric"]

@@ -1,0 +1,497 @@
+"""The shipped metrics task by task: agreement with people next to length and other baselines, with and without length.
+
+Rated outputs are compared within an item or over all items, choices pair by pair. Every figure has an interval from
+resampled items, and a second figure that shows what remains once the output's length is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from metrist.errors import MissingExtra, ModelError
+from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, compute_gold
+from metrist.evaluate.meta.evaluate import meta_evaluate
+from metrist.evaluate.meta.preferences import vote
+from metrist.metrics import registry
+from metrist.metrics.agreement import BEST_LEXICAL, Agreement, Figure
+from metrist.report.cells import Marked
+from metrist.report.tables import Column, Count, Estimate, Number, Table
+from metrist.stats import Codes, Floats, Mask
+from metrist.studies.reproduce.figures import DataFolder
+from metrist.studies.reproduce.published import NO_DATA, References, read_table_file
+from metrist.studies.reproduce.shipped import resolve_metric
+
+METRICS_TABLE = "shipped-metrics"
+_NEGATED = {"length": "−length", "likelihood": "−likelihood"}
+_TRAINED = "†"
+_MINUS = "−"
+_ROUNDING = 1e-12
+#: Products of gold values, scores and lengths: variances, then covariances.
+_THREE = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+#: The precision of the prior of coefficients.
+_PRIOR = 1e-2
+
+Measure = Literal["spearman", "pearson", "accuracy", "acc_eq"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedSet:
+    """A data set of the table, or a part of it. `every` scores only every n-th item."""
+
+    data: str
+    name: str
+    task: str
+    family: str = ""
+    judged: bool = False
+    measure: Measure = "spearman"
+    group: Literal["item", "none"] = "item"
+    #: All of the data set if there are none.
+    aspects: tuple[str, ...] = ()
+    #: Whether each aspect has a row of its own next to their mean.
+    each: bool = False
+    exclude: tuple[str, ...] = ()
+    every: int = 1
+    #: The beginning of the tasks in the data that belong to this part.
+    part: str = ""
+    english: bool = True
+
+    @property
+    def measure_name(self) -> str:
+        return f"{self.measure}, by item" if self.measure != "accuracy" and self.group == "item" else self.measure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgreementTable:
+    """The figures of all metrics on all sets. A metric without a figure has no entry in a row."""
+
+    title: str
+    caption: str
+    notes: tuple[str, ...]
+    decimals: int
+    metrics: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[Agreement, ...]
+    missing: tuple[RatedSet, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """How often each shipped metric is above length, and how often it runs against people."""
+        if not self.rows:
+            return "The data is missing."
+        sentences = []
+        for metric in self.metrics:
+            rows = [row for row in self.rows if row.whole and metric in row.figures and metric not in row.trained]
+            if not rows:
+                continue
+            above = sum(row.figures[metric].value > row.figures["length"].value for row in rows)
+            against = [row.name for row in rows if row.contradicts(metric)]
+            wrong = f" and points the wrong way on {', '.join(dict.fromkeys(against))}" if against else ""
+            sentences.append(f"{metric} is above length in {above} of {len(rows)} data sets{wrong}.")
+        return " ".join(sentences)
+
+    @property
+    def table(self) -> Table:
+        text = [Column(name) for name in ("task", "data", "aspect", "measure")]
+        numbers = [Column(name, "right") for name in ("n", *self.columns)]
+        rows = [cells for row in self.rows for cells in self._format_row(row)]
+        rows += [self._format_missing(rated) for rated in self.missing]
+        return Table(columns=(*text, *numbers), rows=rows, notes=self.notes)
+
+    def _format_row(self, row: Agreement) -> Iterator[list[Any]]:
+        name = row.name if row.judged else f"{row.name} (not judged)"
+        yield [row.task, name, row.aspect, row.measure, Count(row.n), *self._format_cells(row, row.figures)]
+        if row.given_length:
+            measure = "coefficient given length" if row.measure == "accuracy" else "given length"
+            yield ["", "", "", measure, "", *self._format_cells(row, row.given_length)]
+
+    def _format_cells(self, row: Agreement, figures: Mapping[str, Figure]) -> list[Any]:
+        cells: list[Any] = []
+        for column in self.columns:
+            figure = figures.get(column)
+            if figure is None:
+                cells.append(Number(math.nan))
+                continue
+            estimate = Estimate(figure.value, figure.low, figure.high, self.decimals)
+            marks = row.lexical if column == BEST_LEXICAL else _TRAINED if column.lstrip(_MINUS) in row.trained else ""
+            cells.append(Marked(estimate, marks) if marks else estimate)
+        return cells
+
+    def _format_missing(self, rated: RatedSet) -> list[Any]:
+        return [rated.task, rated.name, "", NO_DATA, Count(0), *(Number(math.nan) for _ in self.columns)]
+
+
+def make_agreement_table(folder: DataFolder, on_set: Callable[[str], None] = lambda _: None) -> AgreementTable:
+    """Compute the table; `on_set` is called with the name of each data set before it is scored."""
+    content = read_table_file(METRICS_TABLE)
+    sets = parse_sets()
+    rows: list[Agreement] = []
+    for rated in sets:
+        if folder.has(rated.data):
+            on_set(rated.name)
+            rows += _compare(rated, content, folder)
+    shipped = tuple(entry["label"] for entry in content["metrics"])
+    others = [entry["label"] for entry in content["baselines"]]
+    columns = [*shipped, *others, BEST_LEXICAL]
+    for name, negated in _NEGATED.items():
+        columns.insert(columns.index(name) + 1 if name in others else len(columns), negated)
+    present = {name for row in rows for name in row.figures}
+    return AgreementTable(
+        title=content["title"],
+        caption=content["caption"].strip(),
+        notes=tuple(content["notes"]),
+        decimals=content["decimals"],
+        metrics=shipped,
+        columns=tuple(column for column in columns if column in present),
+        rows=tuple(rows),
+        missing=tuple(rated for rated in sets if not folder.has(rated.data)),
+    )
+
+
+def parse_sets() -> list[RatedSet]:
+    """Return the data sets of the table."""
+    entries = read_table_file(METRICS_TABLE)["sets"]
+    rows: list[dict[str, Any]] = [
+        {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()} for row in entries
+    ]
+    return [RatedSet(**{"family": row["data"], **row}) for row in rows]
+
+
+# Scores of the columns.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Columns:
+    """The scores of each output by column, and by lexical metric; NaN for all where one metric has none."""
+
+    values: Mapping[str, Floats]
+    lexical: Mapping[str, Floats]
+    trained: tuple[str, ...]
+
+
+def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> _Columns:
+    references: References = "all" if folder.has_references(rated.data) else "source"
+    values: dict[str, Floats] = {}
+    trained = []
+    for entry in content["metrics"]:
+        label = entry["label"]
+        if label not in registry.names() or rated.task not in entry.get("tasks", [rated.task]):
+            continue
+        if entry.get("english") and not rated.english:
+            continue
+        scores = _score(folder, rated, label, "all")
+        if scores is not None:
+            values[label] = scores
+            if rated.family in entry.get("trained", ()):
+                trained.append(label)
+    for entry in content["baselines"]:
+        # BERTScore's model knows only English.
+        if (metric := resolve_metric(entry)) and (rated.english or "model" not in entry):
+            scores = _score(folder, rated, metric, references)
+            if scores is not None:
+                values[entry["label"]] = np.nan_to_num(scores) if entry["metric"] == "copy_rate" else scores
+    lexical = {
+        name: scores for name in content["lexical"] if (scores := _score(folder, rated, name, references)) is not None
+    }
+    shared = np.logical_and.reduce([np.isfinite(column) for column in (*values.values(), *lexical.values())])
+    return _Columns(
+        values={name: np.where(shared, column, np.nan) for name, column in values.items()},
+        lexical={name: np.where(shared, column, np.nan) for name, column in lexical.items()},
+        trained=tuple(trained),
+    )
+
+
+def _score(folder: DataFolder, rated: RatedSet, metric: str, references: References) -> Floats | None:
+    """The scores; None if the data lacks what the metric needs, or its weights are missing."""
+    needs = registry.build(metric).needs
+    # Descriptions and shipped metrics read the records as they are.
+    used: References = references if "references" in needs else "all"
+    if not all(folder.has_field(rated.data, need, used) for need in needs):
+        return None
+    try:
+        return folder.column(rated.data, metric, references=used, every=rated.every, part=rated.part)
+    except (ModelError, MissingExtra):
+        return None
+
+
+# Figures with intervals.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Statistic:
+    """A figure on the whole data, and in each resample of items."""
+
+    value: float
+    draws: Floats
+
+    def figure(self) -> Figure:
+        finite = self.draws[np.isfinite(self.draws)]
+        low, high = np.percentile(finite, [2.5, 97.5]) if len(finite) else (math.nan, math.nan)
+        return Figure(self.value, float(low), float(high))
+
+
+def _average(statistics: Sequence[Statistic]) -> Statistic:
+    return Statistic(
+        value=float(np.mean([statistic.value for statistic in statistics])),
+        draws=np.mean([statistic.draws for statistic in statistics], axis=0),
+    )
+
+
+def _compare(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> Iterator[Agreement]:
+    """Yield the rows of one data set."""
+    judged, columns = folder.judged(rated.data), _score_columns(rated, content, folder)
+    values = {**columns.values, **columns.lexical}
+    for name, negated in _NEGATED.items():
+        if name in values:
+            values[negated] = -values[name]
+    lengths = values[content["length"]]
+    selected = select_outputs(judged, rated) & np.isfinite(lengths)
+    if rated.measure == "accuracy":
+        pairs = find_pairs(judged, selected)
+        figures = {name: compare_pairs(pairs, scores, content["draws"]).figure() for name, scores in values.items()}
+        given = {
+            name: regress_pairs(pairs, scores, lengths, content["draws"]).figure() for name, scores in values.items()
+        }
+        yield _make_row(rated, columns, "", len(pairs.first), figures, given)
+        return
+    by_aspect: dict[str, dict[str, tuple[Statistic, Statistic]]] = {}
+    counts: list[int] = []
+    for aspect in rated.aspects or judged.ratings:
+        gold = compute_gold(judged, aspect, "mean")
+        outputs = np.flatnonzero(selected & np.isfinite(gold))
+        counts.append(len(outputs))
+        by_aspect[aspect] = {
+            name: correlate(
+                gold[outputs],
+                scores[outputs],
+                lengths[outputs],
+                judged.items.codes[outputs],
+                by_item=rated.group == "item",
+                ranked=rated.measure != "pearson",
+                draws=content["draws"],
+            )
+            for name, scores in values.items()
+        }
+    names = {"": list(by_aspect)} if not rated.each else {**{name: [name] for name in by_aspect}, "": list(by_aspect)}
+    for aspect, averaged in names.items():
+        label = aspect or (averaged[0] if len(averaged) == 1 else f"mean of {len(averaged)}")
+        plain, given = (
+            {name: _average([by_aspect[part][name][which] for part in averaged]).figure() for name in values}
+            for which in (0, 1)
+        )
+        if rated.measure == "acc_eq":
+            plain = _measure_ties(judged, rated, averaged[0], values, content["draws"])
+        yield _make_row(rated, columns, label, min(counts), plain, given, whole=not aspect)
+
+
+def _make_row(
+    rated: RatedSet,
+    columns: _Columns,
+    aspect: str,
+    n: int,
+    figures: dict[str, Figure],
+    given: dict[str, Figure],
+    *,
+    whole: bool = True,
+) -> Agreement:
+    """Make a row; of the lexical metrics, keep the best."""
+    best = max(columns.lexical, key=lambda name: figures[name].value, default="")
+    given = {name: figure for name, figure in given.items() if name.lstrip(_MINUS) != "length"}
+    for table in (figures, given):
+        if best:
+            table[BEST_LEXICAL] = table[best]
+        for name in columns.lexical:
+            del table[name]
+        for name in [name for name, figure in table.items() if math.isnan(figure.value)]:
+            del table[name]
+    return Agreement(
+        data=rated.data,
+        name=rated.name,
+        task=rated.task,
+        judged=rated.judged,
+        aspect=aspect,
+        measure=rated.measure_name,
+        n=n,
+        figures=figures,
+        given_length=given,
+        lexical=best.partition("(")[0],
+        trained=columns.trained,
+        whole=whole,
+    )
+
+
+def select_outputs(judged: JudgedDataset, rated: RatedSet) -> Mask:
+    """Return which outputs belong to the set."""
+    selected = np.ones(len(judged), dtype=bool)
+    if rated.exclude:
+        excluded = [code for code, name in enumerate(judged.systems.names) if name in rated.exclude]
+        selected &= ~np.isin(judged.systems.codes, excluded)
+    if rated.part:
+        tasks = judged.column("task")
+        own = [code for code, name in enumerate(tasks.names) if name.startswith(rated.part)]
+        selected &= np.isin(tasks.codes, own)
+    return selected
+
+
+def _measure_ties(
+    judged: JudgedDataset, rated: RatedSet, aspect: str, values: Mapping[str, Floats], draws: int
+) -> dict[str, Figure]:
+    """Measure the accuracy with calibrated ties."""
+    scores = {name: MetricScores(name=name, values=column, higher_is_better=True) for name, column in values.items()}
+    evaluation = meta_evaluate(
+        replace(judged, scores=scores),
+        aspect,
+        "acc_eq",
+        group=rated.group,
+        exclude_systems=rated.exclude,
+        draws=draws,
+        test="none",
+        metrics=list(values),
+    )
+    return {figure.metric: Figure(figure.value, figure.low, figure.high) for figure in evaluation.figures}
+
+
+# Correlations, and partial ones given the length.
+
+
+def correlate(
+    gold: Floats, scores: Floats, lengths: Floats, items: Codes, *, by_item: bool, ranked: bool, draws: int
+) -> tuple[Statistic, Statistic]:
+    """Return the correlation of gold values and scores, and the partial one given lengths: Spearman's if `ranked`, else
+    Pearson's; the mean over items, or over all outputs."""
+    if by_item:
+        order = np.argsort(items, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(items[order])) + 1)
+        rows = [_correlate_three(gold[group], scores[group], lengths[group], ranked) for group in groups]
+        first, second = np.array(rows).T
+        return _average_items(first, draws), _average_items(second, draws)
+    plain, partial = _correlate_three(gold, scores, lengths, ranked)
+    # Resamples keep the ranks of all outputs, so that one product of matrices has all their sums.
+    columns = np.stack([_rank(column) if ranked else column for column in (gold, scores, lengths)])
+    columns -= columns.mean(axis=1, keepdims=True)
+    products = np.stack([columns[i] * columns[j] for i, j in _THREE])
+    _, number = np.unique(items, return_inverse=True)
+    counts = _draw_counts(int(number.max()) + 1, draws)[:, number]
+    totals = counts.sum(axis=1, keepdims=True)
+    means = counts @ columns.T / totals
+    moments = counts @ products.T / totals - np.stack([means[:, i] * means[:, j] for i, j in _THREE], axis=1)
+    variances, covariances = moments[:, :3], moments[:, 3:]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # Gold values with scores, gold values with lengths, scores with lengths.
+        own, with_gold, with_scores = (covariances / np.sqrt(variances[:, [0, 0, 1]] * variances[:, [1, 2, 2]])).T
+        rest = (own - with_gold * with_scores) / np.sqrt((1 - with_gold**2) * (1 - with_scores**2))
+    return Statistic(value=plain, draws=own), Statistic(value=partial, draws=rest)
+
+
+def _draw_counts(size: int, draws: int) -> Floats:
+    """How often each of `size` items is drawn; a row per draw, the same for every metric."""
+    counts = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), size=draws)
+    return counts.astype(float)
+
+
+def _average_items(figures: Floats, draws: int) -> Statistic:
+    """The mean over items that have a figure, in all items and in resamples of them."""
+    counts = _draw_counts(len(figures), draws)
+    finite = np.isfinite(figures)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = counts @ np.where(finite, figures, 0.0) / (counts @ finite)
+    return Statistic(value=float(figures[finite].mean()) if finite.any() else math.nan, draws=means)
+
+
+def _correlate_three(gold: Floats, scores: Floats, lengths: Floats, ranked: bool) -> tuple[float, float]:
+    """The correlation of gold values and scores, and the partial one given lengths; NaN if a side is constant."""
+    if ranked:
+        gold, scores, lengths = (_rank(values) for values in (gold, scores, lengths))
+    plain, with_gold, with_scores = _pearson(gold, scores), _pearson(gold, lengths), _pearson(scores, lengths)
+    if math.isnan(with_gold) or math.isnan(with_scores):  # A constant length explains nothing.
+        return plain, plain
+    rest = (1 - with_gold**2) * (1 - with_scores**2)
+    return plain, (plain - with_gold * with_scores) / math.sqrt(rest) if rest > _ROUNDING else math.nan
+
+
+def _pearson(first: Floats, second: Floats) -> float:
+    first, second = first - first.mean(), second - second.mean()
+    product = math.sqrt(float(first @ first) * float(second @ second))
+    return float(first @ second) / product if product > _ROUNDING else math.nan
+
+
+def _rank(values: Floats) -> Floats:
+    """Ranks from 1; equal values share their mean rank."""
+    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(times) - (times - 1) / 2)[place]
+    return ranks
+
+
+# Pairs.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RatedPairs:
+    """Pairs of outputs of which people prefer the first."""
+
+    first: Codes
+    second: Codes
+    items: Codes
+
+
+def find_pairs(judged: JudgedDataset, selected: Mask) -> RatedPairs:
+    """Return the pairs with a winner: those that raters compared, or two outputs of an item with different ratings."""
+    if judged.preferences:
+        pairs = vote(next(iter(judged.preferences.values())))
+        first, second, lead = pairs.first, pairs.second, pairs.human
+    else:
+        gold = compute_gold(judged, next(iter(judged.ratings)), "mean")
+        order = np.argsort(judged.items.codes, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(judged.items.codes[order])) + 1)
+        both = np.array([(group[i], group[j]) for group in groups for i in range(len(group)) for j in range(i)])
+        first, second = both.T
+        lead = gold[first] - gold[second]
+    used = np.isfinite(lead) & (lead != 0) & selected[first] & selected[second]
+    better, worse = np.where(lead > 0, first, second)[used], np.where(lead > 0, second, first)[used]
+    return RatedPairs(first=better, second=worse, items=judged.items.codes[better])
+
+
+def compare_pairs(pairs: RatedPairs, scores: Floats, draws: int) -> Statistic:
+    """Return the share of pairs in which the first output has the higher score."""
+    right = (scores[pairs.first] > scores[pairs.second]).astype(float)
+    counts = _count_items(pairs, draws)
+    return Statistic(value=float(right.mean()), draws=counts @ right / counts.sum(axis=1))
+
+
+def regress_pairs(pairs: RatedPairs, scores: Floats, lengths: Floats, draws: int) -> Statistic:
+    """Return the coefficient of the score difference in a logistic regression of people's choices on it and on the
+    length difference, both divided by their standard deviations."""
+    leads = np.stack([column[pairs.first] - column[pairs.second] for column in (scores, lengths)], axis=1)
+    spreads = leads.std(axis=0)
+    if spreads[0] <= _ROUNDING:
+        return Statistic(value=math.nan, draws=np.full(1, math.nan))
+    leads /= np.where(spreads > _ROUNDING, spreads, 1.0)
+    # Each draw is fitted step by step: a fifth of the draws is enough for an interval.
+    counts = _count_items(pairs, max(draws // 5, 1))
+    value = _fit_logistic(leads, np.ones(len(leads)))
+    return Statistic(value=value, draws=np.array([_fit_logistic(leads, count) for count in counts]))
+
+
+def _count_items(pairs: RatedPairs, draws: int) -> Floats:
+    """How often each pair is drawn if items are resampled; a row per draw."""
+    _, number = np.unique(pairs.items, return_inverse=True)
+    return _draw_counts(int(number.max()) + 1, draws)[:, number]
+
+
+def _fit_logistic(leads: Floats, weights: Floats) -> float:
+    """The first coefficient, by Newton's method. Each lead is that of the preferred output, so there is no intercept; a
+    weak prior keeps a perfect separation finite."""
+    coefficients = np.zeros(leads.shape[1])
+    for _ in range(25):
+        probability = 1 / (1 + np.exp(-leads @ coefficients))
+        gradient = leads.T @ (weights * (1 - probability)) - _PRIOR * coefficients
+        curvature = (leads * (weights * probability * (1 - probability))[:, None]).T @ leads
+        step = np.linalg.solve(curvature + _PRIOR * np.eye(len(coefficients)), gradient)
+        coefficients += step
+        if np.abs(step).max() < 1e-8:
+            break
+    return float(coefficients[0])
