@@ -43,6 +43,7 @@ _PAGES = {
     "embedding": "Embedding metrics",
     "likelihood": "Likelihood metrics",
     "preference": "Metrics trained on preferences, and calibrated ones",
+    "trained": "Metrics trained on other human judgments",
     "errors": "Metrics that explain errors",
     "judges": "LLM judges, and comparators of two outputs",
     "external": "Metrics of other packages and programs",

@@ -8,12 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from metrist.errors import SpecError
+import encoder_folders
+from metrist.errors import ModelError, SpecError
 from metrist.metrics import fluency as module
 from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import shipped_tables
 from metrist.metrics.fluency import Fluency, FluencyReader, Word, merge_words
 from metrist.metrics.registry import build
+from metrist.models import text_encoder
 from metrist.records import Record
 from metrist.scores import FailureKind
 
@@ -196,3 +198,29 @@ def test_the_reader_returns_every_word():
     [[sentence]] = FluencyReader(Grader()).read(["Good odd bad."])
     assert sentence.value == pytest.approx(sigmoid(1))
     assert [(word.start, word.end) for word in sentence.words] == [(0, 4), (5, 8), (9, 12), (12, 13)]
+
+
+def test_a_real_encoder_serves_both_heads_in_one_pass(tmp_path, monkeypatch):
+    """Value and errors are those of the heads on the states of a random model."""
+    monkeypatch.undo()
+    folder = encoder_folders.export_random(tmp_path / "model", "bert", {"fluency": 1, "tags": 1, "support": 1})
+    output = "The cat sat on the mats. Two cats."
+    metric = Fluency(model=str(folder), threshold=0.01)
+    [result] = metric.score(Shard([Record(item="1", system="a", output=output)]))
+    encoder = text_encoder.load_text_encoder(str(folder))
+    sequences = [encoder.join(tokens.ids) for tokens in encoder.encode(["The cat sat on the mats.", "Two cats."])]
+    values = encoder.score_spans("fluency", sequences, [[(1, len(ids) - 1)] for ids, _ in sequences])
+    expected = [sigmoid(float(value[0, 0])) for value in values]
+    assert result.value == pytest.approx(np.mean(expected), rel=1e-9)
+    assert result.parts["minimum"] == pytest.approx(min(expected), rel=1e-9)
+    tags = [rows[1:-1, 0] for rows in encoder.score_tokens("tags", sequences)]
+    highest = max(sigmoid(float(logit)) for logits in tags for logit in logits)
+    assert any(f"{highest:.2f}" in error.explanation for error in result.errors)
+    assert "weights" in metric.facts()
+
+
+def test_a_model_without_the_heads_says_which_it_has(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    folder = encoder_folders.export_random(tmp_path / "model", "bert", {"support": 1})
+    with pytest.raises(ModelError, match=r"no head 'fluency'; it has 'support'"):
+        Fluency(model=str(folder)).score(Shard([Record(item="1", system="a", output="The cat.")]))

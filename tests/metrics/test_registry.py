@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import encoder_folders
 import metrist
 import tiny_rewards
 from metrist.errors import ModelError, SpecError
@@ -79,6 +80,7 @@ TINY = {
     "gptscore": "gpt2",
     "perplexity": "llama",
     "preference": "bert",
+    "fluency": "text encoder",
 }
 PLAIN = [name for name in names() if not example(name).resident and example(name).text == name]
 
@@ -93,6 +95,8 @@ def with_tiny_model(name: str, tiny: Callable[[str], Path], tmp_path: Path) -> M
     cls: Callable[..., Metric] = type(example(name))
     if name == "preference":
         return cls(model=str(tiny_rewards.plain(tiny(TINY[name]), tmp_path / name)))
+    if TINY[name] == "text encoder":
+        return cls(model=str(encoder_folders.export_random(tmp_path / name, "bert", {"fluency": 1, "tags": 1})))
     own = {"prism_style": {"language": None}}.get(name, {})
     return cls(**{"model": str(tiny(TINY[name])), **own})
 

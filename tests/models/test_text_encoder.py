@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoder_folders import CONFIG, WORDS, export_random, make_arrays, write_tokenizer
 
+from encoder_folders import CONFIG, WORDS, export_random, make_arrays, write_tokenizer
 from metrist.errors import ModelError, SpecError
 from metrist.models.numpy_inference import storage, threads
 from metrist.models.numpy_inference.export import export_text_encoder
@@ -182,6 +182,19 @@ def test_inputs_that_cannot_be_are_refused(tmp_path: Path, ids: Any, first: int,
     encoder = load_text_encoder(str(export_random(tmp_path / "model", "bert")))
     with pytest.raises(ValueError, match=message):
         encoder.score_spans("support", [(ids, first)], [spans])
+
+
+def test_several_heads_take_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_text_encoder(str(folder))
+    sequences = make_sequences(encoder)
+    apart = [encoder.score_tokens(head, sequences) for head in ("tags", "support")]
+    passes = []
+    encode = encoder._network.encode
+    monkeypatch.setattr(encoder._network, "encode", lambda batch: passes.append(len(batch)) or encode(batch))
+    together = encoder.score_tokens(("tags", "support"), sequences)
+    assert sum(passes) == len({ids.tobytes() for ids, _ in sequences})
+    for rows, *columns in zip(together, *apart, strict=True):
+        np.testing.assert_array_equal(rows, np.concatenate(columns, axis=1))
 
 
 def test_an_unknown_head_names_those_there_are(folder: Path) -> None:

@@ -187,15 +187,21 @@ class TextEncoder:
 
         return self._score(head, sequences, pool)
 
-    def score_tokens(self, head: str, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
-        """Return, for each sequence, the head's outputs on each token of its first part, [tokens, outputs]."""
+    def score_tokens(self, head: str | Sequence[str], sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
+        """Return, for each sequence, the head's outputs on each token of its first part, [tokens, outputs]. The
+        outputs of several heads stand side by side: all of them take one pass."""
         return self._score(head, sequences, lambda number, states: states[: sequences[number][1]])
 
     def _score(
-        self, head: str, sequences: Sequence[TokenSequence], pool: Callable[[int, Floats], NDArray[Any]]
+        self,
+        head: str | Sequence[str],
+        sequences: Sequence[TokenSequence],
+        pool: Callable[[int, Floats], NDArray[Any]],
     ) -> list[NDArray[np.float64]]:
-        if head not in self._heads:
-            raise ModelError(f"this model has no head {head!r}; it has {', '.join(map(repr, self._heads)) or 'none'}")
+        names = (head,) if isinstance(head, str) else tuple(head)
+        if unknown := [name for name in names if name not in self._heads]:
+            known = ", ".join(map(repr, self._heads)) or "none"
+            raise ModelError(f"this model has no head {unknown[0]!r}; it has {known}")
         for number, (ids, first) in enumerate(sequences):
             self._check_sequence(number, ids, first)
         # Equal sequences are computed once.
@@ -205,7 +211,7 @@ class TextEncoder:
         groups = sorted(distinct.values(), key=lambda numbers: len(sequences[numbers[0]][0]))
         lengths = [len(sequences[numbers[0]][0]) for numbers in groups]
         batches = list(batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False))
-        matrix, bias = self._heads[head]
+        matrix, bias = (np.concatenate(arrays) for arrays in zip(*(self._heads[name] for name in names), strict=True))
 
         def compute(batch: Sequence[int]) -> dict[int, NDArray[np.float64]]:
             states = self._network.encode([sequences[groups[at][0]] for at in batch])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,12 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def make_arrays(kind: str, seed: int = 0, layers: int = 2) -> dict[str, Any]:
-    """Random weights; the head 'tags' has three outputs, 'support' one."""
+#: The heads of a random model, with the number of their outputs.
+HEADS = {"support": 1, "tags": 3}
+
+
+def make_arrays(kind: str, seed: int = 0, layers: int = 2, heads: Mapping[str, int] = HEADS) -> dict[str, Any]:
+    """Random weights."""
     rng = np.random.default_rng(seed)
 
     def draw(*shape: int, scale: float = 0.1) -> Any:
@@ -43,7 +48,7 @@ def make_arrays(kind: str, seed: int = 0, layers: int = 2) -> dict[str, Any]:
                 arrays[f"{name}{part}.bias"] = draw(shape[0])
         for norm in ("norm1", "norm2"):
             arrays |= {f"{name}{norm}.weight": 1 + draw(64), f"{name}{norm}.bias": draw(64)}
-    for head, outputs in (("support", 1), ("tags", 3)):
+    for head, outputs in heads.items():
         arrays |= {f"heads.{head}.weight": draw(outputs, 64), f"heads.{head}.bias": draw(outputs)}
     return arrays
 
@@ -59,7 +64,7 @@ def write_tokenizer(path: Path) -> Path:
     return path
 
 
-def export_random(folder: Path, kind: str, **settings: Any) -> Path:
+def export_random(folder: Path, kind: str, heads: Mapping[str, int] = HEADS, **settings: Any) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(folder.parent / "tokenizer.json")
-    return export_text_encoder(make_arrays(kind), {"kind": kind, **CONFIG}, tokenizer, folder, **settings)
+    return export_text_encoder(make_arrays(kind, heads=heads), {"kind": kind, **CONFIG}, tokenizer, folder, **settings)
