@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 from agreement import ranks, rows, spearman
-from metrist.models.text_encoder import load_text_encoder
 from numpy.typing import NDArray
 
 from metrist.metrics.fluency import FluencyReader, Sentence, merge_words
+from metrist.models.text_encoder import load_text_encoder
 
 Numbers = NDArray[np.float64]
 
