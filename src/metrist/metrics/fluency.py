@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.language import find_other_language
 from metrist.metrics.model_metric import ModelMetric
-from metrist.metrics.support import TokenizedText
+from metrist.metrics.support import SupportModel, TokenizedText
 from metrist.models import text_encoder
 from metrist.models.weights import SHIPPED
 from metrist.ratings import Error
@@ -175,7 +175,9 @@ class FluencyReader:
 
     def read(self, outputs: Sequence[str]) -> list[list[Sentence]]:
         """The sentences of each output. None depends on the sentences around it; equal ones are read once."""
-        texts = [TokenizedText.read(output, self.encoder) for output in outputs]
+        # Only the tokenizer is used, which all encoders have.
+        tokenizing = cast("SupportModel", self.encoder)
+        texts = [TokenizedText.read(output, tokenizing) for output in outputs]
         pieces = [text.pieces(min(_MAX_SENTENCE, self.encoder.max_tokens - 2)) for text in texts]
         keys = [
             [text.ids[piece.first : piece.last].tobytes() for piece in own]
