@@ -40,16 +40,10 @@ static void round_row(const float *row, int64_t inputs, int64_t block, uint8_t *
         float largest = greatest_lane(most);
         float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
         scales[start / block] = largest / 127.0f;
-        for (int64_t i = start; i < start + block; i += 8) {
-            int32_t whole[8];
-            store_whole(whole, nearest(multiply(load(row + i), fill(inverse))));
-            for (int j = 0; j < 8; j++) {
-#if defined(__x86_64__)
-                integers[i + j] = (uint8_t)(whole[j] + 128);
-#else
-                integers[i + j] = (uint8_t)whole[j];
-#endif
-            }
+        for (int64_t i = start; i < start + block; i += 16) {
+            Lanes factor = fill(inverse);
+            Whole low = nearest(multiply(load(row + i), factor)), high = nearest(multiply(load(row + i + 8), factor));
+            store_bytes(integers + i, low, high);
         }
     }
 }
@@ -64,8 +58,7 @@ static Lanes gelu_of(Lanes x) {
     p = fused(p, square, fill(-3.30251236e-05f));
     p = fused(p, square, fill(3.63341467e-02f));
     p = fused(p, square, fill(7.97884270e-01f));
-    Lanes power = multiply(multiply(x, fill(-2.0f)), p);
-    return divide(x, add(fill(1.0f), exponential(power)));
+    return times_sigmoid(x, multiply(add(x, x), p));
 }
 
 /* ---- Products ---- */
@@ -213,14 +206,13 @@ static void copy_turned(const float *from, int64_t width, const float *turns, fl
     }
 }
 
-/* scores[r][key] = queries[r] . keys[.][key] for TILE queries; `keys` is [width][padded]. */
+/* scores[r][key] = queries[r] . keys[key] for TILE queries; `keys` is [padded / PANEL][width][PANEL]. */
 static void compare_tile(const float *queries, const float *keys, int64_t width, int64_t padded, float *scores) {
-    for (int64_t key = 0; key < padded; key += 16) {
+    for (int64_t key = 0; key < padded; key += PANEL) {
         Lanes sums[TILE][2];
         for (int r = 0; r < TILE; r++) sums[r][0] = sums[r][1] = fill(0.0f);
-        const float *column = keys + key;
-        for (int64_t i = 0; i < width; i++, column += padded) {
-            Lanes k0 = load(column), k1 = load(column + 8);
+        for (int64_t i = 0; i < width; i++, keys += PANEL) {
+            Lanes k0 = load(keys), k1 = load(keys + 8);
             for (int r = 0; r < TILE; r++) {
                 float q = queries[r * width + i];
                 sums[r][0] = fused_by(k0, q, sums[r][0]);
@@ -234,15 +226,18 @@ static void compare_tile(const float *queries, const float *keys, int64_t width,
     }
 }
 
-/* Turns scores into weights that are not yet divided by their sum, which is returned. */
+/* Turns scores into weights that are not yet divided by their sum, which is returned. The weights of padding, below
+ * 1e-37, do not change the sum, and are not used. */
 static float exponentiate(float *scores, int64_t length, int64_t padded) {
     Lanes most = fill(-INFINITY), sum = fill(0.0f);
     for (int64_t i = length; i < padded; i++) scores[i] = -INFINITY;
     for (int64_t i = 0; i < padded; i += 8) most = greater(most, load(scores + i));
     Lanes largest = fill(greatest_lane(most));
-    for (int64_t i = 0; i < padded; i += 8) store(scores + i, exponential(subtract(load(scores + i), largest)));
-    for (int64_t i = length; i < padded; i++) scores[i] = 0.0f;
-    for (int64_t i = 0; i < padded; i += 8) sum = add(sum, load(scores + i));
+    for (int64_t i = 0; i < padded; i += 8) {
+        Lanes weight = power_of_two(subtract(load(scores + i), largest));
+        store(scores + i, weight);
+        sum = add(sum, weight);
+    }
     return sum_lanes(sum);
 }
 
@@ -260,7 +255,9 @@ static void mix_tile(const float *weights, const float *values, const float *sum
                 mixed[r][1] = fused_by(v1, weight, mixed[r][1]);
             }
         }
-        for (int64_t r = 0; r < rows; r++) {
+        /* Every index into `mixed` is a constant, so that it stays in registers. */
+        for (int r = 0; r < TILE; r++) {
+            if (r >= rows) break;
             Lanes sum = fill(sums[r]);
             store(result + r * stride + column, divide(mixed[r][0], sum));
             store(result + r * stride + column + 8, divide(mixed[r][1], sum));
@@ -269,17 +266,19 @@ static void mix_tile(const float *weights, const float *values, const float *sum
 }
 
 int attend(const float *joined, int64_t length, int64_t heads, int64_t width, const float *turns, float *result) {
-    int64_t hidden = heads * width, padded = (length + 15) / 16 * 16;
+    int64_t hidden = heads * width, padded = (length + PANEL - 1) / PANEL * PANEL;
     float *space = zeroed_room(padded * width * 2 + TILE * (padded + width) + width, sizeof(float));
     if (space == NULL) return -1;
     float *keys = space, *values = keys + padded * width, *scores = values + padded * width;
     float *queries = scores + TILE * padded, *one = queries + TILE * width;
-    float factor = 1.0f / sqrtf((float)width);
+    /* Scores are powers of two instead of e. */
+    float factor = LOG2_E / sqrtf((float)width);
     for (int64_t head = 0; head < heads; head++) {
         for (int64_t token = 0; token < length; token++) {
             const float *row = joined + token * 3 * hidden + head * width;
             copy_turned(row + hidden, width, turns == NULL ? NULL : turns + token * width, 1.0f, one);
-            for (int64_t i = 0; i < width; i++) keys[i * padded + token] = one[i];
+            float *to = keys + token / PANEL * PANEL * width + token % PANEL;
+            for (int64_t i = 0; i < width; i++) to[i * PANEL] = one[i];
             memcpy(values + token * width, row + 2 * hidden, (size_t)width * sizeof(float));
         }
         for (int64_t first = 0; first < length; first += TILE) {
@@ -327,8 +326,7 @@ void gate_rows(const float *joined, int64_t count, int64_t width, float *result)
     for (int64_t row = 0; row < count; row++, joined += 2 * width, result += width) {
         for (int64_t i = 0; i < width; i += 8) {
             Lanes up = load(joined + i), gate = load(joined + width + i);
-            Lanes silu = divide(gate, add(fill(1.0f), exponential(subtract(fill(0.0f), gate))));
-            store(result + i, multiply(up, silu));
+            store(result + i, multiply(up, times_sigmoid(gate, gate)));
         }
     }
 }

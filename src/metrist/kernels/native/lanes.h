@@ -50,7 +50,12 @@ static inline Lanes scale_by_power(Lanes a, Whole power) {
     int32x4_t high = vshlq_n_s32(vaddq_s32(power.high, vdupq_n_s32(127)), 23);
     return (Lanes){vmulq_f32(a.low, vreinterpretq_f32_s32(low)), vmulq_f32(a.high, vreinterpretq_f32_s32(high))};
 }
-static inline void store_whole(int32_t *at, Whole a) { vst1q_s32(at, a.low), vst1q_s32(at + 4, a.high); }
+/* As signed bytes; on x86, as unsigned ones with 128 added. */
+static inline void store_bytes(uint8_t *at, Whole a, Whole b) {
+    int16x8_t low = vcombine_s16(vmovn_s32(a.low), vmovn_s32(a.high));
+    int16x8_t high = vcombine_s16(vmovn_s32(b.low), vmovn_s32(b.high));
+    vst1q_s8((int8_t *)at, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
 
 #elif defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_LANES 1
@@ -83,7 +88,11 @@ static inline Lanes scale_by_power(Lanes a, Whole power) {
     __m256i bits = _mm256_slli_epi32(_mm256_add_epi32(power, _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(a, _mm256_castsi256_ps(bits));
 }
-static inline void store_whole(int32_t *at, Whole a) { _mm256_storeu_si256((__m256i *)at, a); }
+static inline void store_bytes(uint8_t *at, Whole a, Whole b) {
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
+    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)at, _mm_xor_si128(bytes, _mm_set1_epi8((char)-128)));
+}
 #endif
 
 #if HAVE_LANES
@@ -102,21 +111,26 @@ static inline float greatest_lane(Lanes a) {
     return most;
 }
 
-/* e**x for x from -87 to 88; beyond, the value at the end. Relative error below 2e-7. */
-static inline Lanes exponential(Lanes x) {
-    x = less(greater(x, fill(-87.0f)), fill(88.0f));
-    Whole power = nearest(multiply(x, fill(1.44269504088896341f)));
-    Lanes n = as_floats(power);
-    x = fused(n, fill(-0.693359375f), x);
-    x = fused(n, fill(2.12194440e-4f), x);
-    Lanes y = fill(1.9875691500e-4f);
-    y = fused(y, x, fill(1.3981999507e-3f));
-    y = fused(y, x, fill(8.3334519073e-3f));
-    y = fused(y, x, fill(4.1665795894e-2f));
-    y = fused(y, x, fill(1.6666665459e-1f));
-    y = fused(y, x, fill(5.0000001201e-1f));
-    y = add(fused(y, multiply(x, x), x), fill(1.0f));
+#define LOG2_E 1.44269504088896341f
+
+/* 2**x for x up to 126; below -126, the value there. Relative error below 2e-7. */
+static inline Lanes power_of_two(Lanes x) {
+    x = greater(x, fill(-126.0f));
+    Whole power = nearest(x);
+    x = subtract(x, as_floats(power));
+    Lanes y = fill(1.326472423e-3f);
+    y = fused(y, x, fill(9.671513245e-3f));
+    y = fused(y, x, fill(5.550733757e-2f));
+    y = fused(y, x, fill(2.402224207e-1f));
+    y = fused(y, x, fill(6.931469776e-1f));
+    y = fused(y, x, fill(1.0f));
     return scale_by_power(y, power);
+}
+
+/* x / (1 + e**-y) */
+static inline Lanes times_sigmoid(Lanes x, Lanes y) {
+    Lanes power = less(multiply(y, fill(-LOG2_E)), fill(126.0f));
+    return divide(x, add(fill(1.0f), power_of_two(power)));
 }
 
 #endif
