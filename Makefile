@@ -16,9 +16,12 @@ export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-$(VENV)/.core: pyproject.toml models/pyproject.toml hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
+# The packages of shipped models, each with its own version.
+MODELS := models models/english models/multilingual
+
+$(VENV)/.core: pyproject.toml $(MODELS:=/pyproject.toml) hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --editable models --editable '.[standard]'
+	$(PIP) $(MODELS:%=--editable %) --editable '.[standard]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.core
@@ -38,7 +41,7 @@ $(RELEASE)/.ready: pyproject.toml
 
 EXTRAS ?= standard,llm
 install:  ## install metrist with its models into the current environment: EXTRAS=standard,llm,neural PYTHON=python3
-	$(PYTHON) -m pip install $(addprefix --constraint ,$(CONSTRAINTS_FILE)) ./models '.[$(EXTRAS)]'
+	$(PYTHON) -m pip install $(addprefix --constraint ,$(CONSTRAINTS_FILE)) $(MODELS:%=./%) '.[$(EXTRAS)]'
 
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -m preference -o demo-run
@@ -121,14 +124,17 @@ wheel: $(RELEASE)/.ready  ## wheel with compiled kernels for this machine, insta
 wheels: $(RELEASE)/.ready  ## wheels for all Pythons on this platform, by cibuildwheel (Linux: needs docker), in dist/metrist
 	$(RELEASE)/bin/cibuildwheel --output-dir dist/metrist .
 
-models-package: $(RELEASE)/.ready  ## metrist-models: wheel and source package, in dist/models
-	$(RELEASE)/bin/python -m build --outdir dist/models models
+models-package: $(RELEASE)/.ready  ## metrist-models, -english and -multilingual: wheels and source packages, in dist/models
+	rm -rf dist/models
+	for folder in $(MODELS); do $(RELEASE)/bin/python -m build --outdir dist/models $$folder || exit 1; done
 	$(RELEASE)/bin/twine check --strict dist/models/*
+	$(PYTHON) .ci/check_model_packages.py dist/models
 
 constraints: $(RELEASE)/.ready  ## update constraints-ci.txt, the versions that CI tests with
-	printf './models\n.[standard]\n' | $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
+	printf '%s\n' $(MODELS:%=./%) '.[standard]' | $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--constraint constraints-cpu.txt --group tests --group checks --group coverage \
-		--no-emit-package metrist --no-emit-package metrist-models --no-annotate \
+		--no-emit-package metrist --no-emit-package metrist-models --no-emit-package metrist-models-english \
+		--no-emit-package metrist-models-multilingual --no-annotate \
 		--custom-compile-command "make constraints" --output-file constraints-ci.txt -
 
 check-tag:  ## check that TAG=v1.2.3 is the package's version and has a dated section in the changelog

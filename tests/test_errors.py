@@ -34,7 +34,8 @@ def test_in_a_checkout_the_command_names_its_folders(tmp_path: Path, monkeypatch
     root = make_checkout(tmp_path / "my clone")
     monkeypatch.setattr(errors, "find_origin", lambda: root)
     assert str(MissingExtra("x", "llm")) == f"x needs an optional dependency: pip install '{root}[llm]'"
-    assert install_command("standard") == f"pip install '{root}/models' '{root}[standard]'"
+    models = " ".join(f"'{root}/models{part}'" for part in ("", "/english", "/multilingual"))
+    assert install_command("standard") == f"pip install {models} '{root}[standard]'"
     assert install_command("neural") == f"pip install '{root}[neural]' --constraint '{root}/constraints-cpu.txt'"
 
 

@@ -73,7 +73,8 @@ def install_command(extra: str) -> str:
         folders = [origin.parent, *(path for path in [origin.parent.parent / "models"] if any(path.glob("*.whl")))]
         links = " ".join(f"--find-links {shlex.quote(str(folder))}" for folder in folders)
         return f"{pip} {links} 'metrist[{extra}]'"
-    words = [shlex.quote(str(origin / "models"))] if extra == "standard" else []
+    models = [origin / "models" / part for part in ("", "english", "multilingual")] if extra == "standard" else []
+    words = [shlex.quote(str(folder)) for folder in models]
     # Where metrist runs from the checkout itself, it is to stay so, and not be replaced by a copy.
     words += (["-e"] if origin == Path(__file__).resolve().parents[2] else []) + [f"'{origin}[{extra}]'"]
     # An open range of torch pulls gigabytes of CUDA libraries.

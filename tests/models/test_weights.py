@@ -11,6 +11,7 @@ import pytest
 
 from metrist.errors import MissingExtra, ModelError
 from metrist.models.devices import Options
+from metrist.models.numpy_inference.storage import find_distribution
 from metrist.models.weights import find_weights
 
 
@@ -111,6 +112,22 @@ def test_shipped_models_that_are_not_installed_say_what_to_install(monkeypatch: 
         MissingExtra, match=r"the shipped model 'metrist:small' needs .*pip install 'metrist\[standard\]'"
     ):
         find_weights(Options(model="metrist:small"))
+
+
+def test_a_model_of_another_package_names_that_package(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    english = shipped.parent.parent / "metrist_models_english"
+    name = "metrist:english-small"
+    monkeypatch.setitem(sys.modules, "metrist_models_english", None)
+    with pytest.raises(MissingExtra, match=r"'metrist:english-small' of metrist-models-english needs .*\[standard\]"):
+        find_weights(Options(model=name))
+    shutil.copytree(shipped, english / "english-small")
+    (english / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "metrist_models_english")
+    assert find_weights(Options(model=name)).folder == english / "english-small"
+    assert find_distribution(english / "english-small") == "metrist-models-english"
+    monkeypatch.delitem(sys.modules, "metrist_models_english")
+    with pytest.raises(ModelError, match=r"no shipped model 'metrist:english-big': .*'metrist:english-small'"):
+        find_weights(Options(model="metrist:english-big"))
 
 
 def test_a_folder_without_a_config_is_refused_with_what_was_found(tmp_path: Path) -> None:

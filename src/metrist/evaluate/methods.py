@@ -23,6 +23,7 @@ from metrist.evaluate.compare import (
 from metrist.evaluate.selection import find_signature, list_names, pools_to_mean, select_systems
 from metrist.metrics.base import Metric, PartMetric
 from metrist.metrics.cards import citation_keys, display_name, short_citation
+from metrist.models.weights import SHIPPED, distribution_name
 from metrist.report.latex import escape_latex
 from metrist.report.tables import escape_markdown
 from metrist.run.loading import StoredMetric
@@ -282,11 +283,12 @@ def _list_models(metric: Metric, spec: Spec | None, signature: str) -> list[str]
     """The models of a metric and of metrics within it, LLMs aside: `model metrist:likelihood-small (metrist-models
     0.1.0)`. A shipped model has a version if the installed one is that of the run; its hash is in the signature."""
     models = dict.fromkeys(_find_models(spec)) if spec else {}
-    version = ""
-    if any(name.startswith("metrist:") for name, _ in models) and not isinstance(metric, StoredMetric):
+    versions: dict[str, str] = {}
+    for name in (name for name, _ in models if name.startswith(SHIPPED) and not isinstance(metric, StoredMetric)):
         with suppress(metadata.PackageNotFoundError, MetristError):
-            version = f"metrist-models {metadata.version('metrist-models')}" if metric.signature == signature else ""
-    shown = {name: revision or (version if name.startswith("metrist:") else "") for name, revision in models}
+            home = distribution_name(name)
+            versions[name] = f"{home} {metadata.version(home)}" if metric.signature == signature else ""
+    shown = {name: revision or versions.get(name, "") for name, revision in models}
     return [f"model {name}{f' ({detail})' if detail else ''}" for name, detail in shown.items()]
 
 

@@ -13,15 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module, resources, util
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
 from metrist.errors import MissingExtra, ModelError, did_you_mean, install_command
 from metrist.models.devices import MAP, Options, Placement, downloads_allowed, import_torch
+from metrist.models.numpy_inference import storage
 
-#: Prefix of the models in the metrist-models distribution.
+#: Prefix of shipped models, which are in metrist-models and the distributions named after it.
 SHIPPED = "metrist:"
+#: The distribution of a shipped model whose name does not begin like this is metrist-models.
+_DISTRIBUTIONS = {"english": "metrist-models-english", "multilingual": "metrist-models-multilingual"}
 #: The key of config.json that marks a model for numpy inference.
 _NUMPY_KEY = "metrist_format"
 
@@ -91,15 +94,7 @@ def find_weights(options: Options) -> Weights:
 def _find_folder(options: Options) -> Path:
     name = options.model
     if name.startswith(SHIPPED):
-        try:
-            root = resources.files("metrist_models")
-        except ModuleNotFoundError:
-            raise MissingExtra(f"the shipped model {name!r}", "standard") from None
-        known = sorted(SHIPPED + entry.name for entry in root.iterdir() if (entry / "config.json").is_file())
-        if name not in known:
-            listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
-            raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}")
-        return Path(str(root / name.removeprefix(SHIPPED)))
+        return _find_shipped(name)
     local = Path(name).expanduser()
     if local.is_dir():
         return local.resolve()
@@ -108,6 +103,30 @@ def _find_folder(options: Options) -> Path:
     if not _HUB_NAME.fullmatch(name) or "--" in name or ".." in name:
         raise ModelError(f"{name!r} is neither a folder nor a hub name such as 'facebook/bart-large-cnn'")
     return _hub(options)
+
+
+def _find_shipped(name: str) -> Path:
+    packages = storage.find_packages()
+    folders = {
+        SHIPPED + folder.name: folder
+        for root in packages.values()
+        for folder in root.iterdir()
+        if (folder / storage.CONFIG).is_file()
+    }
+    if name in folders:
+        return folders[name]
+    home = distribution_name(name)
+    if home not in packages:
+        of = "" if home == "metrist-models" else f" of {home}"
+        raise MissingExtra(f"the shipped model {name!r}{of}", "standard")
+    known = sorted(folders)
+    listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
+    raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}")
+
+
+def distribution_name(name: str) -> str:
+    """Return the distribution that has a shipped model, installed or not, by the model's name."""
+    return _DISTRIBUTIONS.get(name.removeprefix(SHIPPED).partition("-")[0], "metrist-models")
 
 
 def _hub(options: Options) -> Path:

@@ -142,9 +142,9 @@ def _copy_notices(base: Path, target: Path) -> None:
         text = "\n\n".join(card.read_text(encoding="utf-8").strip() for card in cards)
         (target / BASE_CARD).write_text(text + "\n", encoding="utf-8")
     notices = [path for path in base.iterdir() if path.name.upper().startswith(_NOTICES) and path.is_file()]
-    if storage.is_shipped(base):
+    if distribution := storage.find_distribution(base):
         with suppress(metadata.PackageNotFoundError):
-            files = metadata.files("metrist-models") or []
+            files = metadata.files(distribution) or []
             notices += [Path(str(file.locate())) for file in files if file.name in _NOTICES]
     for path in notices:
         if path.is_file():

@@ -6,6 +6,7 @@ small: reading gives float32, and all computation is in float32. Text encoders c
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -21,6 +22,8 @@ Floats = NDArray[np.float32]
 
 #: The format's version, "metrist_format" in config.json.
 FORMAT = 1
+#: The packages of shipped models. A distribution has the name of its package, with hyphens.
+PACKAGES = ("metrist_models", "metrist_models_english", "metrist_models_multilingual")
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "weights.safetensors", "tokenizer.json"
 #: "architecture" in config.json of the models of `metrist.models.text_encoder`.
 TEXT_ENCODER = "text-encoder"
@@ -48,7 +51,7 @@ def read_config(folder: Path, architecture: str) -> Mapping[str, Any]:
     if config["metrist_format"] != FORMAT:
         raise ModelError(
             f"{path}: has format {config['metrist_format']!r}, but this metrist reads {FORMAT}; "
-            "install matching versions of metrist and metrist-models"
+            "install matching versions of metrist and of its models"
         )
     if config.get("architecture") != architecture:
         raise ModelError(f"{path}: is a {config.get('architecture')!r} model, expected {architecture!r}")
@@ -72,19 +75,27 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def suggest_repair(folder: Path) -> str:
-    """Return what to do about a damaged model: only models of metrist-models can be installed again."""
-    if is_shipped(folder):
-        return "install metrist-models again"
+    """Return what to do about a damaged model: only shipped models can be installed again."""
+    if distribution := find_distribution(folder):
+        return f"install {distribution} again"
     return "the folder is damaged: export it again from the original model"
 
 
-def is_shipped(folder: Path) -> bool:
-    """Whether the folder is that of a model in the metrist-models distribution."""
-    try:
-        shipped = Path(str(resources.files("metrist_models"))).resolve()
-    except ModuleNotFoundError:
-        return False
-    return folder.resolve().is_relative_to(shipped)
+def find_packages() -> dict[str, Path]:
+    """Return the folders of the installed packages of shipped models, by distribution."""
+    folders = {}
+    for package in PACKAGES:
+        # A package that sys.modules holds as None raises the same.
+        with contextlib.suppress(ModuleNotFoundError):
+            folders[package.replace("_", "-")] = Path(str(resources.files(package)))
+    return folders
+
+
+def find_distribution(folder: Path) -> str | None:
+    """Return the distribution that a model's folder belongs to, such as 'metrist-models'; None if it did not ship."""
+    resolved = folder.resolve()
+    homes = (name for name, root in find_packages().items() if resolved.is_relative_to(root.resolve()))
+    return next(homes, None)
 
 
 # ---- Weights

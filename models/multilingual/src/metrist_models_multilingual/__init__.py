@@ -1,0 +1,1 @@
+"""Weights of multilingual text encoders that ship with metrist: a folder each, data only."""
