@@ -1,0 +1,434 @@
+"""How good a translation is, with its errors, by a multilingual model that was trained on human judgments.
+
+The model reads `[CLS] output [SEP] reference [SEP] source [SEP]`, without what a record lacks, and gives four numbers
+for each token of the output: two whose means say how good the output is (one was trained to predict ratings, the other
+to order outputs of the same source), and two that mark errors and major errors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import ModelError, SpecError, agree, format_count
+from metrist.metrics.base import Shard
+from metrist.metrics.lexical.chrf import Chrf
+from metrist.metrics.model_metric import ModelMetric
+from metrist.metrics.sentences import split_sentences
+from metrist.models import text_encoder
+from metrist.models.text_encoder import TextEncoder, Tokens, TokenSequence
+from metrist.models.weights import find_weights
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.scores import Failure, FailureKind, Score, Scores
+
+Numbers = NDArray[np.float64]
+
+#: The head of the encoder and what its outputs are.
+HEAD = "translation"
+QUALITY, RANKING, ERROR, MAJOR = range(4)
+#: The key of config.json that holds the combination of the numbers.
+SETTINGS = "translation"
+
+#: Parts of a score.
+USES_SOURCE, USES_REFERENCE, UNKNOWN, WINDOWS = "uses_source", "uses_reference", "unknown", "windows"
+MARKED, CHRF = "marked", "chrf"
+
+#: Weights of errors in the Multidimensional Quality Metrics framework, as in the WMT ratings of the training.
+_PENALTIES = {"minor": 1.0, "major": 5.0}
+#: What the tags do not tell is what kind of error it is.
+_ASPECT = "Translation"
+#: Most references that are read, since each costs a pass of the model.
+_MAX_REFERENCES = 4
+#: Tokens of records that are computed together; it bounds memory and changes no number.
+_BLOCK_TOKENS = 200_000
+#: A cut between windows moves to the end of a sentence if there is one within this share of a window.
+_SNAP = 0.25
+#: With more unknown pieces than this, most of an output is not read.
+_MANY_UNKNOWN = 0.05
+
+_EMPTY_OUTPUT = Failure(FailureKind.missing_input, "the output is empty: there is no translation to judge")
+_NOTHING_TO_COMPARE = Failure(
+    FailureKind.missing_input, "the record has neither a source nor a reference to judge the translation by"
+)
+_UNREADABLE = Failure(FailureKind.missing_input, "the output has nothing that the model can read")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationQuality(ModelMetric):
+    """The quality of a translation from 0 to 1, estimated from the source, from references where there are any, or from
+    references alone."""
+
+    model: str = "metrist:multilingual"
+    #: Whether references are read; without, outputs are judged by their sources alone.
+    references: bool = True
+    #: A token whose probability of belonging to an error is higher is part of one. None: the model's own threshold.
+    threshold: float | None = None
+
+    extra: ClassVar[str | None] = "standard"
+    catalog_name: ClassVar[str | None] = "translation_quality"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    reports_errors: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
+
+    def score(self, shard: Shard) -> Scores:
+        scores: list[Score | None] = [None] * len(shard)
+        readable: list[int] = []
+        for i, record in enumerate(shard.records):
+            if not record.output.strip():
+                scores[i] = Score.failed(_EMPTY_OUTPUT)
+            elif not (_has_source(record) or self._list_references(record)):
+                scores[i] = Score.failed(_NOTHING_TO_COMPARE)
+            else:
+                readable.append(i)
+        if readable:
+            encoder = text_encoder.load_text_encoder(self.model, runtime=shard.runtime)
+            combination = read_combination(self.model)
+            threshold = combination.threshold if self.threshold is None else self.threshold
+            reader = _Reader(encoder, self, combination, threshold)
+            for i, score in zip(readable, reader.score([shard.records[i] for i in readable]), strict=True):
+                scores[i] = score
+        return Scores.of(score for score in scores if score is not None)
+
+    def remarks(self, scores: Scores) -> list[str]:
+        """How many outputs were judged without source or reference, in windows, or with characters that the model does
+        not know."""
+        remarks = super().remarks(scores)
+        scored = int(np.count_nonzero(~np.isnan(scores.values)))
+
+        def count(part: str, chosen: Any) -> int:
+            values = scores.parts.get(part)
+            return 0 if values is None else int(np.count_nonzero(chosen(values[~np.isnan(scores.values)])))
+
+        total = format_count(scored, "output")
+        if number := count(USES_SOURCE, lambda values: values == 0):
+            remarks.append(
+                f"{self.label}: {number:,} of {total} {agree(number, 'was', 'were')} judged by references alone, "
+                f"because {agree(number, 'its record has', 'their records have')} no source"
+            )
+        without = count(USES_REFERENCE, lambda values: values == 0)
+        if 0 < without < scored:
+            remarks.append(
+                f"{self.label}: {without:,} of {total} {agree(without, 'was', 'were')} judged without a reference; do "
+                "not compare them with those that were judged with one"
+            )
+        if number := count(WINDOWS, lambda values: values > 1):
+            remarks.append(
+                f"{self.label}: {number:,} of {total} {agree(number, 'was', 'were')} too long to be read at once, and "
+                "read in parts, which are taken to lie at the same relative places of source, reference and output"
+            )
+        if number := count(UNKNOWN, lambda values: values > _MANY_UNKNOWN):
+            remarks.append(
+                f"{self.label}: {number:,} of {total} {agree(number, 'has', 'have')} many characters that the model "
+                "does not know: take the scores for a guess"
+            )
+        return remarks
+
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        """Warnings about records that are no translations, or in languages that the model was not trained on."""
+        warnings = []
+        other = [record.task for record in records if record.task and record.task not in ("translation", "mt")]
+        if records and len(other) > len(records) / 2:
+            warnings.append(
+                f"{self.label}: the task of these records is {other[0]!r}, but the metric judges translations"
+            )
+        if not any(record.language for record in records):
+            return warnings
+        learned = read_combination(self.model).languages
+        named = {language for record in records for language in _list_languages(record.language)}
+        if learned and (unlearned := sorted(named - learned)):
+            warnings.append(
+                f"{self.label}: the model was not trained on judgments of translations from or into "
+                f"{', '.join(unlearned)}; agreement with people is lower there (see the card)"
+            )
+        return warnings
+
+    def _list_references(self, record: Record) -> list[str]:
+        """The references to read: different ones, and not too many."""
+        if not self.references:
+            return []
+        return list(dict.fromkeys(text for text in record.references if text.strip()))[:_MAX_REFERENCES]
+
+
+# --- The combination of the model's numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """How the numbers of a pass become a value, from the model's config.json: for each mode (`source`, `both`,
+    `reference`) a weight for each feature, and a `constant`."""
+
+    weights: Mapping[str, Mapping[str, float]]
+    threshold: float
+    languages: frozenset[str] = field(default_factory=frozenset)
+
+    def combine(self, mode: str, features: Mapping[str, float]) -> float:
+        """The value, 0 to 1."""
+        weights = self.weights[mode]
+        total = weights["constant"] + sum(weights.get(name, 0.0) * number for name, number in features.items())
+        # exp overflows beyond 709.
+        return 1 / (1 + math.exp(-max(-500.0, min(500.0, total))))
+
+
+MODES = ("source", "both", "reference")
+FEATURES = ("constant", "quality", "ranking", "marked", "chrf")
+
+
+def read_combination(model: str) -> Combination:
+    """Read the combination of a model; raise ModelError if the folder holds another kind of model."""
+    from metrist.models.devices import Options
+
+    config = find_weights(Options(model=model)).config
+    try:
+        settings = config[SETTINGS]
+        weights = {mode: {name: float(settings["weights"][mode][name]) for name in FEATURES} for mode in MODES}
+        numbers = [number for of_mode in weights.values() for number in of_mode.values()]
+        threshold = float(settings["threshold"])
+        if not all(map(math.isfinite, numbers)) or not 0 < threshold < 1:
+            raise ValueError("expected finite weights and a threshold between 0 and 1")
+        return Combination(
+            weights=weights, threshold=threshold, languages=frozenset(map(str, settings.get("languages", ())))
+        )
+    except (KeyError, TypeError, ValueError) as fault:
+        reason = f"has no {fault}" if isinstance(fault, KeyError) else str(fault)
+        raise ModelError(
+            f"{model}: config.json {reason} under {SETTINGS!r}; expected a model for translation_quality, such as "
+            "metrist:multilingual"
+        ) from None
+
+
+# --- Reading records
+
+
+class _Pass(NamedTuple):
+    """One sequence of the model: a record's output, or a window of it, beside a reference and the source."""
+
+    record: int
+    #: Which reference, 0 if there is none.
+    reference: int
+    sequence: TokenSequence
+    #: The output's tokens: those of the window are start to end.
+    start: int
+    end: int
+
+
+class _Reader:
+    """Scores records with a loaded model."""
+
+    def __init__(
+        self, encoder: TextEncoder, metric: TranslationQuality, combination: Combination, threshold: float
+    ) -> None:
+        self._encoder, self._metric, self._combination, self._threshold = encoder, metric, combination, threshold
+        if HEAD not in encoder.heads:
+            raise ModelError(f"{metric.model} has no head {HEAD!r}; expected a model such as metrist:multilingual")
+        self._unknown = encoder.tokenizer.token_to_id("<unk>")
+
+    def score(self, records: Sequence[Record]) -> Iterator[Score]:
+        for block in _split_blocks(records, self._list_texts):
+            texts = list(dict.fromkeys(text for record in block for text in self._list_texts(record)))
+            tokens = dict(zip(texts, self._encoder.encode(texts), strict=True))
+            yield from self._score_block(block, tokens)
+
+    def _list_texts(self, record: Record) -> list[str]:
+        source = [record.source or ""] if _has_source(record) else []
+        return [record.output, *source, *self._metric._list_references(record)]
+
+    def _score_block(self, records: Sequence[Record], tokens: Mapping[str, Tokens]) -> Iterator[Score]:
+        passes = [one for i, record in enumerate(records) for one in self._list_passes(i, record, tokens)]
+        results = self._encoder.score_tokens(HEAD, [one.sequence for one in passes])
+        by_record: dict[int, list[tuple[_Pass, Numbers]]] = {}
+        for one, numbers in zip(passes, results, strict=True):
+            # Without [CLS] and [SEP].
+            by_record.setdefault(one.record, []).append((one, numbers[1 : 1 + one.end - one.start]))
+        overlaps = self._compare_with_references(records)
+        for i, record in enumerate(records):
+            if i not in by_record:
+                yield Score.failed(_UNREADABLE)
+            else:
+                yield self._score_record(record, tokens[record.output], by_record[i], overlaps[i])
+
+    def _list_passes(self, number: int, record: Record, tokens: Mapping[str, Tokens]) -> Iterator[_Pass]:
+        output = tokens[record.output]
+        if not len(output.ids):
+            return
+        source = tokens[record.source or ""] if _has_source(record) else None
+        references = self._metric._list_references(record)
+        for at, reference in enumerate(references or [None]):
+            others = [(reference, tokens[reference])] if reference is not None else []
+            others += [(record.source or "", source)] if source is not None else []
+            sides = [(record.output, output), *others]
+            for parts in _split_windows(sides, self._encoder.max_tokens - 2 - len(others)):
+                (start, end), *rest = parts
+                second = self._join_sides([side[a:b] for (_, (side, _)), (a, b) in zip(others, rest, strict=True)])
+                yield _Pass(number, at, self._encoder.join(output.ids[start:end], second), start, end)
+
+    def _join_sides(self, sides: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+        """The reference and the source with a separator between them."""
+        separator = np.array([self._encoder.sizes.end_token], np.int32)
+        return np.concatenate([piece for side in sides for piece in (side, separator)][:-1])
+
+    def _compare_with_references(self, records: Sequence[Record]) -> list[float]:
+        """chrF from 0 to 1, against the best reference; 0 without any."""
+        kept = [(i, self._metric._list_references(record)) for i, record in enumerate(records)]
+        chosen = [(i, references) for i, references in kept if references]
+        values = [0.0] * len(records)
+        if chosen:
+            shard = Shard(
+                [
+                    Record(item=str(i), system="", output=records[i].output, references=tuple(references))
+                    for i, references in chosen
+                ]
+            )
+            for (i, _), value in zip(chosen, Chrf().score(shard).values.tolist(), strict=True):
+                values[i] = value / 100
+        return values
+
+    def _score_record(
+        self, record: Record, output: Tokens, passes: Sequence[tuple[_Pass, Numbers]], overlap: float
+    ) -> Score:
+        # The numbers of each token, averaged over references; windows of one reference do not overlap.
+        length, references = len(output.ids), 1 + max(one.reference for one, _ in passes)
+        numbers = np.zeros((length, 4))
+        for one, result in passes:
+            numbers[one.start : one.end] += result / references
+        errors, majors = (1 / (1 + np.exp(-numbers[:, column])) for column in (ERROR, MAJOR))
+        has_reference = bool(self._metric._list_references(record))
+        mode = "source" if not has_reference else "both" if _has_source(record) else "reference"
+        features = {
+            "quality": float(numbers[:, QUALITY].mean()),
+            "ranking": float(numbers[:, RANKING].mean()),
+            # As the MQM score of the ratings: major errors cost five times as much as minor ones.
+            MARKED: math.log1p(float((errors + 4 * majors).sum())),
+            CHRF: overlap,
+        }
+        parts = {
+            **{name: number for name, number in features.items() if name != CHRF or has_reference},
+            USES_SOURCE: float(_has_source(record)),
+            USES_REFERENCE: float(has_reference),
+            WINDOWS: float(len(passes) // references),
+            UNKNOWN: float((output.ids == self._unknown).mean()),
+        }
+        return Score(
+            value=self._combination.combine(mode, features),
+            parts=parts,
+            errors=tuple(mark_errors(record.output, output.offsets, errors, majors, self._threshold)),
+        )
+
+
+def _has_source(record: Record) -> bool:
+    return bool((record.source or "").strip())
+
+
+def _split_blocks(records: Sequence[Record], list_texts: Any) -> Iterator[Sequence[Record]]:
+    """The records in blocks of bounded size; a character is rarely more than one token."""
+    block: list[Record] = []
+    size = 0
+    for record in records:
+        more = sum(map(len, list_texts(record)))
+        if block and size + more > _BLOCK_TOKENS:
+            yield block
+            block, size = [], 0
+        block.append(record)
+        size += more
+    if block:
+        yield block
+
+
+# --- Windows
+
+
+def _split_windows(sides: Sequence[tuple[str, Tokens]], room: int) -> Iterator[list[tuple[int, int]]]:
+    """Start and end of each side's tokens in each window, such that the sides of a window fit into the room. Texts that
+    fit as a whole are one window; otherwise all sides are cut at the same relative places, at ends of sentences where
+    there are any nearby."""
+    lengths = [len(tokens.ids) for _, tokens in sides]
+    count = 1 if sum(lengths) <= room else math.ceil(sum(lengths) / (room * (1 - 2 * _SNAP)))
+    # Each window needs a token of the output.
+    count = min(count, lengths[0])
+    cuts = [_place_cuts(text, tokens, count) for text, tokens in sides]
+    for window in range(count):
+        bounds = [(side[window], side[window + 1]) for side in cuts]
+        # Only an output of very few tokens beside a very long source is still too long: the rest is not read.
+        while (excess := sum(end - start for start, end in bounds) - room) > 0:
+            longest = max(range(len(bounds)), key=lambda side: bounds[side][1] - bounds[side][0])
+            start, end = bounds[longest]
+            bounds[longest] = start, end - min(excess, max(1, (end - start) // 2))
+        yield bounds
+
+
+def _place_cuts(text: str, tokens: Tokens, count: int) -> list[int]:
+    """Where windows begin, in tokens, and the end of the text."""
+    length = len(tokens.ids)
+    if count == 1:
+        return [0, length]
+    ends = np.searchsorted(tokens.offsets[:, 0], [end for _, end in split_sentences(text)]) if length else np.zeros(0)
+    cuts = [0]
+    for window in range(1, count):
+        ideal = length * window / count
+        nearest = min(ends.tolist(), key=lambda end: abs(end - ideal), default=ideal)
+        cut = nearest if abs(nearest - ideal) <= _SNAP * length / count else ideal
+        cuts.append(max(cuts[-1], round(cut)))
+    return [*cuts, length]
+
+
+# --- Errors
+
+
+def mark_errors(
+    text: str, offsets: NDArray[np.int64], errors: Numbers, majors: Numbers, threshold: float
+) -> Iterator[Error]:
+    """The errors of an output: runs of tokens that are more likely than the threshold to belong to one."""
+    for first, last in _find_runs(errors > threshold):
+        start, end = int(offsets[first, 0]), int(offsets[last, 1])
+        # Tokens begin with the white space before them.
+        while start < end and text[start].isspace():
+            start += 1
+        while end > start and text[end - 1].isspace():
+            end -= 1
+        if start == end:
+            continue
+        probability, major = (float(values[first : last + 1].max()) for values in (errors, majors))
+        severity = "major" if major > threshold else "minor"
+        yield Error(
+            aspect=_ASPECT,
+            severity=severity,
+            penalty=_PENALTIES[severity],
+            explanation=f"Probably wrong (probability {probability:.2f}; of a major error {major:.2f}).",
+            text=text[start:end],
+            start=start,
+            end=end,
+        )
+
+
+def _find_runs(chosen: NDArray[np.bool_]) -> Iterable[tuple[int, int]]:
+    """First and last position of each run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
+    return [(int(first), int(end) - 1) for first, end in edges.reshape(-1, 2)]
+
+
+# --- Languages
+
+#: Codes of three letters, and names of data sets, for the codes of two letters.
+_CODES = {
+    "asm": "as", "assamese": "as", "ben": "bn", "ces": "cs", "cze": "cs", "chi": "zh", "zho": "zh", "deu": "de",
+    "eng": "en", "est": "et", "fra": "fr", "fre": "fr", "ger": "de", "guj": "gu", "hin": "hi", "kan": "kn",
+    "kannada": "kn", "kaz": "kk", "lit": "lt", "mai": "mai", "maithili": "mai", "mal": "ml", "mar": "mr", "pan": "pa",
+    "punjabi": "pa", "ron": "ro", "rum": "ro", "rus": "ru", "spa": "es", "tam": "ta", "tel": "te",
+}  # fmt: skip
+_PAIR = re.compile(r"([A-Za-z]{2,})(?:_[A-Za-z]{2,4})?")
+
+
+def _list_languages(language: str | None) -> list[str]:
+    """The languages that a record names, such as `en-de` or `de_DE`, as short codes."""
+    found = [match[1].lower() for part in re.split(r"[-–>→:/ ]+", language or "") if (match := _PAIR.fullmatch(part))]
+    return [_CODES.get(code, code) for code in found]
