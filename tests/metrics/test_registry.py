@@ -102,7 +102,16 @@ def with_tiny_model(name: str, tiny: Callable[[str], Path], tmp_path: Path) -> M
 
 
 def test_every_metric_is_plain_or_tried_with_a_tiny_model_or_has_its_reason():
-    own_tests = {"bartscore_large", "bartscore_cnn", "calibrated", "external", "comet", "bleurt", "unieval"}
+    own_tests = {
+        "bartscore_large",
+        "bartscore_cnn",
+        "calibrated",
+        "translation_quality",
+        "external",
+        "comet",
+        "bleurt",
+        "unieval",
+    }
     own_tests |= {"judge", "panel", "tigerscore", "error_analysis", "by_score", "judge_pair", "panel_pair"}
     assert sorted([*PLAIN, *TINY, *own_tests]) == sorted(names())
 
