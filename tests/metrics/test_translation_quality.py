@@ -1,5 +1,5 @@
-"""Translation quality: what is read, how numbers become a value, and which tokens become errors. The model is a stand-in
-whose numbers can be computed by hand; the shipped one is tested where it is installed."""
+"""Translation quality: what is read, how numbers become a value, and which tokens become errors. The model is a
+stand-in whose numbers can be computed by hand; the shipped one is tested where it is installed."""
 
 import math
 from types import SimpleNamespace
@@ -81,9 +81,9 @@ class WordOverlap:
 @pytest.fixture
 def model(monkeypatch):
     model = WordOverlap()
-    monkeypatch.setattr(translation_quality.text_encoder, "load_text_encoder", lambda name, *, runtime=None: model)
+    monkeypatch.setattr(translation_quality.text_encoder, "load_text_encoder", lambda *_, **__: model)
     combination = Combination(weights=WEIGHTS, threshold=0.5, languages=frozenset({"en", "de"}))
-    monkeypatch.setattr(translation_quality, "read_combination", lambda name: combination)
+    monkeypatch.setattr(translation_quality, "read_combination", lambda _: combination)
     return model
 
 
@@ -115,7 +115,8 @@ def test_source_and_reference_are_read_after_the_output(model):
     assert scores.parts["uses_reference"].tolist() == [1, 0, 1]
 
 
-def test_the_value_combines_the_numbers_of_its_mode(model):
+@pytest.mark.usefixtures("model")
+def test_the_value_combines_the_numbers_of_its_mode():
     scores = score(
         record("a b c d", "a b c x"),
         record("a b c d", "a b c x", ("a b c d",)),
@@ -140,14 +141,16 @@ def test_references_can_be_left_out(model):
     assert result.value == pytest.approx(logistic(1.0))
 
 
-def test_a_record_without_anything_to_compare_has_no_score(model):
+@pytest.mark.usefixtures("model")
+def test_a_record_without_anything_to_compare_has_no_score():
     scores = score(record("a b"), record(" \n", "s"), record("a", "  ", ("",)), record("a", "a"))
     assert [scores.failures[i].kind for i in range(3)] == [FailureKind.missing_input] * 3
     assert not math.isnan(scores.values[3])
     assert all(scores.failures[i].kind is FailureKind.missing_input for i in score(record("a", None)).failures)
 
 
-def test_words_that_the_model_marks_become_errors_with_offsets(model):
+@pytest.mark.usefixtures("model")
+def test_words_that_the_model_marks_become_errors_with_offsets():
     output = "a  good xbad xworse b fine"
     [result] = score(record(output, "a b"))
     marked = [(error.text, output[error.start : error.end], error.severity, error.penalty) for error in result.errors]
@@ -188,20 +191,23 @@ def test_windows_begin_at_sentences_where_they_can(model):
         assert model.words[ids[first - 2]] == "nine."
 
 
-def test_a_short_output_beside_a_very_long_source_fits(model):
+@pytest.mark.usefixtures("model")
+def test_a_short_output_beside_a_very_long_source_fits():
     [result] = score(record("a b", "s " * 5000))
     assert not math.isnan(result.value)
     assert score(record("a " * 5000, "s"))[0].parts["windows"] > 100
 
 
-def test_scores_do_not_depend_on_companions(model):
+@pytest.mark.usefixtures("model")
+def test_scores_do_not_depend_on_companions():
     records = [record(f"a b{n} c", f"a b{n % 3}", ("a c",) if n % 2 else ()) for n in range(9)]
     together = score(*records)
     alone = [score(one)[0] for one in records]
     assert together.values.tolist() == [one.value for one in alone]
 
 
-def test_remarks_tell_what_was_missing(model):
+@pytest.mark.usefixtures("model")
+def test_remarks_tell_what_was_missing():
     metric = TranslationQuality()
     scores = score(record("a", "a"), record("a", None, ("a",)), record("? ? b", "a b"), record("o " * 50, "o " * 50))
     remarks = " ".join(metric.remarks(scores))
@@ -212,7 +218,8 @@ def test_remarks_tell_what_was_missing(model):
     assert metric.remarks(score(record("a", "a"))) == []
 
 
-def test_misuse_names_other_tasks_and_languages(model):
+@pytest.mark.usefixtures("model")
+def test_misuse_names_other_tasks_and_languages():
     metric = TranslationQuality()
     assert metric.describe_misuse([record("a", "a", language="en-de", task="translation")]) == []
     assert metric.describe_misuse([record("a", "a", language="en_US-deu")]) == []
@@ -240,14 +247,14 @@ def test_another_kind_of_model_is_refused(model, monkeypatch):
     ],
 )
 def test_a_damaged_configuration_is_refused(monkeypatch, config):
-    monkeypatch.setattr(translation_quality, "find_weights", lambda options: SimpleNamespace(config=config))
+    monkeypatch.setattr(translation_quality, "find_weights", lambda _: SimpleNamespace(config=config))
     with pytest.raises(ModelError, match=r"config\.json"):
         translation_quality.read_combination("somewhere")
 
 
 def test_the_configuration_gives_weights_threshold_and_languages(monkeypatch):
     config = {"translation": {"weights": WEIGHTS, "threshold": 0.4, "languages": ["en", "de"]}}
-    monkeypatch.setattr(translation_quality, "find_weights", lambda options: SimpleNamespace(config=config))
+    monkeypatch.setattr(translation_quality, "find_weights", lambda _: SimpleNamespace(config=config))
     combination = translation_quality.read_combination("somewhere")
     assert combination == Combination(weights=WEIGHTS, threshold=0.4, languages=frozenset({"en", "de"}))
     assert combination.combine("source", {"quality": 1e9}) == pytest.approx(1)
