@@ -27,6 +27,7 @@ from metrist.metrics.lexical.descriptive import Length
 from metrist.metrics.registry import build, build_all, example, names
 from metrist.records import Record
 from metrist.scores import Scores
+from tiny_text_encoders import write_text_encoder
 
 ODD_TEXTS = [
     "",
@@ -81,6 +82,7 @@ TINY = {
     "perplexity": "llama",
     "preference": "bert",
     "fluency": "text encoder",
+    "consistency": "text encoder",
 }
 PLAIN = [name for name in names() if not example(name).resident and example(name).text == name]
 
@@ -93,6 +95,8 @@ each_with_a_model = pytest.mark.parametrize("name", TINY)
 def with_tiny_model(name: str, tiny: Callable[[str], Path], tmp_path: Path) -> Metric:
     """The metric of that name with a small random model."""
     cls: Callable[..., Metric] = type(example(name))
+    if name == "consistency":
+        return cls(model=str(write_text_encoder(tmp_path / name)))
     if name == "preference":
         return cls(model=str(tiny_rewards.plain(tiny(TINY[name]), tmp_path / name)))
     if TINY[name] == "text encoder":

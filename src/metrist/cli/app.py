@@ -90,6 +90,7 @@ app.add_typer(
         {
             "likelihood": train.likelihood,
             "preference": train.preference,
+            "consistency": train.consistency,
             "tables": train_study.tables,
             "export": train.export,
         },

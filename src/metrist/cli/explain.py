@@ -142,7 +142,8 @@ def explain(
             "-m",
             "--metric",
             metavar="SPEC",
-            help="How: tigerscore, error_analysis(task='translation'), judge. For a run, which of its metrics.",
+            help="How: consistency, tigerscore, error_analysis(task='translation'), judge. For a run, which of its "
+            "metrics.",
         ),
     ] = None,
     item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,

@@ -1,4 +1,4 @@
-"""`metrist train`: train a likelihood or preference metric, and export a trained one."""
+"""`metrist train`: train a likelihood, preference or consistency metric, and export a trained one."""
 
 from __future__ import annotations
 
@@ -440,6 +440,123 @@ def preference(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConsistencyTrainingOptions(TrainingOptions):
+    """The same options with the defaults of `metrist train consistency`."""
+
+    dev: Annotated[
+        str | None,
+        typer.Option(
+            "--dev",
+            metavar="FILE/SHARE",
+            help="Development data: a file, or a share of the sources such as 0.1; 0 for none.",
+            show_default="0.2",
+        ),
+    ] = None
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", min=1, help="Number of passes over the outputs.", show_default="3")
+    ] = None
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Outputs per update.", show_default="16")] = None
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.", show_default="3e-05")] = None
+    warmup: Warmup = 0.1
+    weight_decay: WeightDecay = 0.01
+    bucket: Bucket = 20
+
+    def recipe(self, base: Options) -> Recipe:  # noqa: ARG002
+        """Return the recipe; every base is one that ships, or was trained from one."""
+        from metrist.train.consistency import RECIPE
+        from metrist.train.recipe import Recipe
+
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        values |= {name: getattr(RECIPE, name) for name in ("epochs", "batch", "lr") if values[name] is None}
+        values |= {"schedule": self.schedule.value, "dtype": self.dtype.value, "clip": self.clip or None}
+        return Recipe(**values)
+
+
+@expand_options
+def consistency(
+    *,
+    files: Files = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Outputs with sources, and with ratings of support or errors with their places; repeatable.",
+        ),
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option("--from-run", metavar="RUN", help="Learn the stored scores and errors of a metric of this run."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("-m", "--metric", metavar="SPEC", help="With --from-run: which metric, or part: judge:accuracy."),
+    ] = None,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Option("--texts", metavar="FILE", help="The records of the run, which stores no texts; repeatable."),
+    ] = None,
+    aspect: Annotated[
+        str | None,
+        typer.Option(
+            "-a",
+            "--aspect",
+            metavar="NAME",
+            help="The rating that says whether the source supports an output.",
+            show_default="consistency, faithfulness, …",
+        ),
+    ] = None,
+    base: Annotated[
+        str, typer.Option("--base", metavar="MODEL", help="The text encoder to fine-tune.")
+    ] = "metrist:english-small",
+    training: ConsistencyTrainingOptions,
+    window: Annotated[int, typer.Option("--window", min=128, help="Tokens that the model reads at once.")] = 512,
+    bits: Annotated[int, typer.Option("--bits", min=2, max=7, help="Bits per stored weight.")] = 7,
+    licence: Annotated[
+        str | None, typer.Option("--licence", help="The licence to name in the card, after those of base and data.")
+    ] = None,
+) -> None:
+    """Train a model to tell which sentences the source supports; the same command resumes after a stop."""
+    from metrist.evaluate.distill import read_judged_run
+    from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
+
+    if from_run is not None:
+        if files or data:
+            raise SpecError("--from-run learns from a run: leave out other files, or give them as --texts")
+        examples = read_judged_run(from_run, metric, texts=texts or (), aspect=aspect)
+    elif metric or texts:
+        raise SpecError(f"{'--metric' if metric else '--texts'} is for --from-run RUN")
+    else:
+        examples = read_support_examples(_merge_files(files, data), aspect)
+    dev = training.dev or HELD_OUT
+    divided = divide_examples(examples.examples, None if _is_zero(dev) else dev, training.seed, aspect)
+    options = training.base_model(base)
+    task = ConsistencyTask(
+        train=divided.train,
+        dev=divided.dev,
+        base=options,
+        out=training.folder("consistency"),
+        recipe=training.recipe(options),
+        window=window,
+        bits=bits,
+        licence=licence,
+        resume=training.resume,
+        checkpoint_every=training.checkpoint_every,
+        keep_checkpoints=training.keep_checkpoints,
+        data={"labels": "; ".join(examples.notes)},
+    )
+    if not training.dry_run:
+        _run_training(task, examples.notes)
+        return
+    plan = _plan_training(task)
+    _print_plan(
+        examples.notes,
+        f"training outputs   {len(divided.train):,} in {format_count(len(plan.train), 'row')}",
+        *_describe_plan(plan, task.recipe.epochs, "row"),
+    )
+
+
 def _choose_layout(labelled: bool | None, keep: KeepName | None, max_length: int | None) -> RewardLayout | None:
     """Return the layout that the options select; None if they leave it to the base."""
     from metrist.models.reward_layout import RewardLayout
@@ -455,12 +572,12 @@ def _plan_training(task: TrainingTask) -> TrainingPlan:
     return plan_training(task)
 
 
-def _describe_plan(plan: TrainingPlan, epochs: int) -> list[str]:
+def _describe_plan(plan: TrainingPlan, epochs: int, noun: str = "pair") -> list[str]:
     lengths = plan.train.lengths
     return [
-        f"development pairs  {len(plan.dev) if plan.dev else 0:,}",
+        f"{f'development {noun}s':18} {len(plan.dev) if plan.dev else 0:,}",
         f"steps              {plan.steps:,} ({format_count(epochs, 'epoch')} of {plan.steps // epochs:,})",
-        f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} a pair, at most {lengths.max():,}",
+        f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} a {noun}, at most {lengths.max():,}",
     ]
 
 
@@ -499,7 +616,14 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
     figures = card["figures"]
     if figures:
         before, after = figures["before"], figures["after"]
-        print_text(f"{figures['name']} of the development pairs: {before:.4f} before, {after:.4f} after")
+        data = "outputs" if card["kind"] == "consistency" else "pairs"
+        print_text(f"{figures['name']} of the development {data}: {before:.4f} before, {after:.4f} after")
+        for name, judges in (("agreement", "the labels"), ("people", "people's ratings")):
+            if figures.get(f"{name}_model") is not None and figures.get(f"{name}_base") is not None:
+                print_text(
+                    f"  Spearman's correlation with {judges}: {figures[f'{name}_base']:.3f} before, "
+                    f"{figures[f'{name}_model']:.3f} after"
+                )
         if "gained" in figures:
             print_text(
                 f"  of {format_count(figures['pairs'], 'development pair')}, {figures['gained']:,} became right and "
@@ -519,8 +643,8 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
         )
     if figures and after <= before:
         print_note(
-            f"warning: on the development pairs, the trained model is {'no better' if after == before else 'worse'} "
-            f"than {card['base']['model']}; go on using that one, or try more pairs, fewer --epochs or a lower --lr"
+            f"warning: on the development {data}, the trained model is {'no better' if after == before else 'worse'} "
+            f"than {card['base']['model']}; go on using that one, or try more {data}, fewer --epochs or a lower --lr"
         )
     print_text(f'use it: metrist score … -m "{card["metric"]}"')
 

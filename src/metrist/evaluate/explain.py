@@ -132,8 +132,8 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
     if shipped and not inner.reports_errors and not calls_llm(inner):
         # A bad score without errors would read as if there were none.
         raise SpecError(
-            f"{built.text} gives numbers and no reasons: use a metric that reports errors, {DEFAULT_METRIC} or "
-            "tigerscore, or a judge"
+            f"{built.text} gives numbers and no reasons: use a metric that reports errors, such as consistency, "
+            f"{DEFAULT_METRIC} or tigerscore, or a judge"
         )
     return built
 

@@ -63,6 +63,7 @@ _BUILTIN: Mapping[str, _Entry] = {
     "preference": _Entry("metrist.metrics.preference", "Preference"),
     "fluency": _Entry("metrist.metrics.fluency", "Fluency"),
     "translation_quality": _Entry("metrist.metrics.translation_quality", "TranslationQuality"),
+    "consistency": _Entry("metrist.metrics.consistency", "Consistency"),
     "calibrated": _Entry("metrist.metrics.calibrated", "Calibrated"),
     "tigerscore": _Entry("metrist.metrics.errors.tigerscore", "TigerScore"),
     "error_analysis": _Entry("metrist.metrics.errors.error_analysis", "ErrorAnalysis"),

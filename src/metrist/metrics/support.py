@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.metrics.sentences import split_sentences
-from metrist.models.tokenization import replace_surrogates
+from metrist.models.reward_layout import unknown_id
 from metrist.scores import Failure, FailureKind
 
 Ids = NDArray[np.int32]
@@ -40,25 +41,36 @@ _FIRST_RARE = 2100
 _STEP = 16
 #: Tokens that a window shares with what was read before, so that a statement across the border is read whole.
 _OVERLAP = 48
-#: Characters that are tokenized at once.
-_TOKENIZED_CHARACTERS = 50_000
+#: Characters that are tokenized at once, and sequences that are kept in memory at once.
+_TOKENIZED_CHARACTERS, _SEQUENCES = 50_000, 4_096
 
 _UNREADABLE_OUTPUT = Failure(FailureKind.other, "the output has nothing that the model can read")
 _UNREADABLE_SOURCE = Failure(FailureKind.other, "the source has nothing that the model can read")
 
 
 class SupportModel(Protocol):
-    """An encoder with a head that gives spans of tokens a logit, such as `TextEncoder`."""
+    """What is needed of an encoder: `TextEncoder` of `metrist.models.text_encoder`."""
 
     @property
     def max_tokens(self) -> int: ...
 
     @property
+    def heads(self) -> tuple[str, ...]: ...
+
+    @property
     def tokenizer(self) -> Any: ...
 
+    def encode(self, texts: Sequence[str]) -> Sequence[tuple[Ids, NDArray[np.int64]]]:
+        """The tokens of each text, and the first character and the end of each token."""
+        ...
+
+    def join(self, first: Ids, second: Ids | None = None) -> tuple[Ids, int]:
+        """Two texts as one sequence with special tokens, one of them before the first text."""
+        ...
+
     def score_spans(
-        self, head: str, sequences: Sequence[tuple[NDArray[np.int64], int]], spans: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[NDArray[Any]]:
+        self, head: str, sequences: Sequence[tuple[Ids, int]], spans: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[NDArray[np.float64]]:
         """The head's output for each span of each sequence."""
         ...
 
@@ -92,12 +104,10 @@ class TokenizedText:
     @staticmethod
     def read(text: str, encoder: SupportModel) -> TokenizedText:
         """Tokenize a text of any length, some of it at a time: each encoding takes far more memory than its text."""
-        clean = replace_surrogates(text)
         columns: list[Ids] = []
-        for start, end in _cut_text(clean):
-            encoding = encoder.tokenizer.encode(clean[start:end], add_special_tokens=False)
-            places = np.array(encoding.offsets, np.int32).reshape(-1, 2) + np.int32(start)
-            columns.append(np.column_stack([np.array(encoding.ids, np.int32), places]))
+        for start, end in _cut_text(text):
+            [(ids, offsets)] = encoder.encode([text[start:end]])
+            columns.append(np.column_stack([ids, offsets + start]).astype(np.int32))
         table = np.concatenate([np.empty((0, 3), np.int32), *columns])
         return TokenizedText(text, *(np.ascontiguousarray(column) for column in table.T))
 
@@ -233,6 +243,15 @@ class Support:
         return self.source.find_passage(self.tokens[sentence])
 
 
+class SupportRow(NamedTuple):
+    """Sentences beside a window of the source: the sequence, the tokens of each sentence in it, and the characters of
+    each in the output."""
+
+    sequence: tuple[Ids, int]
+    spans: list[tuple[int, int]]
+    characters: list[CharacterSpan]
+
+
 @dataclass(eq=False)
 class _Work:
     """Sentences of an output that are read together, and the windows of the source that are left for them."""
@@ -257,15 +276,8 @@ class SupportReader:
     window: int
     threshold: float
 
-    @cached_property
-    def _special(self) -> tuple[int, int, int]:
-        """The tokens that open and close a text, and the one for what the vocabulary lacks."""
-        first, last, unknown = (self.encoder.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[UNK]"))
-        return first, last, unknown
-
     def read(self, pairs: Sequence[tuple[str, str]]) -> list[Support | Failure]:
         """The support of each (source, output) pair, or why there is none."""
-        unknown = self._special[2]
         distinct = list(dict.fromkeys(pairs))
         sources = {s: self._read_source(s) for s in dict.fromkeys(source for source, _ in distinct)}
         outputs = {o: TokenizedText.read(o, self.encoder) for o in dict.fromkeys(output for _, output in distinct)}
@@ -273,14 +285,10 @@ class SupportReader:
         work: dict[tuple[str, str], list[_Work]] = {}
         for pair in distinct:
             source, output = sources[pair[0]], outputs[pair[1]]
-            pieces = [
-                piece
-                for piece in output.pieces(min(_MAX_SENTENCE, self._limit // 4))
-                if (output.ids[piece.first : piece.last] != unknown).any()
-            ]
+            pieces = self._select_pieces(output)
             if not pieces:
                 results[pair] = _UNREADABLE_OUTPUT
-            elif not (source.ids != unknown).any():
+            elif not (source.ids != self._unknown).any():
                 results[pair] = _UNREADABLE_SOURCE
             else:
                 tokens = [output.ids[piece.first : piece.last] for piece in pieces]
@@ -295,6 +303,30 @@ class SupportReader:
             probabilities = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
             results[pair] = Support(result.spans, probabilities, result.source, result.tokens)
         return [results[pair] for pair in pairs]
+
+    def lay_out(self, source: str, output: str) -> list[SupportRow]:
+        """The rows of the first round, as a training reads them: all sentences, each beside the best window."""
+        source_ids, tokens = TokenizedText.read(source, self.encoder).ids, TokenizedText.read(output, self.encoder)
+        pieces = self._select_pieces(tokens)
+        if not pieces or not (source_ids != self._unknown).any():
+            return []
+        rows, at = [], 0
+        for unit in self._split_work(source_ids, [tokens.ids[piece.first : piece.last] for piece in pieces]):
+            self._request(unit)
+            [(sequence, spans)] = self._build_sequences(unit)
+            own = pieces[at : at + len(spans)]
+            rows.append(SupportRow(sequence, spans, [(piece.start, piece.end) for piece in own]))
+            at += len(spans)
+        return rows
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        return unknown_id(self.encoder.tokenizer)
+
+    def _select_pieces(self, output: TokenizedText) -> list[Piece]:
+        """The sentences of an output of which the model knows at least one token."""
+        pieces = output.pieces(min(_MAX_SENTENCE, self._limit // 4))
+        return [piece for piece in pieces if (output.ids[piece.first : piece.last] != self._unknown).any()]
 
     def _read_source(self, text: str) -> TokenizedSource:
         tokens = TokenizedText.read(text, self.encoder)
@@ -352,20 +384,19 @@ class SupportReader:
         unit.read += unit.requested
 
     def _compute(self, work: Sequence[_Work]) -> None:
-        """Read the requested windows and keep the highest logit of each open sentence."""
-        sequences, spans, owners = [], [], []
-        for unit in work:
-            tokens = [unit.sentences[i] for i in unit.open]
-            opening, closing, _ = self._special
-            first = np.concatenate([[opening], *tokens, [closing]])
-            ends = 1 + np.cumsum([len(sentence) for sentence in tokens])
-            own_spans = [(int(end) - len(sentence), int(end)) for end, sentence in zip(ends, tokens, strict=True)]
-            for start, end in unit.requested:
-                ids = np.concatenate([first, unit.source[start:end], [closing]]).astype(np.int64)
-                sequences.append((ids, len(first)))
-                spans.append(own_spans)
-                owners.append(unit)
-        results = self.encoder.score_spans(HEAD, sequences, spans) if sequences else []
-        for unit, logits in zip(owners, results, strict=True):
-            column = np.asarray(logits, np.float64).reshape(len(unit.open), -1)[:, 0]
-            unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
+        """Read the requested windows, some at a time, and keep the highest logit of each open sentence."""
+        rows = ((unit, *row) for unit in work for row in self._build_sequences(unit))
+        while built := list(islice(rows, _SEQUENCES)):
+            results = self.encoder.score_spans(HEAD, [row[1] for row in built], [row[2] for row in built])
+            for (unit, *_), logits in zip(built, results, strict=True):
+                column = np.asarray(logits, np.float64).reshape(len(unit.open), -1)[:, 0]
+                unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
+
+    def _build_sequences(self, unit: _Work) -> Iterator[tuple[tuple[Ids, int], list[tuple[int, int]]]]:
+        """The open sentences beside each requested window, with the tokens of each sentence."""
+        tokens = [unit.sentences[i] for i in unit.open]
+        # The special token that opens a sequence comes first.
+        ends = (1 + np.cumsum([len(sentence) for sentence in tokens])).tolist()
+        spans = [(end - len(sentence), end) for end, sentence in zip(ends, tokens, strict=True)]
+        for start, end in unit.requested:
+            yield self.encoder.join(np.concatenate(tokens), unit.source[start:end]), spans

@@ -2,8 +2,9 @@
 
     metrist.train.train_preference("pairs.csv", "my-preference")
     metrist.train.train_likelihood("pairs.jsonl", "my-likelihood", epochs=2)
+    metrist.train.train_consistency("judged.jsonl", "my-consistency")
 
-`metrist.train.fit` has the loop behind both, `metrist.train.preference` and `metrist.train.likelihood` their tasks.
+`metrist.train.fit` has the loop behind them; the modules `preference`, `likelihood` and `consistency` have their tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from metrist.models.devices import Options
     from metrist.train.recipe import Recipe
 
-__all__ = ["train_likelihood", "train_preference"]
+__all__ = ["train_consistency", "train_likelihood", "train_preference"]
 
 _Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 #: What suits some hundred pairs and a base in metrist's own format, which is small.
@@ -92,6 +93,37 @@ def train_likelihood(
     held_out = HELD_OUT if _is_tuned(options) else None
     task = LikelihoodTask(
         data=_list_paths(data), base=options, out=Path(out), dev=dev or held_out, recipe=recipe, **others
+    )
+    return fit(task)
+
+
+def train_consistency(
+    data: _Files,
+    out: str | os.PathLike[str],
+    *,
+    base: str = "metrist:english-small",
+    dev: str | None = None,
+    aspect: str | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train an encoder to tell which sentences their source supports, as `metrist train consistency` does, and return
+    its card. The same call resumes a stopped training.
+
+    `data` are files of outputs with sources and with ratings of support (`aspect` names the rating) or errors with
+    their places; `dev` is a file or a share of the sources. `settings` are those of a recipe and of a
+    `ConsistencyTask`.
+    """
+    from metrist.models.devices import Options
+    from metrist.train.consistency import RECIPE, ConsistencyTask, divide_examples, read_support_examples
+    from metrist.train.fit import fit
+
+    names = {field.name for field in fields(RECIPE)}
+    recipe = replace(RECIPE, **{name: value for name, value in settings.items() if name in names})
+    others = {name: value for name, value in settings.items() if name not in names}
+    files = read_support_examples(_list_paths(data), aspect)
+    divided = divide_examples(files.examples, dev or HELD_OUT, recipe.seed, aspect)
+    task = ConsistencyTask(
+        train=divided.train, dev=divided.dev, base=Options(model=base), out=Path(out), recipe=recipe, **others
     )
     return fit(task)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from metrist._version import __version__
 from metrist.errors import RunError
 from metrist.models.devices import Options, Placement, import_torch, resolve_placement
+from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import restore_transformers
 from metrist.models.weights import Weights, find_weights
 from metrist.runtime import Runtime
@@ -36,6 +37,7 @@ _MEANING = {
     "likelihood": "It says how well the model\npredicts such texts, not how well its scores agree with people: "
     "`metrist meta` measures that.",
     "preference": "It is the share of pairs\nwhose better answer has the higher score; a coin gets 0.5.",
+    "consistency": "Labels of 0 and 1\nthat are guessed as 0.5 get 0.5.",
 }
 
 
@@ -68,10 +70,11 @@ def plan_training(task: TrainingTask, *, runtime: Runtime | None = None) -> Trai
 
 @contextmanager
 def open_base(options: Options) -> Iterator[Weights]:
-    """Find the base model. One in metrist's own format is unpacked for transformers into a temporary folder; its
-    weights still say `runs_on_numpy`, and its training ends in the same format."""
+    """Find the base model. One in metrist's own format is unpacked for transformers into a temporary folder (a text
+    encoder is not: its task reads it); its weights still say `runs_on_numpy`, and its training ends in the same
+    format."""
     weights = find_weights(options)
-    if not weights.runs_on_numpy:
+    if not weights.runs_on_numpy or weights.config.get("architecture") == storage.TEXT_ENCODER:
         yield weights
         return
     with tempfile.TemporaryDirectory(prefix="metrist-base-") as temporary:

@@ -105,7 +105,7 @@ class TrainingFolder:
             shutil.copyfile(base / storage.TOKENIZER, trained / storage.TOKENIZER)
             export(trained, part)
             shutil.rmtree(trained)
-            _copy_notices(base, part)
+            copy_notices(base, part)
 
         self.put_model(write)
 
@@ -135,7 +135,7 @@ class TrainingFolder:
             raise RunError(f"{self.path / _SETTINGS} cannot be read ({fault}); give another --out") from fault
 
 
-def _copy_notices(base: Path, target: Path) -> None:
+def copy_notices(base: Path, target: Path) -> None:
     """Copy what the base says about itself, and its licences. Those of shipped models are in their distribution."""
     cards = [base / name for name in (_PAGE, BASE_CARD) if (base / name).is_file()]
     if cards:

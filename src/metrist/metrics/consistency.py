@@ -1,0 +1,176 @@
+"""Whether the source supports each sentence of an output, by a model that was trained on human judgments of support."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import SpecError, agree, format_count
+from metrist.metrics.base import Shard, check_choice
+from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
+from metrist.metrics.errors.aspect_tables import find_table
+from metrist.metrics.language import find_other_language
+from metrist.metrics.model_metric import ModelMetric
+from metrist.metrics.support import MIN_ROOM, CharacterSpan, Support, SupportReader
+from metrist.models.text_encoder import load_text_encoder
+from metrist.models.weights import SHIPPED
+from metrist.ratings import Error
+from metrist.records import Need, Record
+from metrist.scores import Failure, FailureKind, Score, Scores
+
+Numbers = NDArray[np.float64]
+Aggregation = Literal["mean", "geometric_mean", "minimum", "product"]
+
+SENTENCES, SUPPORTED, MEAN, MINIMUM = "sentences", "supported", "mean", "minimum"
+_SHORT_NAMES = {"small": "metrist:english-small", "large": "metrist:english-large"}
+_AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
+    "mean": lambda support: float(support.mean()),
+    "geometric_mean": lambda support: float(np.exp(np.log(support).mean())),
+    "minimum": lambda support: float(support.min()),
+    "product": lambda support: float(support.prod()),
+}
+#: What tables of errors call a statement that the source does not support.
+_ASPECTS = ("Fact Consistency", "Accuracy")
+#: A minor error may cost this much at most.
+_MAX_MINOR = 2.5
+
+#: Longest quotation of the source in an explanation, in characters.
+_MAX_QUOTE = 300
+#: Characters of sources that are kept in memory at once.
+_SOURCE_CHARACTERS = 4_000_000
+
+_EMPTY_OUTPUT = Failure(FailureKind.missing_input, "the output is empty: there is nothing to check")
+_EMPTY_SOURCE = Failure(FailureKind.missing_input, "the source is empty: there is nothing to check the output against")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consistency(ModelMetric):
+    """The probability that the source supports the output, sentence by sentence."""
+
+    # 'small' and 'large' are short for the English models that ship.
+    model: str = "metrist:english-small"
+    aggregation: Aggregation = "mean"
+    #: A sentence with a lower probability is an error.
+    threshold: float = 0.5
+    #: Tokens that the model reads at once: sentences and a window of the source.
+    window: int = 512
+
+    extra: ClassVar[str | None] = "standard"
+    catalog_name: ClassVar[str | None] = "consistency"
+    needs: ClassVar[tuple[Need, ...]] = ("source",)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    reports_errors: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "model", _SHORT_NAMES.get(self.model, self.model))
+        check_choice(self, "aggregation", _AGGREGATIONS)
+        if not 0 < self.threshold < 1:
+            raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
+        least = 2 * MIN_ROOM
+        if self.window < least:
+            raise SpecError(f"{self.name}: window must be at least {least} tokens, got {self.window!r}")
+
+    def score(self, shard: Shard) -> Scores:
+        scores: list[Score | None] = [None] * len(shard)
+        positions: dict[str, list[int]] = {}
+        for i, record in enumerate(shard.records):
+            if not record.output.strip():
+                scores[i] = Score.failed(_EMPTY_OUTPUT)
+            elif not (record.source or "").strip():
+                scores[i] = Score.failed(_EMPTY_SOURCE)
+            else:
+                positions.setdefault(record.source or "", []).append(i)
+        if positions:
+            encoder = load_text_encoder(self.model, runtime=shard.runtime)
+            reader = SupportReader(encoder, window=self.window, threshold=self.threshold)
+            for sources in _group_sources(positions):
+                chosen = [i for source in sources for i in positions[source]]
+                results = reader.read([(shard.records[i].source or "", shard.records[i].output) for i in chosen])
+                for i, result in zip(chosen, results, strict=True):
+                    scores[i] = self._score(shard.records[i], result)
+        return Scores.of(score for score in scores if score is not None)
+
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        """A warning if a shipped model, which knows English, is to judge texts in another language."""
+        if not self.model.startswith(SHIPPED) or not (language := find_other_language(records)):
+            return []
+        return [
+            f"{self.label}: many outputs are in {language}, but {self.model} knows only English, so that these scores "
+            "say little"
+        ]
+
+    def remarks(self, scores: Scores) -> list[str]:
+        """How many sentences are unsupported, in how many outputs."""
+        remarks = super().remarks(scores)
+        if SENTENCES not in scores.parts:
+            return remarks
+        sentences, supported = (int(np.nansum(scores.parts[name])) for name in (SENTENCES, SUPPORTED))
+        outputs = len(scores.errors)
+        if not outputs:
+            return remarks
+        return [
+            *remarks,
+            f"{self.label}: {sentences - supported:,} of {format_count(sentences, 'sentence')} in "
+            f"{format_count(outputs, 'output')} {agree(sentences - supported, 'is', 'are')} unlikely to be supported "
+            "by the source; `metrist explain` shows them",
+        ]
+
+    def _score(self, record: Record, result: Support | Failure) -> Score:
+        if isinstance(result, Failure):
+            return Score.failed(result)
+        probabilities = result.probabilities
+        low = np.flatnonzero(probabilities < self.threshold).tolist()
+        return Score(
+            value=_AGGREGATIONS[self.aggregation](probabilities),
+            parts={
+                SENTENCES: float(len(probabilities)),
+                SUPPORTED: float(len(probabilities) - len(low)),
+                MEAN: float(probabilities.mean()),
+                MINIMUM: float(probabilities.min()),
+            },
+            errors=tuple(self._make_error(record, result, i) for i in low),
+        )
+
+    def _make_error(self, record: Record, result: Support, sentence: int) -> Error:
+        start, end = result.spans[sentence]
+        probability = float(result.probabilities[sentence])
+        penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * (1 - probability / self.threshold)
+        table = find_table(record.task)
+        names = table.names if table else ()
+        return Error(
+            aspect=next((name for name in _ASPECTS if name in names), _ASPECTS[0]),
+            severity="minor" if penalty <= _MAX_MINOR else "major",
+            penalty=round(penalty, 2),
+            explanation=_explain(probability, record.source or "", result.evidence(sentence)),
+            text=record.output[start:end],
+            start=start,
+            end=end,
+        )
+
+
+def _group_sources(sources: Mapping[str, object]) -> Iterator[list[str]]:
+    """The distinct sources in groups that fit into memory together."""
+    group: list[str] = []
+    for source in sources:
+        if group and sum(map(len, group)) + len(source) > _SOURCE_CHARACTERS:
+            yield group
+            group = []
+        group.append(source)
+    if group:
+        yield group
+
+
+def _explain(probability: float, source: str, passage: CharacterSpan | None) -> str:
+    claim = f"The source is unlikely to support this (probability {probability:.2f})."
+    if passage is None:
+        return f"{claim} No passage of it shares a word of substance with the sentence."
+    start, end = passage
+    quote = " ".join(source[start:end].split())
+    if len(quote) > _MAX_QUOTE:
+        quote = f"{quote[:_MAX_QUOTE].rstrip()}…"
+    return f"{claim} The nearest passage, characters {start} to {end} of the source: “{quote}”"

@@ -1,0 +1,405 @@
+"""Train a consistency metric: a text encoder learns which sentences of an output its source supports.
+
+The labels are those of people, or the stored scores of an expensive judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import InputError, ModelError, RunError, did_you_mean, format_count
+from metrist.io import read_records
+from metrist.io.row_model import ParsedRow
+from metrist.metrics.support import HEAD, CharacterSpan, Support, SupportReader, SupportRow
+from metrist.models.devices import Placement
+from metrist.models.numpy_inference import storage
+from metrist.models.text_encoder import load_text_encoder
+from metrist.models.weights import Weights, find_weights
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.stats.measures import measure
+from metrist.train.batches import Shuffled
+from metrist.train.dataset import parse_share
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
+from metrist.train.recipe import Recipe
+from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from metrist.models.trainable_encoder import TrainableEncoder
+    from metrist.train.loop import Trainer
+
+Floats = NDArray[np.float64]
+#: Suits a shipped encoder and some hundred to some ten thousand outputs.
+RECIPE = Recipe(epochs=3, batch=16, lr=3e-5, warmup=0.1, weight_decay=0.01, bucket=20)
+#: Probabilities this close to 0 and 1 are not told apart in the loss.
+_CERTAIN = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportExample:
+    """An output with its source and what is known about it: from 0 (unsupported) to 1, and the places of the
+    unsupported statements. `errors` is None if only the output as a whole was judged. `rating` is what people say,
+    where the label is that of a judge."""
+
+    source: str
+    output: str
+    label: float
+    errors: tuple[CharacterSpan, ...] | None = None
+    rating: float | None = None
+
+
+class SupportData(NamedTuple):
+    """Training and development examples."""
+
+    train: Sequence[SupportExample]
+    dev: Sequence[SupportExample]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SupportRows:
+    """Rows for the training loop: sentences of an output beside a window of its source, each with its label. Rows of
+    outputs that were judged as a whole have one label for the mean of their sentences."""
+
+    rows: list[SupportRow]
+    labels: list[Floats]
+    #: Whether each sentence has a label of its own.
+    by_sentence: NDArray[np.bool_]
+    lengths: NDArray[np.int64]
+    weights: Floats
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def spaces(self) -> NDArray[np.int64]:
+        return self.lengths
+
+    def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
+        import torch
+
+        from metrist.models.trainable_encoder import collate_sequences
+
+        rows = [self.rows[number] for number in indices]
+        ids, mask, second = collate_sequences([row.sequence for row in rows])
+        spans = np.array([(at, *span) for at, row in enumerate(rows) for span in row.spans], np.int64)
+        return {
+            "ids": ids,
+            "mask": mask,
+            "second": second,
+            "spans": torch.from_numpy(spans),
+            "labels": torch.from_numpy(np.concatenate([self.labels[number] for number in indices]).astype(np.float32)),
+            "by_sentence": torch.from_numpy(self.by_sentence[indices].astype(np.float32)),
+        }
+
+
+def lay_out_examples(reader: SupportReader, examples: Sequence[SupportExample]) -> SupportRows:
+    """Tokenize all examples as scoring does; outputs that the model cannot read are left out."""
+    rows: list[SupportRow] = []
+    labels: list[Floats] = []
+    by_sentence = []
+    for example in examples:
+        for row in reader.lay_out(example.source, example.output):
+            rows.append(row)
+            labels.append(_label_sentences(row.characters, example))
+            by_sentence.append(example.errors is not None)
+    return SupportRows(
+        rows=rows,
+        labels=labels,
+        by_sentence=np.array(by_sentence, bool),
+        lengths=np.array([len(row.sequence[0]) for row in rows], np.int64),
+        weights=np.ones(len(rows)),
+    )
+
+
+def _label_sentences(spans: Sequence[CharacterSpan], example: SupportExample) -> Floats:
+    if example.errors is None:
+        return np.full(len(spans), example.label)
+    marked = [any(start < end_ and begin < end for begin, end_ in example.errors) for start, end in spans]
+    return 1.0 - np.array(marked, np.float64)
+
+
+class SupportLoss:
+    """Cross-entropy of the sentences' probabilities where sentences have labels, else of their mean with the label of
+    the output. The development figure is how close the mean probability of a row comes to its mean label."""
+
+    figure = "closeness to the labels (1 - mean absolute difference)"
+
+    def loss(self, model: TrainableEncoder, batch: Batch) -> Tensor:
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        logits = _compute_logits(model, batch)
+        losses = binary_cross_entropy_with_logits(logits, batch["labels"], reduction="none")
+        sentences = _average_rows(losses, batch)
+        mean = _average_rows(torch.sigmoid(logits), batch).clamp(_CERTAIN, 1 - _CERTAIN)
+        label = _average_rows(batch["labels"], batch)
+        outputs = -(label * mean.log() + (1 - label) * (1 - mean).log())
+        total: Tensor = torch.where(batch["by_sentence"] > 0, sentences, outputs).sum()
+        return total
+
+    def judge(self, model: TrainableEncoder, batch: Batch) -> Tensor:
+        import torch
+
+        mean = _average_rows(torch.sigmoid(_compute_logits(model, batch)), batch)
+        closeness: Tensor = 1 - (mean - _average_rows(batch["labels"], batch)).abs()
+        return closeness
+
+
+def _compute_logits(model: TrainableEncoder, batch: Batch) -> Tensor:
+    states = model(batch["ids"], batch["mask"], batch["second"])
+    row, start, end = batch["spans"].unbind(1)
+    return model.score_spans(HEAD, states, row, start, end)
+
+
+def _average_rows(values: Tensor, batch: Batch) -> Tensor:
+    """The mean over the sentences of each row."""
+    import torch
+
+    rows = batch["spans"][:, 0]
+    sums = torch.zeros(len(batch["ids"]), device=values.device, dtype=values.dtype).index_add(0, rows, values)
+    return sums / torch.bincount(rows, minlength=len(sums))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsistencyTask(TrainingTask):
+    """Trains the head `support` of a text encoder in metrist's own format and all layers below it. `window` are the
+    tokens that the model reads at once, `bits` those per stored weight; `data` and `licence` go into the card."""
+
+    kind: ClassVar[str] = "consistency"
+
+    train: Sequence[SupportExample]
+    dev: Sequence[SupportExample] = ()
+    recipe: Recipe = RECIPE
+    window: int = 512
+    data: Mapping[str, Any] = field(default_factory=dict)
+    licence: str | None = None
+    bits: int = 7
+
+    def load_data(self) -> SupportData:
+        return SupportData(self.train, self.dev)
+
+    def identity(self, weights: Weights, data: SupportData) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "base": weights.fingerprint,
+            "data": _digest(data.train),
+            "dev": _digest(data.dev),
+            "window": self.window,
+            "bits": self.bits,
+            **self.recipe.identity(),
+        }
+
+    def plan(self, weights: Weights, data: SupportData) -> TrainingPlan:
+        reader = self._make_reader(weights)
+        train = lay_out_examples(reader, data.train)
+        if not len(train):
+            raise InputError("there are no outputs to train on that the model can read")
+        if len({float(label) for row in train.labels for label in row}) < 2:
+            raise InputError(
+                "all outputs have the same label: the training needs supported and unsupported ones to tell apart"
+            )
+        if self.recipe.patience is not None and not data.dev:
+            raise RunError("early stopping (--patience) needs development data; give --dev")
+        dev = lay_out_examples(reader, data.dev)
+        settings: dict[str, Any] = {"batch": self.recipe.batch, "seed": self.recipe.seed, "bucket": self.recipe.bucket}
+        sampler = Shuffled(lengths=train.lengths, **settings)
+        steps = self.recipe.epochs * sampler.steps
+        return TrainingPlan(train=train, dev=dev if len(dev) else None, sampler=sampler, steps=steps)
+
+    def _make_reader(self, weights: Weights, threshold: float = 0.5) -> SupportReader:
+        if weights.config.get("architecture") != storage.TEXT_ENCODER:
+            raise ModelError(
+                f"{weights.name} is not a text encoder; a consistency metric is trained from 'metrist:english-small', "
+                "'metrist:english-large', or a folder that `metrist train consistency` wrote"
+            )
+        return SupportReader(load_text_encoder(str(weights.folder)), window=self.window, threshold=threshold)
+
+    def build(self, weights: Weights, plan: TrainingPlan, placement: Placement) -> Learner:  # noqa: ARG002
+        from metrist.models.trainable_encoder import TrainableEncoder
+
+        return Learner(TrainableEncoder.load(weights.folder, HEAD, self.recipe.seed), SupportLoss())
+
+    def publish(
+        self, weights: Weights, data: SupportData, plan: TrainingPlan, trainer: Trainer, folder: TrainingFolder
+    ) -> dict[str, Any]:
+        def write(part: Path) -> None:
+            trainer.model.export(weights.folder, part, self.bits)
+            copy_notices(weights.folder, part)
+
+        folder.put_model(write)
+        return {
+            "metric": f"consistency(model={str(self.out)!r})",
+            "data": {
+                **self.data,
+                "training_outputs": len(data.train),
+                "development_outputs": len(data.dev),
+                "with_marked_errors": sum(example.errors is not None for example in data.train),
+                "rows": len(plan.train),
+                "tokens": int(plan.train.lengths.sum()),
+            },
+            "choices": {"window": self.window, "bits": self.bits},
+            "stored": self._measure(weights, data.dev) if data.dev else None,
+            "licence": self.licence or INHERITED_LICENCE,
+        }
+
+    def _measure(self, base: Weights, dev: Sequence[SupportExample]) -> dict[str, Any]:
+        """How far scores of the development outputs agree with their labels, and with people where there are ratings,
+        by the base and by the model as it was written."""
+        from metrist.models.devices import Options
+
+        figures: dict[str, Any] = {"pairs": len(dev)}
+        written = find_weights(Options(model=str(self.out)))
+        for name, weights in (("base", base), ("model", written)):
+            reader = self._make_reader(weights)
+            if HEAD not in reader.encoder.heads:
+                continue
+            values = score_examples(reader, dev)
+            labels = np.array([example.label for example in dev], np.float64)
+            figures[f"agreement_{name}"] = _correlate(values, labels)
+            if name == "model":
+                figures["after"] = float(1 - np.nanmean(np.abs(values - labels)))
+            ratings = np.array([np.nan if e.rating is None else e.rating for e in dev], np.float64)
+            if (~np.isnan(ratings)).sum() > 1:
+                figures[f"people_{name}"] = _correlate(values, ratings)
+        return figures
+
+
+def score_examples(reader: SupportReader, examples: Sequence[SupportExample]) -> Floats:
+    """The mean probability of each output; NaN if the model cannot read it."""
+    results = reader.read([(example.source, example.output) for example in examples])
+    means = [float(result.probabilities.mean()) if isinstance(result, Support) else np.nan for result in results]
+    return np.array(means, np.float64)
+
+
+def _correlate(values: Floats, labels: Floats) -> float | None:
+    """Spearman's correlation over all outputs; None if it is not defined."""
+    known = ~(np.isnan(values) | np.isnan(labels))
+    correlation = measure("spearman").value(labels[known], values[known]) if known.sum() > 1 else np.nan
+    return None if np.isnan(correlation) else correlation
+
+
+def _digest(examples: Sequence[SupportExample]) -> str:
+    """Hash all that training reads of the examples."""
+    digest = hashlib.sha256()
+    for example in examples:
+        content = (example.source, example.output, example.label, example.errors)
+        digest.update(repr(content).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+# ---- Examples from files
+
+
+#: Names of ratings that say whether the source supports an output, the most specific first.
+_ASPECTS = ("consistent", "consistency", "faithfulness", "faithful", "groundedness", "support", "factual", "fact")
+#: Aspects of errors that say the same.
+_FACTUAL = re.compile(r"consisten|accura|fact|halluc|support|ground|contradict|faith|unverif", re.IGNORECASE)
+
+
+class SupportFiles(NamedTuple):
+    """The examples of files, and what was made of the files."""
+
+    examples: list[SupportExample]
+    notes: list[str]
+
+
+def read_support_examples(paths: Sequence[Path], aspect: str | None = None) -> SupportFiles:
+    """Read outputs with their sources and judgments: ratings of support, and errors with their places.
+
+    The ratings are those of `aspect`, or of the first known name of such an aspect. They are scaled to 0 to 1 by the
+    lowest and the highest rating, unless they lie there already. If any output has errors about facts, those with
+    errors, or without a lower rating, are labelled sentence by sentence.
+    """
+    place = ", ".join(map(str, paths))
+    rows: list[tuple[Record, float | None, tuple[CharacterSpan, ...]]] = []
+    aspects: dict[str, None] = {}
+    without_text = 0
+    for path in paths:
+        for entry in read_records(path).entries():
+            aspects |= dict.fromkeys(rating.aspect for rating in entry.ratings)
+            for record in entry.new:
+                own = [e.error for e in entry.errors if (e.item, e.system) == (record.item, record.system)]
+                if not (record.source or "").strip() or not record.output.strip():
+                    without_text += 1
+                else:
+                    rows.append((record, find_rating(entry, record, aspect), find_places(own)))
+    if aspect is not None and aspect not in aspects:
+        raise InputError(f"{place}: has no rating {aspect!r}{did_you_mean(aspect, aspects)}")
+    ratings = [rating for _, rating, _ in rows if rating is not None]
+    errors = sum(len(places) for _, _, places in rows)
+    if not ratings and not errors:
+        other = f"; its ratings are {', '.join(aspects)}: name one with --aspect" if aspects else ""
+        raise InputError(
+            f"{place}: no output with a source has a rating of support ({', '.join(_ASPECTS[:4])}, …) or an error "
+            f"about facts with its place{other}"
+        )
+    low, high = (min(ratings), max(ratings)) if ratings else (0.0, 1.0)
+    scaled = (low < 0 or high > 1) and low < high
+    examples = []
+    for record, rating, places in rows:
+        if rating is None and not errors:
+            continue
+        label = (0.0 if places else 1.0) if rating is None else (rating - low) / (high - low) if scaled else rating
+        by_sentence = errors > 0 and (bool(places) or label == 1)
+        examples.append(
+            SupportExample(
+                source=record.source or "", output=record.output, label=label, errors=places if by_sentence else None
+            )
+        )
+    notes = []
+    if ratings:
+        notes.append(f"labels: {format_count(len(ratings), 'rating')}{f' of {low:g} to {high:g}' if scaled else ''}")
+    if errors:
+        notes.append(f"labels of sentences: {format_count(errors, 'error')} about facts")
+    if without_text:
+        notes.append(f"{format_count(without_text, 'output')} without a source or text left out")
+    return SupportFiles(examples, notes)
+
+
+def find_rating(entry: ParsedRow, record: Record, aspect: str | None = None) -> float | None:
+    """The mean rating of support of a record, of `aspect` or of the first known name of such an aspect."""
+    own = [rating for rating in entry.ratings if (rating.item, rating.system) == (record.item, record.system)]
+    by_name: dict[str, list[float]] = {}
+    for rating in own:
+        by_name.setdefault(rating.aspect if aspect else rating.aspect.lower(), []).append(rating.value)
+    names = (aspect,) if aspect else _ASPECTS
+    return next((float(np.mean(by_name[name])) for name in names if name in by_name), None)
+
+
+def find_places(errors: Sequence[Error]) -> tuple[CharacterSpan, ...]:
+    """The places of errors about facts in the output."""
+    return tuple(
+        (error.start, error.end)
+        for error in errors
+        if error.side == "output"
+        and error.start is not None
+        and error.end is not None
+        and _FACTUAL.search(error.aspect)
+    )
+
+
+def divide_examples(
+    examples: Sequence[SupportExample], dev: str | None, seed: int, aspect: str | None = None
+) -> SupportData:
+    """Training and development data: `dev` is a file, or the share of sources to hold out with all their outputs; None
+    and 0: there is no development data."""
+    share = parse_share(dev)
+    if dev is not None and share is None:
+        return SupportData(examples, read_support_examples([Path(dev)], aspect).examples)
+    sources = list(dict.fromkeys(example.source for example in examples))
+    count = round((share or 0) * len(sources))
+    held = {sources[number] for number in np.random.default_rng([seed, 5]).permutation(len(sources))[:count]}
+    return SupportData(
+        [example for example in examples if example.source not in held],
+        [example for example in examples if example.source in held],
+    )

@@ -1,0 +1,178 @@
+"""Training a consistency metric from judgments and from a run, with a tiny random encoder."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from metrist.errors import InputError, ModelError, RunError, SpecError
+from tiny_text_encoders import write_text_encoder
+
+pytest.importorskip("torch")
+
+import metrist
+from metrist.evaluate.distill import read_judged_run
+from metrist.models.text_encoder import load_text_encoder
+from metrist.ratings import Error
+from metrist.scores import Score
+from metrist.train import train_consistency
+from metrist.train.consistency import SupportExample, divide_examples, read_support_examples
+
+NOUNS, PLACES = ("dog", "cat", "john", "mary"), ("mat", "tree", "house", "river")
+
+
+def make_rows(count, seed=0, **more):
+    """Sources that name who sat where; an output is right or says that someone did not."""
+    rng = random.Random(seed)
+    for number in range(count):
+        who, where = rng.choice(NOUNS), rng.choice(PLACES)
+        right = number % 2 == 0
+        output = f"the {who} sat on the {where}." if right else f"the {who} was not on the {where}."
+        source = f"one day the {who} ran, and sat on the {where} in the rain {number}."
+        yield {"item": str(number), "system": "a", "source": source, "output": output, **label(right), **more}
+
+
+def label(right):
+    return {"ratings": {"consistent": [float(right)]}}
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def base(tmp_path):
+    return str(write_text_encoder(tmp_path / "base" / "model", scale=0.1))
+
+
+def test_a_model_learns_what_is_unsupported(tmp_path, base):
+    data = write(tmp_path / "judged.jsonl", make_rows(120))
+    card = train_consistency(data, tmp_path / "out", base=base, epochs=8, lr=3e-3, window=128)
+    figures = card["figures"]
+    assert figures["after"] > 0.9 > figures["before"]
+    assert figures["agreement_model"] > 0.8
+    assert card["metric"] == f"consistency(model={str(tmp_path / 'out')!r})"
+    # Scoring with it tells new outputs apart.
+    rows = list(make_rows(20, seed=5))
+    results = metrist.score(rows, f"consistency(model={str(tmp_path / 'out')!r}, window=128)")
+    values = next(iter(results.scores.values())).values
+    assert values[::2].min() > values[1::2].max()
+    # A finished training is not repeated.
+    assert train_consistency(data, tmp_path / "out", base=base, epochs=8, lr=3e-3, window=128) == card
+
+
+def test_ratings_are_scaled_and_errors_label_sentences(tmp_path):
+    output = "the dog sat. the cat ran."
+    error = {"start": 13, "end": 25, "category": "Fact Consistency", "severity": "major"}
+    rows: list[dict[str, Any]] = [
+        {"ratings": {"faithfulness": [1, 3]}},
+        {"ratings": {"faithfulness": [5]}},
+        {"ratings": {"faithfulness": [3]}, "errors": [error]},
+        {"ratings": {"fluency": [3]}},
+        {"ratings": {"faithfulness": [3]}, "source": " "},
+    ]
+    shared = {"system": "a", "source": "s", "output": output}
+    rows = [{"item": str(number), **shared, **row} for number, row in enumerate(rows)]
+    files = read_support_examples([write(tmp_path / "rows.jsonl", rows)])
+    assert [example.label for example in files.examples] == [0.0, 1.0, pytest.approx(1 / 3), 1.0]
+    assert [example.errors for example in files.examples] == [None, (), ((13, 25),), ()]
+    assert any("1 output without a source" in note for note in files.notes)
+
+
+def test_errors_of_other_kinds_and_sides_say_nothing_about_support(tmp_path):
+    errors = [
+        {"start": 0, "end": 3, "category": "Fluency", "severity": "minor"},
+        {"start": 0, "end": 1, "category": "Accuracy", "severity": "minor", "side": "source"},
+    ]
+    rows = [{"item": "1", "system": "a", "source": "s", "output": "the dog", "errors": errors}]
+    with pytest.raises(InputError, match="rating of support"):
+        read_support_examples([write(tmp_path / "rows.jsonl", rows)])
+
+
+def test_data_that_cannot_be_learned_from_is_refused(tmp_path, base, tiny):
+    rows = list(make_rows(8))
+    other = write(tmp_path / "other.jsonl", [{**row, "ratings": {"style": [1]}} for row in rows])
+    with pytest.raises(InputError, match="its ratings are style"):
+        train_consistency(other, tmp_path / "out", base=base)
+    with pytest.raises(InputError, match="styel"):
+        train_consistency(other, tmp_path / "out", base=base, aspect="styel")
+    same = write(tmp_path / "same.jsonl", [{**row, **label(True)} for row in rows])
+    with pytest.raises(InputError, match="same label"):
+        train_consistency(same, tmp_path / "out", base=base)
+    data = write(tmp_path / "rows.jsonl", rows)
+    with pytest.raises(ModelError, match="not a text encoder"):
+        train_consistency(data, tmp_path / "out2", base=str(tiny("bert")))
+
+
+def test_a_base_without_the_head_gets_a_new_one(tmp_path):
+    base = write_text_encoder(tmp_path / "base" / "model", heads=("fluency",))
+    data = write(tmp_path / "rows.jsonl", make_rows(10))
+    card = train_consistency(data, tmp_path / "out", base=str(base), epochs=1)
+    assert "agreement_base" not in card["figures"]
+    assert load_text_encoder(str(tmp_path / "out")).heads == ("support",)
+
+
+def test_all_outputs_of_a_source_are_on_one_side():
+    examples = [SupportExample(source=f"s{n % 10}", output=f"o{n}", label=n % 2) for n in range(60)]
+    divided = divide_examples(examples, "0.3", seed=1)
+    sources = [{example.source for example in part} for part in divided]
+    assert (len(sources[0]), len(sources[1])) == (7, 3)
+    assert not sources[0] & sources[1]
+    assert divide_examples(examples, None, seed=1).dev == []
+
+
+class FakeJudge(metrist.Metric):
+    """Says 0.2 where the output says `not`, and marks the sentence."""
+
+    bounds = (0.0, 2.0)
+    marks = True
+
+    def score_record(self, record):
+        at = record.output.find("was not")
+        errors = (Error(aspect="Accuracy", severity="major", start=at, end=at + 7),) if at >= 0 and self.marks else ()
+        return Score(value=0.4 if at >= 0 else 2.0, errors=errors)
+
+
+def run_judge(tmp_path, judge, **more):
+    data = write(tmp_path / "outputs.jsonl", make_rows(6, **more))
+    metrist.score(data, judge, out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_gives_labels_errors_and_peoples_ratings(tmp_path):
+    files = read_judged_run(run_judge(tmp_path, FakeJudge))
+    assert [example.label for example in files.examples] == [1, 0] * 3
+    assert [example.rating for example in files.examples] == [1, 0] * 3
+    assert [example.errors == () for example in files.examples] == [True, False] * 3
+    example = files.examples[1]
+    [(start, end)] = example.errors or ()
+    assert example.output[start:end] == "was not"
+
+
+def test_a_run_without_marks_labels_outputs_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(FakeJudge, "marks", False)
+    files = read_judged_run(run_judge(tmp_path, FakeJudge))
+    assert {example.errors for example in files.examples} == {None}
+
+
+def test_scores_are_scaled_by_the_bounds_of_the_metric(tmp_path):
+    run = run_judge(tmp_path, "copy_rate")
+    values = next(iter(metrist.load(run).scores.values())).values
+    assert 0 < values.min() < values.max() <= 1
+    assert [example.label for example in read_judged_run(run).examples] == pytest.approx(values.tolist())
+
+
+def test_a_run_that_cannot_be_learned_from_is_refused(tmp_path):
+    run = run_judge(tmp_path, FakeJudge)
+    metrist.score(tmp_path / "outputs.jsonl", "length", out=run)
+    with pytest.raises(SpecError, match="2 metrics"):
+        read_judged_run(run)
+    no_source = [{k: v for k, v in row.items() if k != "source"} for row in make_rows(3)]
+    data = write(tmp_path / "bare.jsonl", no_source)
+    metrist.score(data, FakeJudge, out=tmp_path / "bare")
+    with pytest.raises(RunError, match="none of 3 scored outputs has a source"):
+        read_judged_run(tmp_path / "bare")
