@@ -184,22 +184,14 @@ def add_translations(data: Collection, rng: random.Random) -> None:
         used: Counter[str] = Counter()
         for row in rows:
             dev, (better, worse), reference = is_dev(row["source"], 5), row["outputs"], row["references"][0]
-            if used[row["source"]] < 6:
+            if used[row["source"]] < 1:  # mostly about meaning, which a reader of the output alone cannot see
                 data.add_pair(dev, better, worse, "wmt19")
                 used[row["source"]] += 1
-            if used["ref" + row["source"]] < 3:
-                data.add_pair(dev, reference, rng.choice((better, worse)), "wmt19-reference")
-                used["ref" + row["source"]] += 1
+            for output in (better, worse):
+                if used["ref" + row["source"]] < 6:
+                    data.add_pair(dev, reference, output, "wmt19-reference")
+                    used["ref" + row["source"]] += 1
             data.add_text(dev, reference, 0.93, 0.5, "wmt19-reference")
-    groups = defaultdict(list)
-    reserved = {row["source"] for row in read_rows("wmt22.zh-en")}
-    for row in read_rows("wmt-qe23-mqm.zh-en"):
-        if row["source"] not in reserved:
-            groups[row["source"]].append((row["output"], float(np.mean(row["ratings"]["mqm"]))))
-    for source, outputs in groups.items():
-        candidates = [(a, b) for a, x in outputs for b, y in outputs if x - y >= 5]
-        for better, worse in rng.sample(candidates, min(5, len(candidates))):
-            data.add_pair(is_dev(source, 5), better, worse, "wmt-qe23")
 
 
 def add_biomedical(data: Collection) -> None:
@@ -282,7 +274,7 @@ def read_docstrings(rng: random.Random) -> list[str]:
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                 for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
                     for sentence in split_sentences(re.sub(r"\s+", " ", paragraph)):
-                        if is_sentence(sentence) and ">>>" not in sentence and "::" not in sentence:
+                        if is_sentence(sentence) and not re.search(r">>>|::|---| : ", sentence):
                             sentences.add(sentence.replace("``", "`"))
     chosen = sorted(sentences)
     rng.shuffle(chosen)

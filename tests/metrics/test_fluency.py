@@ -103,17 +103,19 @@ def test_words_beyond_punctuation_are_apart():
 
 
 def test_a_repeated_word_is_called_one():
-    assert "repeated" in module._explain("Give me the The cat", 12, 15, 0.9)
-    assert "repeated" not in module._explain("the cat", 4, 7, 0.9)
+    [result] = score("Good bad bad, fine.")
+    assert "“bad” is repeated" in result.errors[0].explanation
+    assert "“the” is repeated" in module._explain("Give me the The cat", 12, 15, 0.9)
+    assert "repeated" not in module._explain("bathe the cat", 6, 9, 0.9)
     assert "repeated" not in module._explain("the", 0, 3, 0.9)
 
 
-def test_penalties_and_severity_follow_doubt_and_the_sentence():
-    [result] = score("bad good. bad bad bad good fineness.")
-    light, *heavy = result.errors
-    assert light.severity == "minor"
-    assert light.penalty == pytest.approx(0.5 + 4.5 * (sigmoid(2) - 0.5) / 0.5 * (1 - sigmoid(1)), abs=0.01)
-    assert [error.severity for error in heavy] == ["major", "major"]
+def test_penalties_follow_doubt_and_the_length_of_the_stretch():
+    [result] = score("bad good. bad bad bad bad bad bad bad good fineness.")
+    light, heavy, doubtful = result.errors
+    assert light.penalty == pytest.approx(0.5 + 4.5 * (sigmoid(2) - 0.5) / 0.5 / 6, abs=0.01)
+    assert heavy.penalty == pytest.approx(0.5 + 4.5 * (sigmoid(2) - 0.5) / 0.5, abs=0.01)
+    assert [light.severity, heavy.severity, doubtful.severity] == ["minor", "major", "minor"]
     assert all(0.5 <= error.penalty <= 5 for error in result.errors)
 
 

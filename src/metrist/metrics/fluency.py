@@ -4,6 +4,7 @@ on judgments of acceptability and on marked errors."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
@@ -43,6 +44,9 @@ _AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
 _ASPECTS = ("Fluency", "Language", "Clarity")
 #: A minor error may cost this much at most.
 _MAX_MINOR = 2.5
+#: A stretch of so many doubtful words has the highest penalty.
+_BROKEN = 6
+_REPEATED = re.compile(r"\b(\w+)\s+\1\b", re.IGNORECASE)
 
 _EMPTY = Failure(FailureKind.missing_input, "the output is empty: there is nothing to judge")
 _UNREADABLE = Failure(FailureKind.other, "the output has nothing that the model can read")
@@ -138,8 +142,9 @@ class Fluency(ModelMetric):
         names = table.names if table else ()
         for start, end, probability in merge_words(record.output, sentence.words, self.threshold):
             doubt = (probability - self.threshold) / (1 - self.threshold)
-            # A fault weighs more in a sentence that reads badly as a whole.
-            penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt * (1 - sentence.value)
+            # A slip in a word or two is minor; what a reader has to put together anew is major.
+            share = min(1.0, len(record.output[start:end].split()) / _BROKEN)
+            penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt * share
             yield Error(
                 aspect=next((name for name in _ASPECTS if name in names), _ASPECTS[0]),
                 severity="minor" if penalty <= _MAX_MINOR else "major",
@@ -256,8 +261,8 @@ def merge_words(text: str, words: Sequence[Word], threshold: float) -> list[Word
 
 
 def _explain(text: str, start: int, end: int, probability: float) -> str:
-    doubt = f"probability {probability:.2f}"
-    before = text[:start].split()[-1:]
-    if before and before[0].lower() == text[start:end].lower():
-        return f"This word is repeated ({doubt})."
-    return f"Something is probably wrong with the wording here, or a word is missing before it ({doubt})."
+    before = text[max(0, start - 40) : start].split()[-1:]
+    doubled = _REPEATED.search(" ".join([*before, text[start:end]]))
+    # A word may be doubled on purpose ("had had"); only a marked one is reported.
+    what = f"“{doubled[1]}” is repeated" if doubled else "the wording is wrong, or a word is missing before it"
+    return f"Probably {what} (probability {probability:.2f})."
