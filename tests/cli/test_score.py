@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from metrist.metrics import quality
+
 
 def test_a_table_shows_each_system_with_interval_and_coverage(metrist, outputs: Path) -> None:
     answer = metrist("score", outputs, "-m", "rougeL", "-m", "ter")
@@ -67,7 +69,6 @@ def test_bad_rows_stop_the_run_unless_skipped(metrist, outputs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no metric was requested"),
         (("-m", "chrff"), "no metric named 'chrff'; did you mean 'chrf'?"),
         (("-m", "chrf(word_ordr=2)"), "did you mean 'word_order' or 'char_order'?"),
         (("-m", "copy_rate"), "copy_rate needs source, but item '0' of system 'good' has none"),
@@ -175,3 +176,28 @@ def test_the_suggested_command_works_as_it_is_from_another_folder(
         assert os.path.samefile(words[-1], tmp_path / "run")
     assert metrist(*words[1:]).code == 0
     assert "has not scored" not in metrist("worst", run, "-m", "words").out
+
+
+def test_without_a_metric_some_are_chosen_and_told_why(
+    metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    part = quality.Part(metric="distinct", weight=1.0, centre=0.5, spread=0.1)
+    mixture = quality.Mixture(task="general", needs=(), basis="measured on words", parts=(part,))
+    monkeypatch.setattr(quality, "load_mixtures", lambda: (mixture,))
+    path = tmp_path / "outputs.csv"
+    reference = "the cat sat on the mat by the door"
+    path.write_text(f"id,output,reference\n1,the dog sat on the mat,{reference}\n2,{reference},{reference}\n")
+    answer = metrist("score", path)
+    assert answer.code == 0
+    assert "no -m was given: chose quality, rougeL, chrf" in answer.err
+    assert "distinct; measured on words" in answer.err
+    assert answer.err.count("reading") == 1
+    header = next(line for line in answer.out.splitlines() if line.startswith("system"))
+    assert header.split()[1:5] == ["quality", "quality:distinct", "rougeL", "chrf"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(outputs.read_bytes())))
+    piped = metrist("score", "-")
+    assert piped.code == 2
+    assert "standard input is read only once" in piped.err
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    assert metrist("score", empty).code == 2

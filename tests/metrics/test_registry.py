@@ -111,6 +111,7 @@ def test_every_metric_is_plain_or_tried_with_a_tiny_model_or_has_its_reason():
         "bartscore_cnn",
         "calibrated",
         "translation_quality",
+        "quality",
         "external",
         "comet",
         "bleurt",

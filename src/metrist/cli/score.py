@@ -53,9 +53,8 @@ def score(
     form: PaperTableFormat = PaperFormat.text,
     appearance: LayoutOptions,
 ) -> None:
-    """Score outputs with metrics; print system scores with intervals and coverage."""
-    if not metrics:
-        raise SpecError("no metric was requested: name at least one, such as -m rougeL (`metrist list` shows them)")
+    """Score outputs with metrics; print system scores with intervals and coverage. Without -m, choose the shipped
+    metrics that were measured to help on such records, and say why."""
     from metrist.cli.output import print_estimate, print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
@@ -66,6 +65,7 @@ def score(
 
     layout = appearance.layout()
     reader = reading.read(inputs)
+    metrics = metrics or choose_default_metrics(reading, inputs)
     if dry_run:
         with progress_bar("estimating") as progress, llms.activate():
             runtime = Runtime.current().override(**vars(models))
@@ -105,6 +105,25 @@ def score(
     for text, block in results.scores.items():
         if block.failures and (message := describe_total_failure(text, block)):
             raise RunError(message)
+
+
+def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> list[str]:
+    """Choose metrics by the first records, and print which and why."""
+    from itertools import islice
+
+    from metrist.cli.output import print_note
+    from metrist.io.reader import read_records
+    from metrist.metrics.quality import LOOK_AT, choose_metrics
+
+    # Notes about the file come from the reader that scores it.
+    reader = read_records(inputs if len(inputs) > 1 else inputs[0], **{**reading.keywords(), "announce": None})
+    if not reader.is_repeatable:
+        raise SpecError("standard input is read only once: name the metrics with -m, such as -m rougeL")
+    choice = choose_metrics(list(islice(reader, LOOK_AT)))
+    print_note(f"no -m was given: chose {', '.join(choice.metrics)}")
+    for reason in choice.reasons:
+        print_note(reason)
+    return list(choice.metrics)
 
 
 def report_skipped(reader: Reader) -> None:

@@ -234,7 +234,7 @@ class Statistic:
         return Figure(self.value, float(low), float(high))
 
 
-def _average(statistics: Sequence[Statistic]) -> Statistic:
+def average_statistics(statistics: Sequence[Statistic]) -> Statistic:
     return Statistic(
         value=float(np.mean([statistic.value for statistic in statistics])),
         draws=np.mean([statistic.draws for statistic in statistics], axis=0),
@@ -280,7 +280,7 @@ def _compare(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) ->
     for aspect, averaged in names.items():
         label = aspect or (averaged[0] if len(averaged) == 1 else f"mean of {len(averaged)}")
         plain, given = (
-            {name: _average([by_aspect[part][name][which] for part in averaged]).figure() for name in values}
+            {name: average_statistics([by_aspect[part][name][which] for part in averaged]).figure() for name in values}
             for which in (0, 1)
         )
         if rated.measure == "acc_eq":
@@ -371,7 +371,7 @@ def correlate(
         return _average_items(first, draws), _average_items(second, draws)
     plain, partial = _correlate_three(gold, scores, lengths, ranked)
     # Resamples keep the ranks of all outputs, so that one product of matrices has all their sums.
-    columns = np.stack([_rank(column) if ranked else column for column in (gold, scores, lengths)])
+    columns = np.stack([rank(column) if ranked else column for column in (gold, scores, lengths)])
     columns -= columns.mean(axis=1, keepdims=True)
     products = np.stack([columns[i] * columns[j] for i, j in _THREE])
     _, number = np.unique(items, return_inverse=True)
@@ -405,7 +405,7 @@ def _average_items(figures: Floats, draws: int) -> Statistic:
 def _correlate_three(gold: Floats, scores: Floats, lengths: Floats, ranked: bool) -> tuple[float, float]:
     """The correlation of gold values and scores, and the partial one given lengths; NaN if a side is constant."""
     if ranked:
-        gold, scores, lengths = (_rank(values) for values in (gold, scores, lengths))
+        gold, scores, lengths = (rank(values) for values in (gold, scores, lengths))
     plain, with_gold, with_scores = _pearson(gold, scores), _pearson(gold, lengths), _pearson(scores, lengths)
     if math.isnan(with_gold) or math.isnan(with_scores):  # A constant length explains nothing.
         return plain, plain
@@ -419,7 +419,7 @@ def _pearson(first: Floats, second: Floats) -> float:
     return float(first @ second) / product if product > _ROUNDING else math.nan
 
 
-def _rank(values: Floats) -> Floats:
+def rank(values: Floats) -> Floats:
     """Ranks from 1; equal values share their mean rank."""
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Floats = (np.cumsum(times) - (times - 1) / 2)[place]

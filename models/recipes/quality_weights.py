@@ -1,0 +1,316 @@
+"""Learn the weights of `quality` for each task, and write src/metrist/metrics/quality.toml.
+
+    python quality_weights.py DATA SCORES [OUT]
+
+SCORES is the folder of stored scores of `metrist reproduce --scores` and score_sets.py. Only sets of families that may
+be trained on and that no figure is judged by are used, and a metric is never weighed on a family that it learned from.
+
+Within a set, ratings and scores become ranks among the outputs of an item (or over all outputs where items have one
+each), standardised, so that neither scales nor difficult items matter. The weights are those of a ridge regression that
+is not negative and is drawn towards equal weights: few sets, few parameters. A metric is left out of a task if it does
+not agree with people beyond length on the mean of the task's sets, or if it significantly runs against them on one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.evaluate.meta.dataset import compute_gold
+from metrist.metrics import registry
+from metrist.studies.reproduce import agreement
+from metrist.studies.reproduce.agreement import RatedSet, correlate, find_pairs, select_outputs
+from metrist.studies.reproduce.figures import DataFolder
+from metrist.studies.reproduce.published import read_table_file
+
+Floats = NDArray[np.float64]
+
+#: How strongly weights are drawn to equal ones, as a share of the data.
+RIDGE = 0.5
+#: The standard deviation of the sum of parts on the logistic scale.
+SPREAD = 1.5
+DRAWS = 400
+
+
+class Task(NamedTuple):
+    """A mixture to learn: `candidates` are weighed on `sets`; without sets the prior stands, and `basis` says why."""
+
+    task: str
+    needs: tuple[str, ...]
+    candidates: tuple[str, ...]
+    sets: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = {}
+    prior: tuple[str, ...] = ()
+
+
+AGAINST_DIALOGUE = "people rate likely replies lower (Topical-Chat)"
+SIGN_DEPENDS = "its sign depends on the systems: older simplifiers agree with people, recent ones run against them"
+
+TASKS = (
+    Task(
+        "summarization",
+        ("source",),
+        ("consistency", "preference", "likelihood", "fluency"),
+        ("summeval-op", "realsumm"),
+    ),
+    Task("summarization", (), ("preference", "fluency"), ("summeval-op",)),
+    Task(
+        "dialogue",
+        ("source",),
+        ("preference", "consistency", "fluency"),
+        ("fed", "grade"),
+        {"likelihood": AGAINST_DIALOGUE},
+    ),
+    Task("dialogue", (), ("preference", "fluency"), ("fed", "grade")),
+    Task(
+        "simplification",
+        ("source",),
+        ("preference", "consistency", "fluency"),
+        (),
+        {"likelihood": SIGN_DEPENDS},
+        ("preference", "fluency"),
+    ),
+    Task("simplification", (), ("preference", "fluency"), (), {}, ("preference", "fluency")),
+    Task("data_to_text", (), ("preference", "fluency"), ("webnlg2020.en", "bagel", "sfres", "sfhot")),
+    Task("long_form_qa", (), ("preference", "fluency"), ("haluquestqa", "haluquestqa-pairs")),
+    Task("instruction_following", (), ("preference", "fluency"), ("hhh-alignment",)),
+    Task("story", (), ("preference", "fluency"), (), {}, ("preference",)),
+    Task("translation", ("source",), ("translation_quality",), (), {}, ("translation_quality",)),
+    Task(
+        "general",
+        (),
+        ("preference", "fluency"),
+        ("hhh-alignment", "haluquestqa-pairs", "fed", "summeval-op", "webnlg2020.en"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A set's standardised ratings and scores, and what each metric shows on it. A metric that learned from the family,
+    or has no scores, has a column of zeros."""
+
+    name: str
+    human: Floats
+    scores: Floats
+    raw: Mapping[str, tuple[float, float]]
+    figures: Mapping[str, tuple[float, float, float]]
+
+
+def read_evidence(
+    folder: DataFolder, rated: RatedSet, candidates: Sequence[str], trained: Mapping[str, set[str]]
+) -> Evidence:
+    """Read the stored scores of a set."""
+    judged = folder.judged(rated.data)
+    lengths = folder.column(rated.data, "length", every=rated.every, part=rated.part)
+    columns: dict[str, Floats] = {}
+    for metric in candidates:
+        if metric not in registry.names() or rated.family in trained.get(metric, ()):
+            continue
+        if not all(folder.has_field(rated.data, need) for need in registry.build(metric).needs):
+            continue
+        if folder.load_scores(rated.data, metric, "all"):
+            columns[metric] = folder.column(rated.data, metric, every=rated.every, part=rated.part)
+    used = select_outputs(judged, rated) & np.isfinite(lengths)
+    for column in columns.values():
+        used &= np.isfinite(column)
+    raw = {name: (float(np.mean(column[used])), float(np.std(column[used]))) for name, column in columns.items()}
+    figures: dict[str, tuple[float, float, float]] = {}
+    if rated.measure == "accuracy":
+        pairs = find_pairs(judged, used)
+        leads = {name: column[pairs.first] - column[pairs.second] for name, column in columns.items()}
+        # Each pair in both orders, so that its human side is not constant.
+        human = np.concatenate([np.ones(len(pairs.first)), -np.ones(len(pairs.first))])
+        stacked = {name: np.concatenate([lead, -lead]) / (lead.std() or 1) for name, lead in leads.items()}
+        for name, column in columns.items():
+            figures[name] = tuple(agreement.regress_pairs(pairs, column, lengths, DRAWS).figure())
+    else:
+        parts = []
+        ranked: dict[str, list[Floats]] = {name: [] for name in columns}
+        statistics: dict[str, list[Any]] = {name: [] for name in columns}
+        for aspect in rated.aspects or judged.ratings:
+            gold = compute_gold(judged, aspect, "mean")
+            outputs = np.flatnonzero(used & np.isfinite(gold))
+            items = judged.items.codes[outputs] if rated.group == "item" else np.zeros(len(outputs), dtype=np.intp)
+            parts.append(standardise(gold[outputs], items))
+            for name, column in columns.items():
+                ranked[name].append(standardise(column[outputs], items))
+                statistics[name].append(
+                    correlate(
+                        gold[outputs],
+                        column[outputs],
+                        lengths[outputs],
+                        judged.items.codes[outputs],
+                        by_item=rated.group == "item",
+                        ranked=True,
+                        draws=DRAWS,
+                    )[1]
+                )
+        human = np.concatenate(parts)
+        stacked = {name: np.concatenate(rows) for name, rows in ranked.items()}
+        for name, rows in statistics.items():
+            figures[name] = tuple(agreement.average_statistics(rows).figure())
+    scores = np.stack([stacked.get(name, np.zeros(len(human))) for name in candidates], axis=1)
+    return Evidence(rated.name, human, scores, raw, figures)
+
+
+def standardise(values: Floats, items: NDArray[np.intp]) -> Floats:
+    """Return ranks among the outputs of an item, with mean 0 and standard deviation 1; 0 where all are equal."""
+    result = np.zeros(len(values))
+    for item in np.unique(items):
+        own = np.flatnonzero(items == item)
+        ranks = agreement.rank(values[own])
+        spread = ranks.std()
+        result[own] = (ranks - ranks.mean()) / spread if spread > 0 else 0.0
+    return result
+
+
+def fit(evidence: Sequence[Evidence], kept: Sequence[int]) -> Floats:
+    """Return weights that are not negative, drawn towards equal ones; every set counts the same."""
+    size = len(kept)
+    gram, moment = np.zeros((size, size)), np.zeros(size)
+    for entry in evidence:
+        scores = entry.scores[:, kept]
+        gram += scores.T @ scores / len(scores)
+        moment += scores.T @ entry.human / len(scores)
+    strength = RIDGE * len(evidence)
+    equal = max(float(moment.mean()) / max(float(gram.sum(axis=1).mean()), 1e-9), 1e-3)
+    gram += strength * np.eye(size)
+    moment += strength * equal
+    weights = np.full(size, equal)
+    for _ in range(2000):
+        weights = np.maximum(weights - 0.1 / np.trace(gram) * size * (gram @ weights - moment) / size, 0.0)
+    return weights
+
+
+def learn(
+    folder: DataFolder, task: Task, sets: Mapping[str, RatedSet], trained: Mapping[str, set[str]]
+) -> dict[str, Any]:
+    """Learn one mixture."""
+    evidence = [read_evidence(folder, sets[name], task.candidates, trained) for name in task.sets]
+    evidence = [entry for entry in evidence if entry.raw]
+    left_out = dict(task.left_out)
+    if not evidence:
+        parts = {metric: prior_part(metric) for metric in task.prior or task.candidates[:1]}
+        return {
+            "task": task.task,
+            "needs": task.needs,
+            "basis": "the weights are a prior, because no data set could choose them",
+            "parts": parts,
+            "left_out": left_out,
+        }
+    kept = []
+    for number, metric in enumerate(task.candidates):
+        figures = {entry.name: entry.figures[metric] for entry in evidence if metric in entry.figures}
+        if not figures:
+            left_out[metric] = "no data set could weigh it here"
+            continue
+        against = [name for name, figure in figures.items() if figure[2] < 0]
+        mean = float(np.mean([figure[0] for figure in figures.values()]))
+        shown = ", ".join(f"{name} {figure[0]:+.2f}" for name, figure in figures.items())
+        print(f"  {metric:20} given length: {shown}")
+        if against:
+            left_out[metric] = f"given length it runs against people on {', '.join(against)}"
+        elif mean <= 0:
+            left_out[metric] = f"it says nothing beyond length ({shown})"
+        else:
+            kept.append(number)
+    if not kept:
+        kept = [0]
+        left_out.pop(task.candidates[0], None)
+    weights = fit(evidence, kept)
+    if len(evidence) > 1:
+        for entry in evidence:
+            others = [other for other in evidence if other is not entry]
+            outside = correlation(entry, kept, fit(others, kept))
+            equal = correlation(entry, kept, np.ones(len(kept)))
+            print(f"  {entry.name:36} learned on the others {outside:.3f}, equal weights {equal:.3f}")
+    names = [task.candidates[number] for number in kept]
+    total = np.concatenate([entry.scores[:, kept] @ weights for entry in evidence])
+    weights = weights * SPREAD / max(float(total.std()), 1e-9)
+    parts = {}
+    for name, weight in zip(names, weights, strict=True):
+        if weight < 0.02 * weights.sum():
+            left_out[name] = "its weight is next to nothing"
+            continue
+        raw = [entry.raw[name] for entry in evidence if name in entry.raw]
+        parts[name] = {
+            "weight": round(float(weight), 4),
+            "centre": round(float(np.mean([mean for mean, _ in raw])), 4),
+            "spread": round(float(np.mean([spread for _, spread in raw])), 4),
+        }
+    names_of_sets = " and ".join(entry.name for entry in evidence)
+    return {
+        "task": task.task,
+        "needs": task.needs,
+        "basis": f"weights learned on {names_of_sets}",
+        "parts": parts,
+        "left_out": left_out,
+    }
+
+
+def prior_part(metric: str) -> dict[str, float]:
+    """Return a part as its scale suggests: unbounded ones are standardised, others lie around the middle."""
+    low, high = registry.build(metric).bounds
+    if np.isfinite(low) and np.isfinite(high):
+        return {"weight": SPREAD, "centre": (low + high) / 2, "spread": (high - low) / 4}
+    return {"weight": SPREAD, "centre": 0.0, "spread": 1.0}
+
+
+def correlation(entry: Evidence, kept: Sequence[int], weights: Floats) -> float:
+    total = entry.scores[:, kept] @ weights
+    return float(np.corrcoef(total, entry.human)[0, 1]) if total.std() > 0 else float("nan")
+
+
+def write_table(mixtures: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table as TOML."""
+    lines = ["# Written by models/recipes/quality_weights.py; edit the recipe, not this file."]
+    for mixture in mixtures:
+        needs = ", ".join(f'"{need}"' for need in mixture["needs"])
+        lines += [
+            "",
+            "[[mixtures]]",
+            f'task = "{mixture["task"]}"',
+            f"needs = [{needs}]",
+            f'basis = "{mixture["basis"]}"',
+        ]
+        lines.append("[mixtures.parts]")
+        for metric, numbers in mixture["parts"].items():
+            inside = ", ".join(f"{key} = {value}" for key, value in numbers.items())
+            lines.append(f"{metric} = {{ {inside} }}")
+        if mixture["left_out"]:
+            lines.append("[mixtures.left_out]")
+            lines += [f'{metric} = "{reason}"' for metric, reason in mixture["left_out"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    data, scores, *out = sys.argv[1:]
+    folder = DataFolder(Path(data), scores)
+    content = read_table_file(agreement.METRICS_TABLE)
+    trained = {entry["label"]: set(entry.get("trained", ())) for entry in content["metrics"]}
+    sets = {rated.data: rated for rated in agreement.parse_sets() if not rated.judged}
+    mixtures = []
+    for task in TASKS:
+        if not any(metric in registry.names() for metric in (*task.candidates, *task.prior)):
+            continue
+        print(task.task, ", ".join(task.needs))
+        known = task._replace(
+            candidates=tuple(m for m in task.candidates if m in registry.names()),
+            prior=tuple(m for m in task.prior if m in registry.names()),
+        )
+        mixture = learn(folder, known, sets, trained)
+        print("  ", mixture["parts"])
+        mixtures.append(mixture)
+    target = Path(out[0]) if out else Path(__file__).resolve().parents[2] / "src/metrist/metrics/quality.toml"
+    target.write_text(write_table(mixtures), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
