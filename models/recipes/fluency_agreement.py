@@ -88,9 +88,20 @@ def group_name(name: str) -> str:
     return "made and good" if name.startswith(("made", "good")) else name
 
 
+def limit_sets(data: Sequence[Sequence[Any]], most: int = 600) -> list[Sequence[Any]]:
+    """Return at most so many rows of each set; they are in random order."""
+    counts: dict[str, int] = defaultdict(int)
+    chosen = []
+    for row in data:
+        counts[row[-1]] += 1
+        if counts[row[-1]] <= most:
+            chosen.append(row)
+    return chosen
+
+
 def report_development(model: str, data: Path) -> None:
     with lzma.open(data, "rt", encoding="utf-8") as file:
-        dev = json.load(file)["dev"]
+        dev = {kind: limit_sets(members) for kind, members in json.load(file)["dev"].items()}
     reader = FluencyReader(load_text_encoder(model))
     report_texts(reader, dev["texts"])
     report_pairs(reader, dev["pairs"])
@@ -102,13 +113,19 @@ def report_texts(reader: FluencyReader, data: Sequence[Sequence[Any]]) -> None:
     groups: dict[str, list[tuple[list[Sentence], float, str]]] = defaultdict(list)
     for row, own in zip(data, sentences, strict=True):
         groups[group_name(row[3])].append((own, row[1], row[0]))
+    good: dict[str, list[float]] = defaultdict(list)
+    for row, own in zip(data, sentences, strict=True):
+        if row[3].startswith("good"):
+            good[row[3]].append(mean_value(own))
+    for name, values in sorted(good.items()):
+        print(f"{name:20} n {len(values):4} mean {np.mean(values):.3f}, below .5 {np.mean(np.array(values) < 0.5):.3f}")
     for name, members in sorted(groups.items()):
         human = [label for _, label, _ in members]
         line = [f"{name:16} n {len(members):5}"]
         variants: dict[str, Callable[[Sequence[Sentence]], float]] = {
             "mean": mean_value,
             "minimum": lambda own: min((sentence.value for sentence in own), default=0.5),
-            "logit": lambda own: float(np.mean([logit(np.array(sentence.value)) for sentence in own] or [0])),
+            "logit": lambda own: float(logit(np.array([sentence.value for sentence in own] or [0.5])).mean()),
         }
         for variant, function in variants.items():
             values = [function(own) for own, _, _ in members]
@@ -119,17 +136,17 @@ def report_texts(reader: FluencyReader, data: Sequence[Sequence[Any]]) -> None:
         )
         print("texts", *line)
     fitted = ("cola", "realec", "made and good", "gmeg", "mlqe", "bio-mqm")
-    values = np.array([logit(np.array(mean_value(own))) for name in fitted for own, _, _ in groups[name]])
+    logits = logit(np.array([mean_value(own) for name in fitted for own, _, _ in groups[name]]))
     labels = np.array([label for name in fitted for _, label, _ in groups[name]])
     weights = np.array([1 / len(groups[name]) for name in fitted for _ in groups[name]])
-    scale, shift = fit_line(values, labels, weights)
+    scale, shift = fit_line(logits, labels, weights)
     print(f"sentence head: scale {scale:.4f} shift {shift:.4f}")
     for name, members in sorted(groups.items()):
         before = np.array([mean_value(own) for own, _, _ in members])
-        human = np.array([label for _, label, _ in members])
+        rated = np.array([label for _, label, _ in members])
         after = sigmoid(scale * logit(before) + shift)
-        errors = f"{calibration_error(before, human):.3f} -> {calibration_error(after, human):.3f}"
-        print(f"  {name:16} calibration error {errors}, mean {after.mean():.3f}, people {human.mean():.3f}")
+        errors = f"{calibration_error(before, rated):.3f} -> {calibration_error(after, rated):.3f}"
+        print(f"  {name:16} calibration error {errors}, mean {after.mean():.3f}, people {rated.mean():.3f}")
 
 
 def report_pairs(reader: FluencyReader, data: Sequence[Sequence[Any]]) -> None:
@@ -149,10 +166,10 @@ def report_tags(reader: FluencyReader, data: Sequence[Sequence[Any]]) -> None:
         kind = name.split("-")[0] if name.startswith(("made", "good")) else name
         for sentence in own:
             for word in sentence.words:
-                wrong = any(word.start < end and start < word.end for start, end in spans)
-                groups[kind].append((word.probability, wrong))
+                fault = any(word.start < end and start < word.end for start, end in spans)
+                groups[kind].append((word.probability, fault))
                 if kind == "made":
-                    groups[name].append((word.probability, wrong))
+                    groups[name].append((word.probability, fault))
     columns = {name: np.array(members) for name, members in groups.items()}
     chosen = np.concatenate([columns[name] for name in ("realec", "made", "good")])
     weights = np.concatenate(
