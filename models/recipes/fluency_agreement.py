@@ -2,6 +2,7 @@
 
     python fluency_agreement.py dev MODEL DATA.json.xz         agreement on development sets, calibration, thresholds
     python fluency_agreement.py fold STATE.pt OUT.pt A B C D   put scale and shift of both heads into the weights
+    python fluency_agreement.py probabilities SMOLLM2 LOG_PROBABILITIES.json   the baseline, with torch
     python fluency_agreement.py judge MODEL LOG_PROBABILITIES.json ...   once, at the end
 
 MODEL is a folder in metrist's own format or `metrist:NAME`; DATA what fluency_data.py wrote; LOG_PROBABILITIES has
@@ -236,6 +237,25 @@ def fold(state: Path, out: Path, sentence: tuple[float, float], token: tuple[flo
     torch.save(arrays, out)
 
 
+def write_probabilities(folder: Path, out: Path) -> None:
+    """Write the log-probability of each sentence of lau-acceptability under a causal language model, after the token
+    that ends a document."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    start = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    scores: dict[str, list[float]] = {}
+    for text in dict.fromkeys(row["output"] for row in rows("lau-acceptability")):
+        ids = torch.tensor([[start, *tokenizer(text, add_special_tokens=False).input_ids]])
+        with torch.no_grad():
+            rest = torch.log_softmax(model(ids).logits[0, :-1].double(), -1)
+        tokens = rest.gather(1, ids[0, 1:, None])
+        scores[text] = [float(tokens.sum()), float(len(tokens))]
+    out.write_text(json.dumps({"scores": scores}), encoding="utf-8")
+
+
 def judge(model: str, log_probabilities: Sequence[Path]) -> None:
     """Compare with the mean ratings of lau-acceptability, by context; resample the 250 sentences."""
     data = rows("lau-acceptability")
@@ -278,6 +298,9 @@ def main() -> None:
     folding.add_argument("state", type=Path)
     folding.add_argument("out", type=Path)
     folding.add_argument("lines", type=float, nargs=4)
+    baseline = commands.add_parser("probabilities")
+    baseline.add_argument("folder", type=Path)
+    baseline.add_argument("out", type=Path)
     judging = commands.add_parser("judge")
     judging.add_argument("model")
     judging.add_argument("log_probabilities", type=Path, nargs="*")
@@ -286,6 +309,8 @@ def main() -> None:
         report_development(options.model, options.data)
     elif options.command == "fold":
         fold(options.state, options.out, tuple(options.lines[:2]), tuple(options.lines[2:]))
+    elif options.command == "probabilities":
+        write_probabilities(options.folder, options.out)
     else:
         judge(options.model, options.log_probabilities)
 
