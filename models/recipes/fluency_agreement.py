@@ -4,6 +4,7 @@
     python fluency_agreement.py fold STATE.pt OUT.pt A B C D   put scale and shift of both heads into the weights
     python fluency_agreement.py probabilities SMOLLM2 LOG_PROBABILITIES.json   the baseline, with torch
     python fluency_agreement.py judge MODEL LOG_PROBABILITIES.json ...   once, at the end
+    python fluency_agreement.py others MODEL                   further sets that nothing was trained on
 
 MODEL is a folder in metrist's own format or `metrist:NAME`; DATA what fluency_data.py wrote; LOG_PROBABILITIES has
 {"scores": {text: [sum of the log-probabilities, number of tokens]}} of a language model for lau-acceptability.
@@ -288,6 +289,37 @@ def judge(model: str, log_probabilities: Sequence[Path]) -> None:
             print(line)
 
 
+#: Sets that nothing was trained on, with the rating that is about fluency.
+_OTHERS = {
+    "gug": "acceptable",
+    "feqa-grammar": "grammatical",
+    "webnlg2020.en": "Fluency",
+    "summeval-op": "fl",
+}
+
+
+def report_others(model: str, most: int = 800) -> None:
+    """Compare with the mean ratings of at most so many outputs of each set, beside length."""
+    reader = FluencyReader(load_text_encoder(model))
+    rng = np.random.default_rng(0)
+    for name, aspect in _OTHERS.items():
+        data = [row for row in rows(name) if row["ratings"].get(aspect)]
+        data = [data[i] for i in rng.permutation(len(data))[:most]]
+        human = np.array([np.mean(row["ratings"][aspect]) for row in data])
+        sentences = read_values(reader, [row["output"] for row in data])
+        columns = {
+            "mean": np.array([mean_value(own) for own in sentences]),
+            "minimum": np.array([min((sentence.value for sentence in own), default=0.5) for own in sentences]),
+            "length": np.array([float(len(row["output"].split())) for row in data]),
+        }
+        samples = [rng.integers(0, len(data), len(data)) for _ in range(1000)]
+        for column, values in columns.items():
+            drawn = [spearman(human[sample].tolist(), values[sample].tolist()) for sample in samples]
+            low, high = np.quantile(drawn, (0.025, 0.975))
+            agreement = spearman(human.tolist(), values.tolist())
+            print(f"{name:14} n {len(data)} {column:8} {agreement:.3f} [{low:.3f}, {high:.3f}]")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -304,11 +336,15 @@ def main() -> None:
     judging = commands.add_parser("judge")
     judging.add_argument("model")
     judging.add_argument("log_probabilities", type=Path, nargs="*")
+    further = commands.add_parser("others")
+    further.add_argument("model")
     options = parser.parse_args()
     if options.command == "dev":
         report_development(options.model, options.data)
     elif options.command == "fold":
         fold(options.state, options.out, tuple(options.lines[:2]), tuple(options.lines[2:]))
+    elif options.command == "others":
+        report_others(options.model)
     elif options.command == "probabilities":
         write_probabilities(options.folder, options.out)
     else:
