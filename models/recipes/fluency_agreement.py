@@ -245,7 +245,8 @@ def write_probabilities(folder: Path, out: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.eval()
     start = tokenizer.convert_tokens_to_ids("<|endoftext|>")
     scores: dict[str, list[float]] = {}
     for text in dict.fromkeys(row["output"] for row in rows("lau-acceptability")):
