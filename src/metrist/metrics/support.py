@@ -31,6 +31,8 @@ HEAD = "support"
 _MAX_SENTENCE = 96
 #: Longest passage of the source in tokens that is shown as evidence.
 _MAX_PASSAGE = 64
+#: The most sentences that are read together: the models were trained with so many.
+_TOGETHER = 3
 #: The share of a window that sentences may fill if the source needs the rest.
 _OUTPUT_SHARE = 9 / 16
 #: The fewest tokens of a source that a window must have room for.
@@ -39,6 +41,8 @@ MIN_ROOM = 64
 _FIRST_RARE = 2100
 #: The distance between the places where the best window is looked for.
 _STEP = 16
+#: So many windows are read without looking for the best of them.
+_FEW_WINDOWS = 2
 #: Tokens that a window shares with what was read before, so that a statement across the border is read whole.
 _OVERLAP = 48
 #: Characters that are tokenized at once, and sequences that are kept in memory at once.
@@ -218,6 +222,10 @@ def _tile(start: int, end: int, room: int, overlap: int) -> Iterator[Window]:
         yield begin, min(begin + size, end)
 
 
+def _covers(window: Window, other: Window) -> bool:
+    return window[0] <= other[0] and other[1] <= window[1]
+
+
 def _count_hits(source: Ids, sentences: Ids, starts: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.intp]:
     """How many tokens of each window are rare and occur in the sentences."""
     hits = np.isin(source, sentences) & (source > _FIRST_RARE)
@@ -343,7 +351,7 @@ class SupportReader:
         most = max(int(_OUTPUT_SHARE * room), min(room - len(source), room - MIN_ROOM))
         group: list[Ids] = []
         for tokens in sentences:
-            if group and sum(map(len, group)) + len(tokens) > most:
+            if len(group) == _TOGETHER or (group and sum(map(len, group)) + len(tokens) > most):
                 yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
                 group = []
             group.append(tokens)
@@ -364,23 +372,28 @@ class SupportReader:
             active = [unit for unit in active if unit.open]
 
     def _request(self, unit: _Work) -> None:
-        """Choose the windows of the next round: the best one, then the best one for what is still unsupported, then
-        those for the rest of the source; none are left when it has been read."""
+        """Choose the windows of the next round: the best one, then those for the rest of the source; none are left when
+        it has been read. If the rest is long, the best window for what is still unsupported comes before it."""
         sentences = np.concatenate([unit.sentences[i] for i in unit.open])
         room = self._limit - 3 - len(sentences)
-        if len(unit.read) < 2:
-            best = choose_window(unit.source, sentences, room)
-            if not any(start <= best[0] and best[1] <= end for start, end in unit.read):
-                unit.requested = [best]
-                unit.read += unit.requested
-                return
-        if unit.left is None:
+        if not unit.read:
+            unit.requested = [choose_window(unit.source, sentences, room)]
+        elif unit.left is None:
             windows = list_windows(len(unit.source), unit.read, room)
+            best = choose_window(unit.source, sentences, room)
+            if len(windows) > _FEW_WINDOWS and not any(_covers(window, best) for window in unit.read):
+                unit.requested = [best]
+                windows = list_windows(len(unit.source), [*unit.read, best], room)
+            else:
+                unit.requested = []
             table = np.array(windows, np.intp).reshape(-1, 2)
             hits = _count_hits(unit.source, sentences, table[:, 0], table[:, 1])
             unit.left = [windows[i] for i in np.argsort(-hits, kind="stable")]
-        count = len(unit.read)
-        unit.requested, unit.left = unit.left[:count], unit.left[count:]
+        else:
+            unit.requested = []
+        if not unit.requested and unit.left:
+            count = len(unit.read)
+            unit.requested, unit.left = unit.left[:count], unit.left[count:]
         unit.read += unit.requested
 
     def _compute(self, work: Sequence[_Work]) -> None:
