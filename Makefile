@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-preference bench-train tables docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -102,6 +102,10 @@ bench-train: $(VENV)/.bench  ## the HEAP study's training: wall time, tokens per
 
 bench-preference: $(VENV)/.bench  ## a preference model without and with torch, outputs per second on the CPU
 	$(BIN)/python -m bench.preference_cpu
+
+# ENGINES="gte-small=FILE.pt nomic-embed=FILE.pt" takes the weights of trainings, and compares results with torch.
+bench-engines: $(VENV)/.bench  ## text encoders: metrist's kernels, numpy and onnxruntime, CPU seconds
+	$(BIN)/python -m bench.engines $(ENGINES)
 
 bench-start: $(VENV)/.bench  ## CPU time of import metrist and --help
 	$(BIN)/python -m bench.start

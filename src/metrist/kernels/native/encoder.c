@@ -64,6 +64,7 @@ static Lanes gelu_of(Lanes x) {
 /* ---- Products ---- */
 
 #if defined(__aarch64__)
+enum { EXCESS = 0 };
 
 /* Sums over one block: sums[row] are the PANEL columns of a row. */
 static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size,
@@ -85,7 +86,8 @@ static inline void multiply_block(const uint8_t *const *rows, const int8_t *weig
 }
 
 static void multiply_tile(const Linear *linear, const uint8_t *const *rows, const float *const *scales, int64_t panel,
-                          float result[TILE][PANEL]) {
+                          const int32_t *excess, float result[TILE][PANEL]) {
+    (void)excess;
     int64_t blocks = linear->inputs / linear->block;
     const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
     const float *steps = linear->scales + panel * blocks * PANEL;
@@ -112,6 +114,7 @@ static void multiply_tile(const Linear *linear, const uint8_t *const *rows, cons
 }
 
 #else
+enum { EXCESS = 1 };
 
 static inline __m256i four_bytes(const uint8_t *at) {
     int32_t four;
@@ -120,15 +123,15 @@ static inline __m256i four_bytes(const uint8_t *at) {
 }
 
 static void multiply_tile(const Linear *linear, const uint8_t *const *rows, const float *const *scales, int64_t panel,
-                          float result[TILE][PANEL]) {
+                          const int32_t *excess, float result[TILE][PANEL]) {
     int64_t blocks = linear->inputs / linear->block;
     const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
     const float *steps = linear->scales + panel * blocks * PANEL;
-    const __m256i ones = _mm256_set1_epi16(1), offsets = _mm256_set1_epi8((char)-128);
+    const __m256i ones = _mm256_set1_epi16(1);
     Lanes total[TILE][2];
     for (int r = 0; r < TILE; r++) total[r][0] = total[r][1] = fill(0.0f);
     for (int64_t b = 0; b < blocks; b++) {
-        __m256i sums[TILE][2], excess[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        __m256i sums[TILE][2];
         for (int r = 0; r < TILE; r++) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
         for (int64_t k = 0; k < linear->block; k += 4, weights += 4 * PANEL) {
             __m256i w0 = _mm256_loadu_si256((const __m256i *)weights);
@@ -138,13 +141,12 @@ static void multiply_tile(const Linear *linear, const uint8_t *const *rows, cons
                 sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(_mm256_maddubs_epi16(a, w0), ones));
                 sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(_mm256_maddubs_epi16(a, w1), ones));
             }
-            excess[0] = _mm256_add_epi32(excess[0], _mm256_madd_epi16(_mm256_maddubs_epi16(offsets, w0), ones));
-            excess[1] = _mm256_add_epi32(excess[1], _mm256_madd_epi16(_mm256_maddubs_epi16(offsets, w1), ones));
         }
         for (int c = 0; c < 2; c++) {
             Lanes step = load(steps + b * PANEL + c * 8);
+            __m256i more = _mm256_loadu_si256((const __m256i *)(excess + b * PANEL + c * 8));
             for (int r = 0; r < TILE; r++) {
-                Lanes scaled = multiply(as_floats(_mm256_sub_epi32(sums[r][c], excess[c])), step);
+                Lanes scaled = multiply(as_floats(_mm256_sub_epi32(sums[r][c], more)), step);
                 total[r][c] = fused_by(scaled, scales[r][b], total[r][c]);
             }
         }
@@ -154,12 +156,24 @@ static void multiply_tile(const Linear *linear, const uint8_t *const *rows, cons
 
 #endif
 
+/* How much too large the sums of each block are on x86, where 128 is added to the integers of rows. */
+static void sum_excess(const Linear *linear, int64_t panel, int32_t *excess) {
+    const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
+    for (int64_t b = 0; b < linear->inputs / linear->block; b++, excess += PANEL) {
+        memset(excess, 0, PANEL * sizeof(int32_t));
+        for (int64_t k = 0; k < linear->block / 4; k++, weights += 4 * PANEL) {
+            for (int i = 0; i < 4 * PANEL; i++) excess[i / 4] += 128 * weights[i];
+        }
+    }
+}
+
 int apply_linear(const Linear *linear, const float *rows, int64_t count, int gelu, float *result) {
     int64_t blocks = linear->inputs / linear->block, padded = (count + TILE - 1) / TILE * TILE;
     uint8_t *integers = zeroed_room(padded * linear->inputs, 1);
     float *scales = zeroed_room(padded * blocks, sizeof(float));
-    if (integers == NULL || scales == NULL) {
-        free(integers), free(scales);
+    int32_t *excess = zeroed_room(blocks * PANEL, sizeof(int32_t));
+    if (integers == NULL || scales == NULL || excess == NULL) {
+        free(integers), free(scales), free(excess);
         return -1;
     }
     for (int64_t row = 0; row < count; row++) {
@@ -167,6 +181,7 @@ int apply_linear(const Linear *linear, const float *rows, int64_t count, int gel
                   scales + row * blocks);
     }
     for (int64_t panel = 0; panel < linear->outputs / PANEL; panel++) {
+        if (EXCESS) sum_excess(linear, panel, excess);
         for (int64_t first = 0; first < count; first += TILE) {
             const uint8_t *at[TILE];
             const float *steps[TILE];
@@ -175,7 +190,7 @@ int apply_linear(const Linear *linear, const float *rows, int64_t count, int gel
                 at[r] = integers + (first + r) * linear->inputs;
                 steps[r] = scales + (first + r) * blocks;
             }
-            multiply_tile(linear, at, steps, panel, tile);
+            multiply_tile(linear, at, steps, panel, excess, tile);
             for (int64_t r = 0; r < TILE && first + r < count; r++) {
                 float *out = result + (first + r) * linear->outputs + panel * PANEL;
                 for (int c = 0; c < PANEL; c += 8) {
@@ -186,7 +201,7 @@ int apply_linear(const Linear *linear, const float *rows, int64_t count, int gel
             }
         }
     }
-    free(integers), free(scales);
+    free(integers), free(scales), free(excess);
     return 0;
 }
 
