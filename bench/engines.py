@@ -2,7 +2,7 @@
 
 The models have the sizes of gte-small and nomic-embed-text-v1.5, and random weights: times do not depend on them. With
 `gte-small=FILE.pt`, a training's weights are used, and the difference from torch in float32 is shown too.
-CPU seconds are those of one thread, the best of several runs, in turn; other work on the machine changes them little.
+CPU seconds are those of one thread, the best of several runs; other work on the machine changes them little.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ SIZES = {
 LAYERS, HEADS, WORDS = 12, 12, 30_522
 #: Texts and the tokens of each.
 INPUTS = ((1, 512), (1, 256), (4, 128), (32, 32))
-ROUNDS = 5
+ROUNDS = 3
 #: Outputs of the head whose numbers are compared.
 PROBES = 8
 
@@ -64,7 +65,7 @@ def describe_setup() -> str:
     shown = " and ".join(f"{texts} × {tokens}" if texts > 1 else str(tokens) for texts, tokens in INPUTS)
     return (
         f"Text encoders, measured by `python -m bench.engines` on {machine()}; numpy {np.__version__}, onnxruntime "
-        f"{version('onnxruntime')}. CPU seconds of one thread for {shown} tokens, the best of {ROUNDS} runs, in turn. "
+        f"{version('onnxruntime')}. CPU seconds of one thread for {shown} tokens, the best of {ROUNDS} runs. "
         "*Difference*: from torch in float32, of random linear heads on each token of frequent words, root mean square "
         "relative to the standard deviation over tokens. *Companions*: whether the rest of a batch changes a number."
     )
@@ -156,15 +157,16 @@ def export(state: State, config: Mapping[str, Any], directory: Path) -> Path:
 # ---- Engines
 
 
-def make_engines(state: State, config: Mapping[str, Any], folder: Path) -> dict[str, Engine]:
+def make_engines(state: State, config: Mapping[str, Any], folder: Path) -> dict[str, Callable[[], Engine]]:
+    """Return functions that load each engine: together they would take gigabytes."""
     from metrist.kernels import compiled, reference
 
-    engines = {
-        "metrist, compiled kernels, 7-bit weights": run_metrist(folder, compiled),
-        "metrist, without compiled kernels": run_metrist(folder, reference),
+    engines: dict[str, Callable[[], Engine]] = {
+        "metrist, compiled kernels, 7-bit weights": lambda: run_metrist(folder, compiled),
+        "metrist, without compiled kernels": lambda: run_metrist(folder, reference),
     }
     if config["kind"] == "bert":
-        engines["numpy, float32 (the engine of preference-small)"] = run_numpy(state, config)
+        engines["numpy, float32 (the engine of preference-small)"] = lambda: run_numpy(state, config)
     for name, mode, block in (
         ("onnxruntime, float32", "float", 0),
         ("onnxruntime, dynamic int8, one scale per batch", "dynamic", 0),
@@ -174,7 +176,7 @@ def make_engines(state: State, config: Mapping[str, Any], folder: Path) -> dict[
             for block in (32, 64, 128)
         ),
     ):
-        engines[name] = run_onnxruntime(build_graph(state, config, mode, block))
+        engines[name] = partial(run_onnxruntime, state, config, mode, block)
     return engines
 
 
@@ -231,12 +233,12 @@ def run_numpy(state: State, config: Mapping[str, Any]) -> Engine:
     return run
 
 
-def run_onnxruntime(graph: bytes) -> Engine:
+def run_onnxruntime(state: State, config: Mapping[str, Any], mode: str, block: int) -> Engine:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(graph, options)
+    session = onnxruntime.InferenceSession(build_graph(state, config, mode, block), options)
 
     def run(ids: Any) -> Any:
         texts, tokens = ids.shape
@@ -354,27 +356,30 @@ def compute_with_torch(recipe: Any, state: State, config: Mapping[str, Any]) -> 
     return recipe.score_with_torch(tensors, config, "probe", ids[0], ids.shape[1])
 
 
-def measure(engines: Mapping[str, Engine], expected: Any, state: State) -> dict[str, Result]:
+def measure(engines: Mapping[str, Callable[[], Engine]], expected: Any, state: State) -> dict[str, Result]:
     from metrist.models.numpy_inference import threads
 
     rng = np.random.default_rng(0)
     batches = [rng.integers(1000, 20_000, size) for size in INPUTS]
-    best = {name: [float("inf")] * len(batches) for name in engines}
+    results = {}
     with threads._single_threaded_blas():
-        for _ in range(ROUNDS):
-            for name, engine in engines.items():
-                for at, ids in enumerate(batches):
-                    before = time.process_time()
-                    engine(ids)
-                    best[name][at] = min(best[name][at], time.process_time() - before)
-        differences: dict[str, float | None] = dict.fromkeys(engines)
-        if expected is not None:
-            for name, engine in engines.items():
-                if "preference-small" not in name:  # It gives means, not tokens.
-                    scored = engine(probe_ids())[0] @ state["heads.probe.weight"].T
-                    error = np.sqrt(np.square(scored - expected).mean())
-                    differences[name] = float(error / expected.std(0).mean())
-    return {name: Result(best[name], differences[name]) for name in engines}
+        for name, load in engines.items():
+            engine = load()
+            seconds = [min(measure_once(engine, ids) for _ in range(ROUNDS)) for ids in batches]
+            difference = None
+            # The engine of preference-small gives means, not tokens.
+            if expected is not None and "preference-small" not in name:
+                error = engine(probe_ids())[0] @ state["heads.probe.weight"].T - expected
+                difference = float(np.sqrt(np.square(error).mean()) / expected.std(0).mean())
+            results[name] = Result(seconds, difference)
+            print(name, results[name], file=sys.stderr, flush=True)
+    return results
+
+
+def measure_once(engine: Engine, ids: Any) -> float:
+    before = time.process_time()
+    engine(ids)
+    return time.process_time() - before
 
 
 def measure_rates(folder: Path) -> str:
