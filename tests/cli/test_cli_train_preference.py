@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tiny_text_encoders import write_text_encoder
+
 
 def row(number: int, task: str, split: str, ends: tuple[str, str]) -> str:
     source = ["source", f"the cat sat on the mat {number}"]
@@ -125,3 +127,80 @@ def test_a_dry_run_rejects_the_folders_that_training_rejects(
         assert real.err.endswith(dry.err)
         assert message in dry.err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture
+def judged(metrist, tmp_path: Path) -> Path:
+    """A run in which chrF is the judge: outputs that end as the reference does are better."""
+    rows = []
+    for n in range(30):
+        source = f"the cat {n} sat on the mat {n * n}"
+        for system, end in (("a", "good"), ("b", "bad")):
+            texts = {"source": source, "references": [f"it {n} was good"], "output": f"it {n} was {end}"}
+            rows.append(
+                {"item": str(n), "system": system, **texts, "ratings": {"quality": [4 if end == "good" else 2]}}
+            )
+    data = tmp_path / "outputs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert metrist("score", data, "-m", "chrf", "-o", tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def test_a_run_is_learned_from(metrist, tiny: Callable[[str], Path], judged: Path, tmp_path: Path) -> None:
+    command = [
+        "train",
+        "preference",
+        "--from-run",
+        judged,
+        "--base",
+        tiny("bert"),
+        "-o",
+        tmp_path / "mine",
+        "--lr",
+        "3e-3",
+    ]
+    plan = metrist(*command, "--dry-run")
+    assert plan.code == 0, plan.err
+    assert "training pairs     24 of 1 criteria\ndevelopment pairs  6\n" in plan.out
+    assert "chrf: 24 pairs of 24 items to learn from, 6 of 6 items held out; context: source and references" in plan.err
+    answer = metrist(*command)
+    assert answer.code == 0, answer.err
+    assert (
+        "agreement with chrf on 6 pairs of 6 held-out items: accuracy; Spearman within items\n  this metric"
+        in answer.out
+    )
+    assert "accuracy by people: quality on 6 pairs of 6 held-out items: the judge 1.000, this metric " in answer.out
+    assert "cost: 1,000 outputs cost 0 US dollars by the judge, nothing by this metric" in answer.out
+    assert answer.out.splitlines()[-1] == f"use it: metrist score … -m \"preference(model='{tmp_path / 'mine'}')\""
+    card = json.loads((tmp_path / "mine" / "card.json").read_text())
+    assert card["data"]["criteria"]["overall"]["instruction"] == "chrf"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from-run", "RUN", "more.jsonl"], "--from-run learns from a run: leave out other files"),
+        (["--from-run", "RUN", "--metric", "chr"], "no metric 'chr' in the run"),
+        (["--from-run", "RUN", "--dev", "dev.jsonl"], "--dev must be a share"),
+        (["--from-run", "RUN", "--across"], "--across is for items with one output each"),
+        (["--from-run", "RUN", "--suite", "heap"], "leave out --from-run"),
+        (["--from-run", "nowhere"], "nowhere is no run folder"),
+        (["pairs.jsonl", "--across"], "--across is for --from-run RUN"),
+        (["pairs.jsonl", "--texts", "x.jsonl"], "--texts is for --from-run RUN"),
+    ],
+)
+def test_options_of_runs_are_checked(
+    metrist, tiny: Callable[[str], Path], judged: Path, options: list[str], message: str
+) -> None:
+    named = [judged if option == "RUN" else option for option in options]
+    answer = metrist("train", "preference", *named, "--base", tiny("bert"), "-o", "x", "--dry-run")
+    assert answer.code != 0
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_text_encoder_cannot_be_tuned_for_preferences(metrist, pairs: Path, tmp_path: Path) -> None:
+    base = write_text_encoder(tmp_path / "base" / "model")
+    answer = metrist("train", "preference", pairs, "--base", base, "-o", "x", "--dry-run")
+    assert answer.code != 0
+    assert "is a text encoder, which cannot be tuned for preferences yet" in answer.err

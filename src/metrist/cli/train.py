@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from metrist.models.devices import Options
     from metrist.models.reward_layout import RewardLayout
+    from metrist.train.distillation import DistillationTask
     from metrist.train.recipe import Recipe
     from metrist.train.task import TrainingPlan, TrainingTask
 
@@ -80,6 +81,20 @@ _POOLINGS = {
 }
 
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE…", help="The same as --data FILE.")]
+FromRun = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-run", metavar="RUN", help="Learn what a metric or comparator of this run said, such as an LLM judge."
+    ),
+]
+JudgeMetric = Annotated[
+    str | None,
+    typer.Option("-m", "--metric", metavar="SPEC", help="With --from-run: which metric, or part: judge:accuracy."),
+]
+Texts = Annotated[
+    list[Path] | None,
+    typer.Option("--texts", metavar="FILE", help="The records of the run, which stores no texts; repeatable."),
+]
 Bits = Annotated[
     BitsName,
     typer.Option("--bits", help="Bits per weight of a model tuned from metrist's own format; few undo small changes."),
@@ -197,6 +212,19 @@ def _merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path
     return [*(files or []), *(data or [])]
 
 
+def _choose_files(
+    files: list[Path] | None, data: list[Path] | None, run: Path | None, only_with_run: Mapping[str, object]
+) -> list[Path]:
+    """Return the files to train on: none if a run is named."""
+    if run is None:
+        if unused := next((name for name, value in only_with_run.items() if value), None):
+            raise SpecError(f"{unused} is for --from-run RUN")
+        return _merge_files(files, data)
+    if files or data:
+        raise SpecError("--from-run learns from a run: leave out other files, or give them as --texts")
+    return []
+
+
 @dataclass(frozen=True, kw_only=True)
 class PreferenceTrainingOptions(TrainingOptions):
     """The same options with the defaults of `metrist train preference`."""
@@ -303,6 +331,13 @@ def preference(
             "build pairs`; repeatable.",
         ),
     ] = None,
+    from_run: FromRun = None,
+    metric: JudgeMetric = None,
+    texts: Texts = None,
+    across: Annotated[
+        bool,
+        typer.Option("--across", help="With --from-run: compare outputs of different items, if each item has one."),
+    ] = False,
     base: Annotated[
         str, typer.Option("--base", metavar="MODEL", help="The model to fine-tune: an encoder, BART, T5, a causal one.")
     ] = "metrist:preference-small",
@@ -373,7 +408,9 @@ def preference(
     from metrist.train.distributed import is_first_process
     from metrist.train.preference import PreferencePlan, PreferenceTask, base_instructions
 
-    paths = _merge_files(files, data)
+    paths = _choose_files(files, data, from_run, {"--metric": metric, "--texts": texts, "--across": across})
+    if suite.suite is not None and from_run is not None:
+        raise SpecError("--suite trains on a file of pairs: leave out --from-run")
     unsupported = {
         "--dev": training.dev,
         "--seed": training.seed,
@@ -404,40 +441,67 @@ def preference(
             dry_run=training.dry_run,
         )
         return
-    dev, default_dev = training.development(options)
-    dataset = load_preference_pairs(
-        paths,
-        dev,
-        seed=training.seed,
-        learned=base_instructions(options),
-        default_dev=default_dev,
-        criterion=criterion,
-    )
-    task = PreferenceTask(
-        train=dataset.train,
-        dev=dataset.dev,
-        out=training.folder("preference"),
-        bits=bits.number,
-        resume=training.resume,
-        checkpoint_every=training.checkpoint_every,
-        keep_checkpoints=training.keep_checkpoints,
-        data=dataset.describe(),
-        licence=licence,
-        **settings,
-    )
+    settings |= {
+        "out": training.folder("preference"),
+        "bits": bits.number,
+        "resume": training.resume,
+        "checkpoint_every": training.checkpoint_every,
+        "keep_checkpoints": training.keep_checkpoints,
+        "licence": licence,
+    }
+    task: PreferenceTask
+    if from_run is not None:
+        task, remarks = _prepare_distillation(
+            from_run, metric, texts or [], training, settings, across=across, criterion=criterion
+        )
+    else:
+        dev, default_dev = training.development(options)
+        dataset = load_preference_pairs(
+            paths,
+            dev,
+            seed=training.seed,
+            learned=base_instructions(options),
+            default_dev=default_dev,
+            criterion=criterion,
+        )
+        task = PreferenceTask(train=dataset.train, dev=dataset.dev, data=dataset.describe(), **settings)
+        remarks = dataset.remarks()
     if not training.dry_run:
-        _run_training(task, dataset.remarks() if is_first_process() else ())
+        _run_training(task, remarks if is_first_process() else ())
         return
     plan = _plan_training(task)
     assert isinstance(plan, PreferencePlan)
     pooled, max_tokens = _POOLINGS[plan.settings.pooling], plan.settings.layout.max_length
     _print_plan(
-        (*dataset.remarks(), *plan.remarks()),
+        (*remarks, *plan.remarks()),
         f"training pairs     {len(plan.train):,} of {len(set(plan.train.criteria)):,} criteria",
         *_describe_plan(plan, task.recipe.epochs),
         f"padding            {plan.padding:.1%} of what is computed",
         f"an answer's vector {pooled}, in rows of {max_tokens:,} tokens at most",
     )
+
+
+def _prepare_distillation(
+    run: Path,
+    metric: str | None,
+    texts: list[Path],
+    training: TrainingOptions,
+    settings: Mapping[str, Any],
+    *,
+    across: bool,
+    criterion: str | None,
+) -> tuple[DistillationTask, list[str]]:
+    """Return the training that learns from a run, and what the user should know about it."""
+    from metrist.evaluate.distill import read_judge
+    from metrist.train.distillation import DistillationTask, make_pairs
+
+    dev = training.dev or HELD_OUT
+    outputs = read_judge(run, metric, texts=texts, criterion=criterion)
+    pairs = make_pairs(outputs, None if _is_zero(dev) else dev, seed=training.seed, across=across)
+    task = DistillationTask(
+        train=pairs.train, dev=pairs.dev, held_out=pairs.held_out, across=across, data=pairs.facts, **settings
+    )
+    return task, pairs.notes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -485,18 +549,9 @@ def consistency(
             help="Outputs with sources, and with ratings of support or errors with their places; repeatable.",
         ),
     ] = None,
-    from_run: Annotated[
-        Path | None,
-        typer.Option("--from-run", metavar="RUN", help="Learn the stored scores and errors of a metric of this run."),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("-m", "--metric", metavar="SPEC", help="With --from-run: which metric, or part: judge:accuracy."),
-    ] = None,
-    texts: Annotated[
-        list[Path] | None,
-        typer.Option("--texts", metavar="FILE", help="The records of the run, which stores no texts; repeatable."),
-    ] = None,
+    from_run: FromRun = None,
+    metric: JudgeMetric = None,
+    texts: Texts = None,
     aspect: Annotated[
         str | None,
         typer.Option(
@@ -521,14 +576,11 @@ def consistency(
     from metrist.evaluate.distill import read_judged_run
     from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
 
+    paths = _choose_files(files, data, from_run, {"--metric": metric, "--texts": texts})
     if from_run is not None:
-        if files or data:
-            raise SpecError("--from-run learns from a run: leave out other files, or give them as --texts")
         examples = read_judged_run(from_run, metric, texts=texts or (), aspect=aspect)
-    elif metric or texts:
-        raise SpecError(f"{'--metric' if metric else '--texts'} is for --from-run RUN")
     else:
-        examples = read_support_examples(_merge_files(files, data), aspect)
+        examples = read_support_examples(paths, aspect)
     dev = training.dev or HELD_OUT
     divided = divide_examples(examples.examples, None if _is_zero(dev) else dev, training.seed, aspect)
     options = training.base_model(base)
@@ -635,6 +687,8 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
             for name, figure in by_criterion.items():
                 pairs = card["data"]["criteria"][name]["development_pairs"]
                 print_text(f"  {name:{width}}  {figure:.4f}  {format_count(pairs, 'pair')}")
+    if "agreement" in card:
+        _print_agreement(card["agreement"])
     print_text(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
     if figures and figures.get("trained", after) > after:
         print_note(
@@ -647,6 +701,31 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
             f"than {card['base']['model']}; go on using that one, or try more {data}, fewer --epochs or a lower --lr"
         )
     print_text(f'use it: metrist score … -m "{card["metric"]}"')
+
+
+def _print_agreement(agreement: Mapping[str, Any]) -> None:
+    """Print how far the metric, its base and length agree with the judge, and in short how far all of them do with
+    people; the card has more."""
+    from metrist.cli.output import print_text
+    from metrist.train.fit import format_estimate
+
+    rows = agreement["rows"]
+    width = max((len(row["scorer"]) for row in rows), default=0)
+    for target in dict.fromkeys(row["target"] for row in rows):
+        chosen = [row for row in rows if row["target"] == target]
+        sizes = f"{format_count(chosen[0]['pairs'], 'pair')} of {format_count(agreement['items'], 'held-out item')}"
+        if target == agreement["judge"]:
+            print_text(f"agreement with {target} on {sizes}: accuracy; Spearman within items")
+            for row in chosen:
+                figures = "; ".join(format_estimate(row, name) for name in ("accuracy", "spearman"))
+                print_text(f"  {row['scorer']:{width}}  {figures}")
+        else:
+            figures = ", ".join(f"{row['scorer']} {row['accuracy']:.3f}" for row in chosen)
+            print_text(f"accuracy by {target} on {sizes}: {figures}")
+    for name, value in agreement["cost"].items():
+        if name.startswith("judge_us_dollars"):
+            cost = "an unknown sum" if value is None else f"{value:,.4g} US dollars"
+            print_text(f"cost: 1,000 {name.rpartition('_')[2]} cost {cost} by the judge, nothing by this metric")
 
 
 def export(

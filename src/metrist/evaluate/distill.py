@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from metrist.errors import RunError, SpecError, format_count
-from metrist.evaluate.selection import find_metric
-from metrist.metrics.base import Metric, PartMetric
-from metrist.run import load, read_inputs
+from metrist import criteria
+from metrist.data.judgments import Judgments
+from metrist.errors import MetristError, RunError, SpecError, did_you_mean, format_count, format_path
+from metrist.evaluate.selection import find_changes, find_metric
+from metrist.io import Reader, read_records, read_rows
+from metrist.metrics.base import Metric, PartMetric, calls_llm
+from metrist.metrics.comparator import ByScore
+from metrist.metrics.judge.judge import Judge
+from metrist.metrics.judge.pair import JudgePair
+from metrist.metrics.judge.panel import Panel, PanelPair
+from metrist.metrics.judge.rubrics import ALL_ASPECTS
+from metrist.metrics.llm_metric import merge_usage
+from metrist.metrics.preference import SPREAD, Preference
+from metrist.metrics.registry import build
+from metrist.models.devices import Options
+from metrist.records import Pair
+from metrist.run import Results, load, read_inputs
+from metrist.run.loading import StoredMetric
+from metrist.run.run_folder import MetricFolder, folder_name, is_run_folder
+from metrist.run.shard_file import content_hash
+from metrist.scores import FailureKind, Scores
+from metrist.train import HELD_OUT, split_settings
 from metrist.train.consistency import SupportExample, SupportFiles, find_places, find_rating
+from metrist.train.distillation import DistillationTask, JudgedOutputs, Key, PairKey, make_pairs
+from metrist.train.preference import RECIPE
+
+#: A longer rubric or criterion takes the room of the texts: the metric's name stands for it.
+MAX_INSTRUCTION = 300
+_PREFERENCES = "preferences"
+_SIGNS = {"first": 1.0, "second": -1.0, "tie": 0.0}
+_Paths = Sequence[str | os.PathLike[str]]
+
+
+# ---- Consistency: labels of outputs
 
 
 def read_judged_run(
@@ -29,7 +63,12 @@ def read_judged_run(
     records have any, are kept to compare with.
     """
     results = load(run)
-    chosen = find_metric(results.metrics, metric, results.unfinished) if metric else _only_metric(results.metrics, run)
+    _refuse_changes(results, texts)
+    chosen = (
+        find_metric(results.metrics, metric, results.unfinished)
+        if metric
+        else find_metric(results.metrics, _only_name([one.label for one in results.metrics], run))
+    )
     scores = results.scores[chosen.metric.label if isinstance(chosen, PartMetric) else chosen.label]
     values = chosen.select(scores).values if isinstance(chosen, PartMetric) else scores.values
     known = values[~np.isnan(values)]
@@ -79,10 +118,339 @@ def read_judged_run(
     return SupportFiles(examples, notes)
 
 
-def _only_metric(metrics: Sequence[Metric], run: Any) -> Metric:
-    if len(metrics) != 1:
+def _only_name(names: Sequence[str], run: Any) -> str:
+    if len(names) != 1:
         raise SpecError(
-            f"{run} has {format_count(len(metrics), 'metric')}: name the one to learn from with --metric: "
-            f"{', '.join(metric.label for metric in metrics)}"
+            f"{run} has {format_count(len(names), 'metric')}: name the one to learn from with --metric: "
+            f"{', '.join(names)}"
         )
-    return metrics[0]
+    return names[0]
+
+
+def _refuse_changes(results: Results, texts: _Paths) -> None:
+    """Raise an error if the files of a run are not those that were scored. Files that the user names are compared as
+    they are read."""
+    changed, _ = find_changes(results)
+    if changed and not texts:
+        raise RunError(f"the scores are not those of the texts: {'; '.join(change.message for change in changed)}")
+
+
+# ---- Preference: outputs with scores, or choices between two
+
+
+def read_judge(
+    run: str | os.PathLike[str],
+    metric: str | None = None,
+    *,
+    texts: _Paths = (),
+    criterion: str | None = None,
+) -> JudgedOutputs:
+    """Read what a metric of a run of `metrist score`, or a comparator of `metrist prefer`, said about outputs, with
+    their texts and with the ratings of people, if there are any.
+
+    `texts` are the files with the records; by default those that the run read. `criterion` is the one to learn, by
+    default `overall`, which `preference` uses. Scores that failed, are not finished or are not complete are left out
+    and counted.
+    """
+    path = Path(run)
+    pages = _read_pages(path)
+    results = None
+    if is_run_folder(path):
+        try:
+            results = load(path)
+        except RunError:
+            if not pages:
+                raise
+    elif not pages:
+        raise RunError(f"{format_path(path)} is no run folder: expected one of `metrist score` or `metrist prefer`")
+    metrics = results.metrics if results else ()
+    name = metric or _only_name([*(one.label for one in metrics), *(page.label for page in pages)], format_path(path))
+    page = _find_page(pages, name)
+    if page is not None:
+        return _read_choices(path, page, texts, results, criterion)
+    if results is None:
+        known = [page.label for page in pages]
+        raise RunError(
+            f"{format_path(path)} has no comparator {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}"
+        )
+    chosen = results.metric(find_metric(metrics, name, results.unfinished))
+    return _read_scores(path, results, chosen, texts, criterion)
+
+
+def distill_preference(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    metric: str | None = None,
+    texts: _Paths = (),
+    base: str = "metrist:preference-small",
+    dev: str | None = HELD_OUT,
+    across: bool = False,
+    criterion: str | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train a preference metric from the scores or choices in a run, as `metrist train preference --from-run` does, and
+    return its card. The same call resumes a stopped training.
+
+    `dev` is the share of items to hold out, None for none. `settings` are those of a recipe (`epochs`, `batch`, `lr`,
+    `seed`, …) and of a `PreferenceTask`.
+    """
+    from metrist.train.fit import fit
+
+    options = Options(model=base)
+    recipe, others = split_settings(RECIPE, options, settings)
+    data = make_pairs(read_judge(run, metric, texts=texts, criterion=criterion), dev, seed=recipe.seed, across=across)
+    task = DistillationTask(
+        train=data.train,
+        dev=data.dev,
+        held_out=data.held_out,
+        across=across,
+        base=options,
+        out=Path(out),
+        recipe=recipe,
+        **{"data": data.facts, **others},
+    )
+    return fit(task)
+
+
+def _read_scores(path: Path, results: Results, metric: Metric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
+    if metric.higher_is_better is None:
+        raise SpecError(
+            f"{metric.label} has no direction, so it does not say which output is better: learn from another"
+        )
+    _refuse_changes(results, texts)
+    owner = metric.metric if isinstance(metric, PartMetric) else metric
+    stored = results.scores[owner.label]
+    scores = metric.select(stored) if isinstance(metric, PartMetric) else stored
+    sign = 1.0 if metric.higher_is_better else -1.0
+    values: dict[Key, float] = {}
+    spreads: dict[Key, float] = {}
+    left_out = Counter[str]()
+    spread = _find_spreads(metric, stored)
+    for number, key in enumerate(zip(results.items, results.systems, strict=True)):
+        value, failure = float(scores.values[number]), scores.failures.get(number)
+        if failure is not None or math.isnan(value):
+            pending = failure is not None and failure.kind is FailureKind.pending
+            left_out["outputs are not scored yet" if pending else "outputs without a score, which failed"] += 1
+        elif number in stored.incomplete:
+            left_out["outputs with an incomplete score"] += 1
+        elif math.isinf(value):
+            left_out["outputs with an infinite score"] += 1
+        else:
+            values[key] = sign * value
+            if spread is not None and math.isfinite(spread[number]):
+                spreads[key] = float(spread[number])
+    judgments = _read_texts(read_inputs(path, texts))
+    missing = [key for key in values if key not in judgments.records]
+    if missing:
+        raise RunError(
+            f"{len(missing):,} of {format_count(len(values), 'scored output')} of {format_path(path)} have no text, or "
+            f"another one than was scored, such as item {missing[0][0]!r} of system {missing[0][1]!r}: name the files "
+            "that were scored (--texts), or score again"
+        )
+    store = MetricFolder(path, folder_name(owner.text))
+    shards = store.complete()
+    timings = [store.read_timing(name) for name in (shards.shards if shards else ())]
+    return JudgedOutputs(
+        name=metric.label,
+        records=judgments.records,
+        values=values,
+        spreads=spreads,
+        left_out=left_out,
+        notes=(*results.notes, *judgments.remarks),
+        **_describe_judge(metric, criterion),
+        **_collect_people(judgments),
+        judge={
+            "run": path.name,
+            "judge": metric.label,
+            "signature": results.signatures[owner.label],
+            "judged_outputs": len(values),
+        },
+        cost=_describe_cost(owner, timings, "outputs"),
+    )
+
+
+def _find_spreads(metric: Metric, scores: Scores) -> Any:
+    """The standard deviations of scores: of several analyses or models, or the standard error of a panel's mean."""
+    if isinstance(metric, PartMetric):
+        return None
+    if isinstance(metric, Panel):
+        grades = np.stack([part for name, part in scores.parts.items() if name.startswith("judge_")])
+        known = (~np.isnan(grades)).sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.nansum(grades, axis=0) / known
+            variance = np.nansum((grades - mean) ** 2, axis=0) / np.maximum(known - 1, 1)
+            return np.sqrt(variance / known)
+    return scores.parts.get(SPREAD)
+
+
+class _ChoicePage(NamedTuple):
+    """The page of a comparator whose choices are stored, and the file of its choices."""
+
+    label: str
+    text: str
+    signature: str
+    pairs: str
+    sha256: str
+    file: Path
+
+
+def _read_pages(run: Path) -> list[_ChoicePage]:
+    folder = run / _PREFERENCES
+    pages = []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        try:
+            facts = json.loads(path.read_bytes())
+            text, signature, pairs, digest = (facts[name] for name in ("comparator", "signature", "pairs", "file"))
+            label = facts.get("name", text)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+            raise RunError(
+                f"{format_path(path)} cannot be read ({fault}): run the same `metrist prefer` again"
+            ) from None
+        pages.append(_ChoicePage(str(label), str(text), str(signature), pairs, digest, path.with_suffix(".jsonl")))
+    if not pages and is_run_folder(folder / "shards") and not is_run_folder(run):
+        raise RunError(f"the choices in {format_path(run)} are not finished: run the same `metrist prefer` again")
+    return pages
+
+
+def _find_page(pages: Sequence[_ChoicePage], name: str) -> _ChoicePage | None:
+    exact = [page for page in pages if name in (page.label, page.text)]
+    by_name = [page for page in pages if page.text.partition("(")[0] == name]
+    return exact[0] if exact else by_name[0] if len(by_name) == 1 else None
+
+
+def _read_choices(
+    run: Path, page: _ChoicePage, texts: _Paths, results: Results | None, criterion: str | None
+) -> JudgedOutputs:
+    if not texts and results is None:
+        raise RunError(f"{format_path(run)} does not say which files its pairs come from: name them with --texts FILE")
+    judgments = _read_texts(read_records(list(texts)) if texts else read_inputs(run))
+    try:
+        digest = hashlib.sha256(page.file.read_bytes()).hexdigest()
+    except OSError as fault:
+        raise RunError(f"cannot read {format_path(page.file)}: {fault.strerror}") from None
+    if digest != page.sha256:
+        raise RunError(
+            f"{format_path(page.file)} has changed since it was written: run the same `metrist prefer` again"
+        )
+    pairs, choices, left_out = list[Pair](), dict[PairKey, float](), Counter[str]()
+    for location, row in read_rows(page.file):
+        try:
+            item, (first, second), choice = row["item"], row["systems"], row["choice"]
+            incomplete = bool(row.get("incomplete"))
+            sign = None if choice is None else _SIGNS[choice]
+        except (KeyError, TypeError, ValueError):
+            raise RunError(f"{location}: expected a choice of `metrist prefer`: item, systems, choice") from None
+        try:
+            pairs.append(Pair(first=judgments.records[item, first], second=judgments.records[item, second]))
+        except KeyError:
+            raise RunError(
+                f"item {item!r} has no text of {first!r} or {second!r} in the files: name those that were compared "
+                "(--texts)"
+            ) from None
+        if sign is None:
+            left_out["pairs without a choice, which failed"] += 1
+        elif incomplete:
+            left_out["pairs with an incomplete choice"] += 1
+        elif first <= second:
+            choices[item, first, second] = sign
+        else:
+            choices[item, second, first] = -sign
+    if content_hash(pairs)[:16] != page.pairs:
+        raise RunError(
+            f"the texts are not those that {page.label} compared: name the files as they were then (--texts), or run "
+            "`metrist prefer` again"
+        )
+    try:
+        comparator = build(page.text, allow_import=False, disable_risky_llms=True)
+    except MetristError:
+        comparator = StoredMetric(page.text, page.signature, Scores.of([]))
+    if page.label != page.text:
+        comparator = comparator.named(page.label)
+    store = MetricFolder(run / _PREFERENCES / "shards", folder_name(page.text))
+    shards = store.complete()
+    timings = [store.read_timing(name) for name in (shards.shards if shards else ())]
+    return JudgedOutputs(
+        name=page.label,
+        records=judgments.records,
+        choices=choices,
+        left_out=left_out,
+        notes=judgments.remarks,
+        **_describe_judge(comparator, criterion),
+        **_collect_people(judgments),
+        judge={
+            "run": run.name,
+            "judge": page.label,
+            "signature": page.signature,
+            "judged_pairs": len(choices),
+        },
+        cost=_describe_cost(comparator, timings, "pairs"),
+    )
+
+
+def _read_texts(reader: Reader) -> Judgments:
+    judgments = Judgments()
+    for entry in reader.entries():
+        judgments.add(entry)
+    judgments.remarks = tuple(reader.remarks)
+    return judgments
+
+
+def _collect_people(judgments: Judgments) -> dict[str, Any]:
+    """The mean ratings and preferences of people."""
+
+    def average(values: Mapping[Any, Sequence[tuple[str | None, float]]]) -> dict[Any, float]:
+        return {key: math.fsum(value for _, value in rated) / len(rated) for key, rated in values.items()}
+
+    return {
+        "ratings": {aspect: average(values) for aspect, values in judgments.ratings.items()},
+        "preferences": {aspect: average(values) for aspect, values in judgments.preferences.items()},
+    }
+
+
+def _describe_judge(metric: Metric, criterion: str | None) -> dict[str, Any]:
+    name = metric.part if isinstance(metric, PartMetric) else metric.short_name or metric.name.partition("(")[0]
+    text = " ".join(_find_question(metric).split())
+    return {
+        "criterion": criterion or "overall",
+        "instruction": text if 0 < len(text) <= MAX_INSTRUCTION else name,
+        "references": "references" in metric.needs,
+    }
+
+
+def _find_question(metric: Metric | None) -> str:
+    """What the metric asks of an output, in words; empty if it does not say."""
+    if isinstance(metric, PartMetric):
+        owner = metric.metric
+        return owner.load_rubric().aspect(metric.part).question if isinstance(owner, Judge) else ""
+    if isinstance(metric, Judge):
+        rubric = metric.load_rubric()
+        aspects = rubric.aspects if metric.aspect == ALL_ASPECTS else (rubric.aspect(metric.aspect),)
+        return " ".join(aspect.question for aspect in aspects)
+    if isinstance(metric, JudgePair):
+        return metric.describe_criteria()
+    if isinstance(metric, Preference):
+        known = criteria.known(metric.criterion)
+        return metric.instruction or (known.instruction if known else "")
+    if isinstance(metric, Panel | PanelPair):
+        questions = {_find_question(judge) for judge in metric.judges}
+        return questions.pop() if len(questions) == 1 else ""
+    return _find_question(metric.metric) if isinstance(metric, ByScore) else ""
+
+
+def _describe_cost(metric: Metric, timings: Iterable[Mapping[str, Any]], noun: str) -> dict[str, Any]:
+    """What a thousand outputs or pairs cost: answers from the cache count with what they would cost. None: unknown."""
+    timings = list(timings)
+    usages = [usage for timing in timings for usage in timing["usage"].values() if isinstance(usage, dict)]
+    total, count = merge_usage(usages), sum(timing["records"] for timing in timings)
+    dollars = None
+    replayed = total.get("cached", 0) - total.get("repeated", 0)
+    if "cost" in total and "unpriced" not in total and not (replayed and "saved" not in total):
+        dollars = round(1000 * (total["cost"] + total.get("saved", 0.0)) / max(len(usages), 1), 6)
+    elif not usages and not isinstance(metric, StoredMetric) and not calls_llm(metric):
+        dollars = 0.0
+    seconds = sum(timing["seconds"] for timing in timings)
+    return {
+        f"judge_us_dollars_per_1000_{noun}": dollars,
+        f"judge_seconds_per_1000_{noun}": round(1000 * seconds / count, 3) if count else None,
+    }

@@ -49,7 +49,7 @@ def train_preference(
     from metrist.train.preference import RECIPE, PreferenceTask, base_instructions
 
     options = Options(model=base)
-    recipe, others = _split_settings(RECIPE, options, settings)
+    recipe, others = split_settings(RECIPE, options, settings)
     pairs = load_preference_pairs(
         _list_paths(data),
         dev,
@@ -89,7 +89,7 @@ def train_likelihood(
     from metrist.train.recipe import Recipe
 
     options = Options(model=base)
-    recipe, others = _split_settings(Recipe(), options, settings)
+    recipe, others = split_settings(Recipe(), options, settings)
     held_out = HELD_OUT if _is_tuned(options) else None
     task = LikelihoodTask(
         data=_list_paths(data), base=options, out=Path(out), dev=dev or held_out, recipe=recipe, **others
@@ -138,7 +138,7 @@ def _is_tuned(base: Options) -> bool:
     return find_weights(base).runs_on_numpy
 
 
-def _split_settings(recipe: Recipe, base: Options, settings: dict[str, Any]) -> tuple[Recipe, dict[str, Any]]:
+def split_settings(recipe: Recipe, base: Options, settings: dict[str, Any]) -> tuple[Recipe, dict[str, Any]]:
     """The recipe with the settings that are its own, and the other settings."""
     names = {field.name for field in fields(recipe)}
     own = {name: value for name, value in settings.items() if name in names}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist._version import __version__
-from metrist.errors import RunError
+from metrist.errors import RunError, format_count
 from metrist.models.devices import Options, Placement, import_torch, resolve_placement
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import restore_transformers
@@ -183,10 +183,12 @@ def _make_card(
     choices: Mapping[str, Any] | None = None,
     stored: Mapping[str, Any] | None = None,
     by_criterion: Mapping[str, float] | None = None,
+    agreement: Mapping[str, Any] | None = None,
     licence: str | None = None,
 ) -> dict[str, Any]:
     """Collect the facts about a finished training for JSON. `metric` is the metric to score with; `choices` are
-    settings besides the recipe; `stored` are figures of the model as it was written, where that rounds its weights."""
+    settings besides the recipe; `stored` are figures of the model as it was written, where that rounds its weights;
+    `agreement` is that with the judge whose scores were learned."""
     return {
         "kind": kind,
         "metric": metric,
@@ -195,6 +197,7 @@ def _make_card(
         "data": dict(data),
         "recipe": {**asdict(recipe), **(choices or {})},
         "figures": _collect_figures(figure, outcome, stored, by_criterion),
+        **({"agreement": dict(agreement)} if agreement else {}),
         "training": {
             "steps": outcome.steps,
             "planned_steps": outcome.planned,
@@ -218,6 +221,7 @@ def _render_card(card: Mapping[str, Any]) -> str:
         f"(fingerprint {card['base']['fingerprint']}). Its own fingerprint is {card['fingerprint']}.",
         "## Figures",
         "\n".join(_figure_lines(card["figures"], card["kind"])),
+        *(_agreement_blocks(card["agreement"]) if "agreement" in card else ()),
         "## Data",
         *_data_blocks(card["data"], (card["figures"] or {}).get("by_criterion") or {}),
         "## Recipe",
@@ -255,6 +259,42 @@ def _figure_lines(figures: Mapping[str, Any] | None, kind: str) -> Iterator[str]
         return
     yield f"{figures['name'].capitalize()} of the development data: {figures['before']:.4f} before training,"
     yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). {_MEANING[kind]}"
+
+
+def _agreement_blocks(agreement: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Agreement on held-out items"
+    yield (
+        f"On {format_count(agreement['items'], 'item')} with {format_count(agreement['outputs'], 'output')} that share "
+        "no text with the training data. The best epoch was chosen\non them, so the figures of this metric are a "
+        "little too good. Accuracy is the share of pairs in the target's order (equal scores are half right);\n"
+        "Spearman's correlation is the mean over items (0 if all scores are equal); intervals are 95 %, over items."
+    )
+    for target in dict.fromkeys(row["target"] for row in agreement["rows"]):
+        yield f"Agreement with {'the judge, ' if target == agreement['judge'] else ''}{target}:"
+        rows = [
+            (
+                _cell(row["scorer"]),
+                f"{row['pairs']:,}",
+                format_estimate(row, "accuracy"),
+                format_estimate(row, "spearman"),
+            )
+            for row in agreement["rows"]
+            if row["target"] == target
+        ]
+        yield _table(("scorer", "pairs", "accuracy", "Spearman"), rows)
+    yield "## Cost"
+    facts = agreement["cost"].items()
+    yield _table(
+        ("", ""), [(name.replace("_", " "), "unknown" if value is None else _cell(value)) for name, value in facts]
+    )
+
+
+def format_estimate(row: Mapping[str, Any], name: str) -> str:
+    """Format a figure of an agreement with its interval."""
+    if row[name] is None:
+        return "n/a"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:.3f}" + ("" if low is None or high is None else f" [{low:.3f}, {high:.3f}]")
 
 
 def _data_blocks(data: Mapping[str, Any], by_criterion: Mapping[str, float]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, ModelError, RunError, agree, format_count
 from metrist.models.devices import Options, Placement
 from metrist.models.numpy_inference.export import default_group, export_reward
+from metrist.models.numpy_inference.storage import TEXT_ENCODER
 from metrist.models.reward_layout import NAME as REWARD
 from metrist.models.reward_layout import RewardLayout, RewardSettings, token_encoder
 from metrist.models.weights import Weights, find_weights, read_shape, read_tokenizer
@@ -200,6 +201,11 @@ class PreferenceTask(TrainingTask):
 
         train, dev = self._select_training_pairs(data), _without_ties(data.dev)
         self._check(data, train, dev)
+        if weights.config.get("architecture") == TEXT_ENCODER:
+            raise ModelError(
+                f"{weights.name} is a text encoder, which cannot be tuned for preferences yet; tune "
+                "'metrist:preference-small', or train a model for transformers, such as BERT or BART"
+            )
         if weights.runs_on_numpy and read_reward_settings(weights) is None:
             raise ModelError(
                 f"{weights.name} is a likelihood model; a preference metric is tuned from 'metrist:preference-small', "

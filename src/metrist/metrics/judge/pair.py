@@ -81,7 +81,7 @@ class JudgePair(Comparator, LLMMetric):
             raise SpecError(f"{self.name}: criteria must not be empty, got {self.criteria!r}")
         if self.criteria is not None and self.rubric is not None:
             raise SpecError(f"{self.name}: set either criteria or rubric, not both")
-        self._build_criteria()
+        self.describe_criteria()
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -137,13 +137,14 @@ class JudgePair(Comparator, LLMMetric):
             return [_judge_one_order(choice, answer, is_reversed) for choice, answer, is_reversed in rows]
         return [_judge_both_orders(choices[i : i + 2], answers[i : i + 2]) for i in range(0, len(choices), 2)]
 
-    def _build_criteria(self) -> str:
+    def describe_criteria(self) -> str:
+        """What makes an output better, as the LLM is told."""
         if self.rubric is None:
             return self.criteria or _GENERAL_CRITERIA
         return "\n".join(f"- {aspect.name}: {aspect.question}" for aspect in load_rubric(self.rubric).aspects)
 
     def _build_rules(self) -> str:
-        return fill_template(load_template(_RULES), reminder=REMINDER, criteria=self._build_criteria())
+        return fill_template(load_template(_RULES), reminder=REMINDER, criteria=self.describe_criteria())
 
     def _orders(self, pair: Pair) -> list[tuple[Record, Record]]:
         both = [(pair.first, pair.second), (pair.second, pair.first)]

@@ -1,0 +1,474 @@
+"""Train a preference metric from what an expensive judge said: its scores or choices become pairs, and held-out items
+show how far the metric agrees with the judge, and both of them with people."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.data.build import build_pairs
+from metrist.data.judgments import Judgments
+from metrist.data.pairing import TOLERANCE
+from metrist.data.pairs import GoodBad, Shape
+from metrist.data.rules import Aim, Rules
+from metrist.data.splits import assign_sides
+from metrist.data.text_overlap import Unit
+from metrist.errors import InputError, SpecError, agree, format_count
+from metrist.metrics.base import Metric, Shard
+from metrist.metrics.registry import build
+from metrist.models.weights import Weights, find_weights
+from metrist.records import Record
+from metrist.stats.measures import measure
+from metrist.stats.resampling import pooled_interval
+from metrist.train.dataset import parse_share
+from metrist.train.folder import TrainingFolder
+from metrist.train.preference import PreferencePairs, PreferencePlan, PreferenceTask, read_reward_settings
+
+if TYPE_CHECKING:
+    from metrist.train.loop import Trainer
+
+#: (item, system)
+Key = tuple[str, str]
+#: (item, first system, second system), the systems sorted by name.
+PairKey = tuple[str, str, str]
+Floats = NDArray[np.float64]
+
+#: Fewer items are too few to learn from and to measure agreement on.
+MIN_ITEMS = 20
+#: How certain a difference is that is as large as the root mean square of all differences.
+_USUAL_CERTAINTY = 0.9
+#: Pairs that an item takes part in if outputs of different items are compared.
+_PAIRS_ACROSS = 10
+_DRAWS = 1000
+#: The names of the judge and of the trained metric in tables of agreement.
+JUDGE, THIS_METRIC = "the judge", "this metric"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedOutputs:
+    """Outputs with what a judge said about them: `values` of single outputs, larger being better, or `choices` between
+    two outputs (1: the first is better, -1: the second, 0: a tie).
+
+    `spreads` are standard deviations of values, where the judge stored them. `ratings` and `preferences` are those of
+    people, by aspect. `judge` and `cost` are facts for the card; `left_out` counts scores and choices that are not
+    used, by reason.
+    """
+
+    name: str
+    records: Mapping[Key, Record]
+    values: Mapping[Key, float] = field(default_factory=dict)
+    spreads: Mapping[Key, float] = field(default_factory=dict)
+    choices: Mapping[PairKey, float] = field(default_factory=dict)
+    ratings: Mapping[str, Mapping[Key, float]] = field(default_factory=dict)
+    preferences: Mapping[str, Mapping[PairKey, float]] = field(default_factory=dict)
+    criterion: str = "overall"
+    instruction: str = ""
+    #: Whether the judge was shown references.
+    references: bool = False
+    judge: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, float | None] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def judged(self) -> set[Key]:
+        """The outputs that the judge scored, or chose between."""
+        return {*self.values, *((item, system) for item, *both in self.choices for system in both)}
+
+    @property
+    def items(self) -> list[str]:
+        """The items with judged outputs, in the order of the records."""
+        judged = self.judged
+        return list(dict.fromkeys(item for item, system in self.records if (item, system) in judged))
+
+    def select(self, items: Iterable[str]) -> JudgedOutputs:
+        """Return what is known about these items."""
+        chosen = set(items)
+
+        def keep(values: Mapping[Any, float]) -> dict[Any, float]:
+            return {key: value for key, value in values.items() if key[0] in chosen}
+
+        return replace(
+            self,
+            records={key: record for key, record in self.records.items() if key[0] in chosen},
+            values=keep(self.values),
+            spreads=keep(self.spreads),
+            choices=keep(self.choices),
+            ratings={aspect: keep(values) for aspect, values in self.ratings.items()},
+            preferences={aspect: keep(values) for aspect, values in self.preferences.items()},
+        )
+
+    def find_context(self) -> tuple[str, ...]:
+        """Return the fields that most judged outputs have and the judge saw."""
+        records = [self.records[key] for key in self.judged if key in self.records]
+        names = ("instruction", "source", *(("references",) if self.references else ()))
+        return tuple(name for name in names if 2 * sum(bool(getattr(one, name)) for one in records) > len(records))
+
+    def output_values(self) -> dict[Key, float]:
+        """Return one value per output; of choices, the mean of what the output won (1) and lost (-1)."""
+        if self.values:
+            return dict(self.values)
+        results: dict[Key, list[float]] = {}
+        for (item, first, second), choice in self.choices.items():
+            results.setdefault((item, first), []).append(choice)
+            results.setdefault((item, second), []).append(-choice)
+        return {key: math.fsum(values) / len(values) for key, values in results.items()}
+
+    def differences(self) -> dict[PairKey, float]:
+        """Return by how much the judge prefers the first of two outputs of an item, for all pairs that it judged."""
+        return dict(self.choices) if self.choices else _differences(self.values)
+
+
+def _differences(values: Mapping[Key, float]) -> dict[PairKey, float]:
+    """Return the differences between all pairs of outputs of an item."""
+    by_item: dict[str, list[str]] = {}
+    for item, system in sorted(values):
+        by_item.setdefault(item, []).append(system)
+    return {
+        (item, first, second): _subtract(values[item, first], values[item, second])
+        for item, systems in by_item.items()
+        for first, second in combinations(systems, 2)
+    }
+
+
+def _subtract(first: float, second: float) -> float:
+    """Subtract the second value from the first; exactly 0 if they are equal up to rounding."""
+    difference = first - second
+    return 0.0 if abs(difference) <= TOLERANCE * max(1.0, abs(first), abs(second)) else difference
+
+
+# ---- Pairs
+
+
+class DistillationData(NamedTuple):
+    """Training and development pairs, what was judged of the held-out items, and remarks for the user."""
+
+    train: list[GoodBad]
+    dev: list[GoodBad]
+    held_out: JudgedOutputs | None
+    notes: list[str]
+    facts: dict[str, Any]
+
+
+def make_pairs(outputs: JudgedOutputs, dev: str | None, *, seed: int, across: bool = False) -> DistillationData:
+    """Make pairs of what a judge said. A share `dev` of the items is held out so that no item and no text is on both
+    sides; None holds out nothing.
+
+    Outputs of one item are compared, or with `across` those of different items. The certainty of a pair grows with the
+    difference of its scores and falls with their spreads; ties have certainty .5.
+    """
+    items = _check_items(outputs, across)
+    share = parse_share(dev)
+    if dev is not None and share is None:
+        raise SpecError(f"--from-run holds out a share of its items: --dev must be a share such as 0.2, got {dev!r}")
+    sides = _split_items(outputs, items, share, seed)
+    rules = Rules(within="all" if across else "item", ties="soft", cap=_PAIRS_ACROSS if across else None, seed=seed)
+    notes, counts = list(outputs.notes), Counter[str]()
+    by_side: dict[str, tuple[JudgedOutputs, list[GoodBad]]] = {}
+    for name in ("train", "dev"):
+        side = outputs.select(item for item in items if sides[item] == name)
+        pairs, dropped = _pair_outputs(side, outputs.find_context(), rules, name) if side.judged else ([], Counter())
+        by_side[name], counts = (side, pairs), counts + dropped
+    unit = _usual_difference(by_side["train"][1])
+    train, development = (
+        [_soften(pair, unit, by_side[name][0].spreads) for pair in by_side[name][1]] for name in ("train", "dev")
+    )
+    straddling = sum(side is None for side in sides.values())
+    context = outputs.find_context()
+    notes += [f"{count:,} {reason}" for reason, count in outputs.left_out.items() if count]
+    if straddling:
+        notes.append(
+            f"{format_count(straddling, 'item shares', 'items share')} texts with both training and held-out items and "
+            f"{agree(straddling, 'is', 'are')} left out"
+        )
+    if counts:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
+        notes.append(f"pairs of outputs that are no training data: {reasons}")
+    if across:
+        notes.append("outputs of different items are compared, so the metric also learns which items score high")
+    learned, held_out = (format_count(len(by_side[name][0].items), "item") for name in ("train", "dev"))
+    notes.append(
+        f"{outputs.name}: {format_count(len(train), 'pair')} of {learned} to learn from, {len(development):,} of "
+        f"{held_out} held out; context: {' and '.join(context) or 'none'}; instruction: {outputs.instruction!r}"
+    )
+    facts = {
+        **outputs.judge,
+        **{f"left_out: {reason}": count for reason, count in outputs.left_out.items() if count},
+        "training_items": len(by_side["train"][0].items),
+        "held_out_items": len(by_side["dev"][0].items),
+        "items_on_both_sides_left_out": straddling,
+        "compared": "outputs of different items" if across else "outputs of one item",
+    }
+    return DistillationData(train, development, by_side["dev"][0] if development else None, notes, facts)
+
+
+def _check_items(outputs: JudgedOutputs, across: bool) -> list[str]:
+    """Return the items to learn from; raise an error if they are too few or cannot be compared."""
+    items = outputs.items
+    judged = Counter(item for item, _ in outputs.judged)
+    comparable = [item for item in items if judged[item] > 1]
+    if across and len(comparable) >= MIN_ITEMS:
+        raise SpecError(
+            f"--across is for items with one output each, but {len(comparable):,} items have two or more, which are "
+            "compared with each other: leave it out"
+        )
+    if not across and items and not comparable:
+        raise InputError(
+            f"each of {format_count(len(items), 'item')} has one output judged by {outputs.name}, so there is nothing "
+            "to compare within an item: score outputs of another system, or compare outputs of different items with "
+            "--across, which also teaches which items score high"
+        )
+    chosen = items if across else comparable
+    if len(chosen) < MIN_ITEMS:
+        what = "a judged output" if across else "two judged outputs"
+        raise InputError(
+            f"{format_count(len(chosen), 'item has', 'items have')} {what} by {outputs.name}; at least {MIN_ITEMS} are "
+            "needed, to learn from and to measure the agreement on: score more items"
+        )
+    return chosen
+
+
+def _split_items(outputs: JudgedOutputs, items: Sequence[str], share: float | None, seed: int) -> dict[str, str | None]:
+    """Return the side of each item; None for one whose texts are on both."""
+    if share is None:
+        return dict.fromkeys(items, "train")
+    shape, judged = Shape(context=outputs.find_context()), outputs.judged
+    texts: dict[str, list[Record]] = {}
+    for key, record in outputs.records.items():
+        if key in judged:
+            texts.setdefault(record.item, []).append(record)
+    units = []
+    for item in items:
+        rows = [fields for record in texts[item] if (fields := shape.lay_out(record))]
+        contexts = dict.fromkeys(tuple(text for _, text in fields[:-1]) for fields in rows)
+        units.append(Unit(outputs.criterion, tuple(contexts), tuple(one.output for one in texts[item]), item))
+    try:
+        sides = assign_sides(units, (1 - share, share, 0.0), seed=seed)
+    except InputError as fault:
+        raise InputError(
+            f"cannot hold out a share of {share:g} of {format_count(len(items), 'item')}: too many share texts with "
+            "each other; give another share (--dev), or none (--dev 0)"
+        ) from fault
+    return dict(zip(items, sides, strict=True))
+
+
+def _pair_outputs(
+    outputs: JudgedOutputs, context: tuple[str, ...], rules: Rules, side: str
+) -> tuple[list[GoodBad], Counter[str]]:
+    name = outputs.name
+    judgments = Judgments(records=dict(outputs.records))
+    if outputs.choices:
+        judgments.preferences[name] = {key: [(None, sign)] for key, sign in outputs.choices.items()}
+    else:
+        judgments.ratings[name] = {key: [(None, value)] for key, value in outputs.values.items()}
+    aim = Aim(aspect=name, criterion=outputs.criterion, instruction=outputs.instruction)
+    result = build_pairs(judgments, [aim], rules, Shape(context=context))
+    return [replace(pair, split=side) for pair in result.pairs], result.accounts[0].dropped
+
+
+def _usual_difference(pairs: Sequence[GoodBad]) -> float:
+    """Return the root mean square of the differences of scores, ties aside; NaN for choices."""
+    gaps = [_gap(pair) for pair in pairs if pair.certainty != 0.5]
+    return math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps)) if gaps else math.nan
+
+
+def _gap(pair: GoodBad) -> float:
+    if pair.good_rating is None or pair.bad_rating is None:
+        return math.nan
+    return pair.good_rating - pair.bad_rating
+
+
+def _soften(pair: GoodBad, unit: float, spreads: Mapping[Key, float]) -> GoodBad:
+    """Set the certainty by the difference: the probability that a normal variable with this mean is above 0. Its
+    deviation is such that the usual difference has the usual certainty, and spreads of the two scores add to it."""
+    gap = _gap(pair)
+    if pair.certainty == 0.5 or math.isnan(gap) or not unit > 0:
+        return pair
+    own = [spreads.get((pair.item, system), 0.0) for system in pair.systems or ()]
+    deviation = math.hypot(unit / NormalDist().inv_cdf(_USUAL_CERTAINTY), *own)
+    return replace(pair, certainty=NormalDist().cdf(gap / deviation))
+
+
+# ---- Agreement on held-out items
+
+
+class Agreement(NamedTuple):
+    """How far a scorer agrees with the judge or with people: the share of pairs in the same order, equal scores being
+    half right, and Spearman's correlation within items, equal scores of all outputs being 0; with 95 % intervals over
+    items. NaN where there is nothing to measure."""
+
+    target: str
+    scorer: str
+    pairs: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    items: int
+    spearman: float
+    spearman_low: float
+    spearman_high: float
+
+
+def measure_agreement(
+    outputs: JudgedOutputs, scorers: Mapping[str, Mapping[Key, float]], *, across: bool = False
+) -> list[Agreement]:
+    """Measure the agreement of scorers with the judge, and of the judge and the scorers with people. All of them are
+    compared on the same pairs and outputs: those that each of them scored. Pairs that the target calls equal are left
+    out."""
+    common = set.intersection(outputs.judged, *(set(values) for values in scorers.values()))
+    judge_values = {key: value for key, value in outputs.output_values().items() if key in common}
+    known = {
+        pair: gap for pair, gap in outputs.differences().items() if {(pair[0], pair[1]), (pair[0], pair[2])} <= common
+    }
+    rows = []
+    gaps = {name: _differences(_restrict(values, common)) for name, values in scorers.items()}
+    for name, values in scorers.items():
+        if across:
+            rows.append(_agree_across(outputs.name, name, judge_values, _restrict(values, common)))
+        else:
+            rows.append(_agree(outputs.name, name, known, gaps[name], judge_values, values))
+    everyone = {JUDGE: judge_values, **scorers}
+    for aspect in dict.fromkeys([*outputs.ratings, *outputs.preferences]):
+        ratings = _restrict(outputs.ratings.get(aspect, {}), common)
+        targets = {**_differences(ratings), **outputs.preferences.get(aspect, {})}
+        targets = {pair: gap for pair, gap in targets.items() if pair in known}
+        for name, values in everyone.items():
+            if across:
+                rows.append(_agree_across(f"people: {aspect}", name, ratings, _restrict(values, set(ratings))))
+            else:
+                own = known if name == JUDGE else gaps[name]
+                rows.append(_agree(f"people: {aspect}", name, targets, own, ratings, values))
+    return [row for row in rows if row.pairs]
+
+
+def _restrict(values: Mapping[Key, float], keys: set[Key]) -> dict[Key, float]:
+    return {key: value for key, value in values.items() if key in keys}
+
+
+def _agree(
+    target: str,
+    scorer: str,
+    expected: Mapping[PairKey, float],
+    actual: Mapping[PairKey, float],
+    expected_values: Mapping[Key, float],
+    actual_values: Mapping[Key, float],
+) -> Agreement:
+    right: dict[str, list[float]] = {}
+    for pair, gap in expected.items():
+        if gap:
+            sign = np.sign(gap) * np.sign(actual[pair])
+            right.setdefault(pair[0], []).append((1 + float(sign)) / 2)
+    accuracy = np.array([[sum(points), len(points)] for points in right.values()], np.float64).reshape(-1, 2)
+    by_item: dict[str, list[Key]] = {}
+    for key in expected_values:
+        by_item.setdefault(key[0], []).append(key)
+    correlations = [
+        _spearman([expected_values[key] for key in keys], [actual_values[key] for key in keys])
+        for keys in by_item.values()
+        if len({expected_values[key] for key in keys}) > 1
+    ]
+    spearman = np.array([[value, 1.0] for value in correlations], np.float64).reshape(-1, 2)
+    return Agreement(
+        target, scorer, int(accuracy[:, 1].sum()), *_estimate(accuracy), len(correlations), *_estimate(spearman)
+    )
+
+
+def _agree_across(target: str, scorer: str, expected: Mapping[Key, float], actual: Mapping[Key, float]) -> Agreement:
+    """The agreement on all outputs, whatever their items. Pairs are not independent, so there are no intervals."""
+    keys = list(expected)
+    first, second = (np.array([values[key] for key in keys], np.float64) for values in (expected, actual))
+    at, other = np.triu_indices(len(keys), 1)
+    signs = np.sign(first[at] - first[other])
+    decided = signs != 0
+    points = (1 + signs[decided] * np.sign(second[at] - second[other])[decided]) / 2
+    accuracy = float(points.mean()) if len(points) else math.nan
+    nan = math.nan
+    spearman = _spearman(first, second) if decided.any() else nan
+    return Agreement(target, scorer, int(decided.sum()), accuracy, nan, nan, len(keys), spearman, nan, nan)
+
+
+def _spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
+    """Spearman's correlation; 0 if the second values are all equal."""
+    if len(set(map(float, second))) < 2:
+        return 0.0
+    values = (np.array(first, np.float64), np.array(second, np.float64))
+    return measure("spearman").value(*values)
+
+
+def _estimate(rows: Floats) -> tuple[float, float, float]:
+    """Return the share of the sums of two columns, with its interval over rows."""
+    if not len(rows):
+        return math.nan, math.nan, math.nan
+    value = float(rows[:, 0].sum() / rows[:, 1].sum())
+    return value, *pooled_interval(rows, _share, _DRAWS, np.random.default_rng(0))
+
+
+def _share(sums: Floats) -> Floats:
+    share: Floats = sums[..., 0] / sums[..., 1]
+    return share
+
+
+# ---- The task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistillationTask(PreferenceTask):
+    """A preference training whose pairs come from a judge. The card has the agreement on held-out items with the judge
+    and with people, and what the judge cost."""
+
+    held_out: JudgedOutputs | None = None
+    across: bool = False
+
+    def publish(
+        self, weights: Weights, data: PreferencePairs, plan: PreferencePlan, trainer: Trainer, folder: TrainingFolder
+    ) -> dict[str, Any]:
+        facts = PreferenceTask.publish(self, weights, data, plan, trainer, folder)
+        if self.held_out is None:
+            return facts
+        return {**facts, "agreement": self._compare(facts["metric"])}
+
+    def _compare(self, metric: str) -> dict[str, Any]:
+        assert self.held_out is not None
+        judged = self.held_out.judged
+        records = {key: record for key, record in self.held_out.records.items() if key in judged}
+        trained = build(metric)
+        _score(trained, dict(list(records.items())[:1]))  # Loads the model, which is not a cost of each output.
+        began = time.perf_counter()
+        scorers = {THIS_METRIC: _score(trained, records)}
+        seconds = time.perf_counter() - began
+        if read_reward_settings(find_weights(self.base)) is not None:
+            scorers[self.base.model] = _score(build(f"preference(model={self.base.model!r})"), records)
+        scorers["length"] = _score(build("length"), records)
+        rows = measure_agreement(self.held_out, scorers, across=self.across)
+        return {
+            "judge": self.held_out.name,
+            "items": len(self.held_out.items),
+            "outputs": len(records),
+            "not_scored": len(records) - len(scorers[THIS_METRIC]),
+            "rows": [{name: _plain(value) for name, value in row._asdict().items()} for row in rows],
+            "cost": {
+                **self.held_out.cost,
+                "metric_us_dollars_per_1000_outputs": 0.0,
+                "metric_seconds_per_1000_outputs": round(1000 * seconds / len(records), 3),
+            },
+        }
+
+
+def _score(metric: Metric, records: Mapping[Key, Record]) -> dict[Key, float]:
+    """Return the scores of these records, without those that failed."""
+    values = metric.score(Shard(list(records.values()))).values.tolist()
+    return {key: value for key, value in zip(records, values, strict=True) if not math.isnan(value)}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and math.isnan(value) else value
