@@ -20,7 +20,7 @@ from metrist.metrics import registry
 from metrist.records import Record
 from metrist.run import score
 from metrist.run.results import NothingScored
-from metrist.studies.reproduce.agreement import METRICS_TABLE, parse_sets
+from metrist.studies.reproduce.agreement import METRICS_TABLE, QUALITY, parse_sets
 from metrist.studies.reproduce.figures import DataFolder
 from metrist.studies.reproduce.published import read_table_file
 
@@ -81,9 +81,12 @@ def main() -> None:
     options = parser.parse_args()
     start = time.time()
     folder = DataFolder(options.data, options.scores)
-    metrics = options.metrics or [entry["label"] for entry in read_table_file(METRICS_TABLE)["metrics"]]
-    known = registry.names()
-    pieces = list(list_pieces(folder, [m for m in metrics if m.partition("(")[0] in known], options.sets))
+    labels = [entry["label"] for entry in read_table_file(METRICS_TABLE)["metrics"]]
+    # The table combines quality from the scores of its parts.
+    metrics = options.metrics or [label for label in labels if label != QUALITY]
+    # A metric of the table that is not in the catalog yet is left out; an import path is not in the catalog either.
+    present = [metric for metric in metrics if metric.partition("(")[0] in registry.names() or "." in metric]
+    pieces = list(list_pieces(folder, present, options.sets))
     left: dict[tuple[str, str], int] = {}
     for metric, data, _ in pieces:
         left[metric, data] = left.get((metric, data), 0) + 1

@@ -168,12 +168,17 @@ def describe(metric: Metric, width: int = 88) -> str:
         *_paragraph("When not to trust it", card.distrust, width),
         *_guidance(card.guidance, width),
         *_agreement(metric, width),
-        "\n".join(f"{title + ':':<11}{fact}" for title, fact in facts.items()),
+        "\n".join(_fact(title, fact, width) for title, fact in facts.items()),
         *_settings(metric, card, width),
         *_paragraph("Signature", _signature(metric), width),
         *_paragraph("Citation", card.citation, width),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _fact(title: str, fact: str, width: int) -> str:
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return fill(fact, width, initial_indent=f"{title + ':':<11}", subsequent_indent=" " * 11, **options)
 
 
 def _signature(metric: Metric) -> str:

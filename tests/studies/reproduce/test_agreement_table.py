@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import pearsonr, rankdata, spearmanr
 
 from metrist.evaluate.meta.join import join
+from metrist.metrics import quality
 from metrist.metrics.agreement import Agreement, Figure, _parse, dump_agreements
 from metrist.studies.reproduce import agreement, figures
 from metrist.studies.reproduce.agreement import (
@@ -205,3 +206,18 @@ def test_the_sets_of_the_file_are_valid() -> None:
     judged = {rated.data for rated in sets if rated.judged}
     assert {"summeval", "newsroom", "qags-cnn", "qags-xsum", "rank19", "topical-chat-usr", "openmeva-roc"} <= judged
     assert {"pandalm", "llmbar", "wmt23.en-de", "mlqe-pe.et-en", "lau-acceptability"} <= judged
+
+
+def test_quality_is_combined_from_the_scores_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_rank19(tmp_path)
+    parts = (
+        quality.Part(metric="copy_rate", weight=1.0, centre=0.5, spread=0.2),
+        quality.Part(metric="distinct", weight=0.5, centre=0.9, spread=0.2),
+    )
+    mixture = quality.Mixture(task="general", needs=("source",), basis="b", parts=parts)
+    monkeypatch.setattr(quality, "load_mixtures", lambda: (mixture,))
+    rated = RatedSet(data="rank19", name="Rank19", task="summarization", measure="accuracy")
+    folder = DataFolder(tmp_path)
+    combined = agreement._combine(folder, rated)
+    assert combined is not None
+    assert combined.tolist() == pytest.approx(folder.column("rank19", "quality").tolist())

@@ -19,16 +19,18 @@ from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.preferences import vote
 from metrist.metrics import registry
 from metrist.metrics.agreement import BEST_LEXICAL, Agreement, Figure
+from metrist.metrics.quality import Quality
 from metrist.report.cells import Marked
 from metrist.report.tables import Column, Count, Estimate, Number, Table
 from metrist.stats import Codes, Floats, Mask
-from metrist.studies.reproduce.figures import DataFolder
+from metrist.studies.reproduce.figures import DataFolder, list_outputs
 from metrist.studies.reproduce.published import NO_DATA, References, read_table_file
 from metrist.studies.reproduce.shipped import resolve_metric
 
 METRICS_TABLE = "shipped-metrics"
 _NEGATED = {"length": "−length", "likelihood": "−likelihood"}
 _TRAINED = "†"
+QUALITY = "quality"
 _MINUS = "−"
 _ROUNDING = 1e-12
 #: Products of gold values, scores and lengths: variances, then covariances.
@@ -183,11 +185,13 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
             continue
         if entry.get("english") and not rated.english:
             continue
-        scores = _score(folder, rated, label, "all")
+        scores = _combine(folder, rated) if label == QUALITY else _score(folder, rated, label, "all")
         if scores is not None:
             values[label] = scores
             if rated.family in entry.get("trained", ()):
                 trained.append(label)
+    if QUALITY in values and set(_list_parts(folder, rated)) & set(trained):
+        trained.append(QUALITY)
     for entry in content["baselines"]:
         # BERTScore's model knows only English.
         if (metric := resolve_metric(entry)) and (rated.english or "model" not in entry):
@@ -216,6 +220,34 @@ def _score(folder: DataFolder, rated: RatedSet, metric: str, references: Referen
         return folder.column(rated.data, metric, references=used, every=rated.every, part=rated.part)
     except (ModelError, MissingExtra):
         return None
+
+
+def _list_parts(folder: DataFolder, rated: RatedSet) -> list[str]:
+    """The parts of `quality` on this set."""
+    metric = registry.build(QUALITY)
+    assert isinstance(metric, Quality)
+    mixtures = [metric.choose(record) for record in folder.select(rated.data, "all", rated.every, rated.part)]
+    return list(dict.fromkeys(part.metric for mixture in mixtures if mixture for part in mixture.parts))
+
+
+def _combine(folder: DataFolder, rated: RatedSet) -> Floats | None:
+    """`quality` from the scores of its parts, which are computed once; None if a part cannot be had."""
+    metric = registry.build(QUALITY)
+    assert isinstance(metric, Quality)
+    records = {(r.item, r.system): r for r in folder.select(rated.data, "all", rated.every, rated.part)}
+    outputs = list_outputs(folder.judged(rated.data))
+    mixtures = [metric.choose(records[key]) if key in records else None for key in outputs]
+    columns: dict[str, Floats] = {}
+    for text in dict.fromkeys(part.metric for mixture in mixtures if mixture for part in mixture.parts):
+        scores = _score(folder, rated, text, "all")
+        if scores is None:
+            return None
+        columns[text] = scores
+    combined = np.full(len(outputs), np.nan)
+    for mixture in {id(mixture): mixture for mixture in mixtures if mixture}.values():
+        own = np.array([other is mixture for other in mixtures])
+        combined[own] = mixture.combine({part.metric: columns[part.metric][own] for part in mixture.parts})
+    return combined if np.isfinite(combined).any() else None
 
 
 # Figures with intervals.

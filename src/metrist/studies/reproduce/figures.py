@@ -90,7 +90,7 @@ class DataFolder:
         scores = results.scores[results.metrics[0].label]
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
-        return np.append(values, np.nan)[[rows.get(key, -1) for key in _list_outputs(judged)]]
+        return np.append(values, np.nan)[[rows.get(key, -1) for key in list_outputs(judged)]]
 
     def column(
         self, data: str, metric: str, *, references: References = "all", every: int = 1, part: str = ""
@@ -108,7 +108,7 @@ class DataFolder:
             stored.update(zip(zip(results.items, results.systems, strict=True), values, strict=True))
             self.save_scores(data, metric, references, stored)
         selected = {(record.item, record.system) for record in records}
-        return np.array([stored[key] if key in selected else np.nan for key in _list_outputs(self.judged(data))])
+        return np.array([stored[key] if key in selected else np.nan for key in list_outputs(self.judged(data))])
 
     def select(self, data: str, references: References, every: int = 1, part: str = "") -> list[Record]:
         """Return the records of every n-th item whose task begins with `part`."""
@@ -178,8 +178,8 @@ def split_sentences(text: str) -> str:
     return _SENTENCE_END.sub("\n", text)
 
 
-def _list_outputs(judged: JudgedDataset) -> list[tuple[str, str]]:
-    """Item and system of each output."""
+def list_outputs(judged: JudgedDataset) -> list[tuple[str, str]]:
+    """Return item and system of each output."""
     return list(zip(_expand_labels(judged.items), _expand_labels(judged.systems), strict=True))
 
 
