@@ -121,7 +121,7 @@ def test_a_row_does_not_depend_on_other_rows():
     rows = rng.standard_normal((9, 128)).astype(np.float32)
     together = compiled.apply_linear(layer, rows, gelu=True)
     alone = np.concatenate([compiled.apply_linear(layer, row[None], gelu=True) for row in rows])
-    if compiled._has_encoder:
+    if compiled.has_encoder:
         np.testing.assert_array_equal(together, alone)
 
 
@@ -143,7 +143,7 @@ def test_a_row_does_not_depend_on_other_rows():
 def test_sizes_that_do_not_fit_are_refused(break_call):
     """Wrong sizes would read or write beyond the arrays."""
     assert compiled is not None
-    if not compiled._has_encoder:
+    if not compiled.has_encoder:
         pytest.skip("this processor lacks the instructions")
     rng = np.random.default_rng(9)
     layer = compiled.pack_linear(*make_linear(rng, 64, 128, 64))
@@ -154,7 +154,7 @@ def test_sizes_that_do_not_fit_are_refused(break_call):
 @needs_compiled
 def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
     assert compiled is not None
-    monkeypatch.setattr(compiled, "_has_encoder", False)
+    monkeypatch.setattr(compiled, "has_encoder", False)
     rng = np.random.default_rng(9)
     linear, rows = make_linear(rng, 64, 128, 64), rng.standard_normal((2, 128)).astype(np.float32)
     result = compiled.apply_linear(compiled.pack_linear(*linear), rows, gelu=True)

@@ -91,3 +91,11 @@ def test_a_process_forked_during_work_has_its_threads_restored(thread_counts):
         assert exit_code(forked(child)) == 0
         assert thread_counts[-1] == 1, "the parent is still working"
     assert thread_counts[-1] == 3
+
+
+def test_work_without_blas_runs_on_all_cores_where_its_threads_cannot_be_set(monkeypatch):
+    monkeypatch.setattr(threads, "_find_blas", lambda: None)
+    monkeypatch.setattr(threads, "_count_cores", lambda: 3)
+    meeting = threading.Barrier(3, timeout=120)
+    assert len(threads.parallel_map(lambda _: meeting.wait(), [1, 2, 3], uses_blas=False)) == 3
+    assert threads.thread_count(uses_blas=False) == 3

@@ -58,6 +58,7 @@ __all__ = [
     "gap_histogram",
     "gaps_kept",
     "gate_rows",
+    "has_encoder",
     "have_compiled",
     "lcs_lengths",
     "pack_linear",
@@ -190,6 +191,11 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
     """Return, for each row of group weights, the largest weighted sum of gains from the first up to one of `lasts`, and
     the first of `lasts` that reaches it; 0 and -1 if none is above 0."""
     return _kernels.best_prefixes(gains, groups, lasts, weights)
+
+
+def has_encoder() -> bool:
+    """Whether the layers of text encoders run compiled on this processor."""
+    return have_compiled and bool(getattr(_kernels, "has_encoder", False))
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:

@@ -171,11 +171,11 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
 #: Stands for an array that is not there.
 _NONE = np.empty(0, np.float32)
 # An extension that was built from an older checkout lacks them too.
-_has_encoder: bool = getattr(_native, "encoder_supported", bool)()
+has_encoder: bool = getattr(_native, "encoder_supported", bool)()
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
-    if not _has_encoder:
+    if not has_encoder:
         return numpy_encoder.pack_linear(integers, scales, bias)
     outputs, inputs = integers.shape
     # Four consecutive weights of each of 16 outputs lie together; they move as one number of 32 bits.
@@ -186,7 +186,7 @@ def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> Pa
 
 
 def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
-    if not _has_encoder:
+    if not has_encoder:
         return numpy_encoder.apply_linear(linear, rows, gelu=gelu)
     result = np.empty((len(rows), linear.outputs), np.float32)
     bias = _NONE if linear.bias is None else linear.bias
@@ -196,7 +196,7 @@ def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> 
 
 
 def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -> Singles:
-    if not _has_encoder:
+    if not has_encoder:
         return numpy_encoder.attend(joined, starts, heads, turns)
     hidden = joined.shape[1] // 3
     result = np.empty((len(joined), hidden), np.float32)
@@ -205,13 +205,13 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
 
 
 def add_and_normalize(rows: Singles, more: Singles | None, weight: Singles, bias: Singles, epsilon: float) -> None:
-    if not _has_encoder:
+    if not has_encoder:
         return numpy_encoder.add_and_normalize(rows, more, weight, bias, epsilon)
     return _native.add_and_normalize(rows, _NONE if more is None else more, weight, bias, epsilon)
 
 
 def gate_rows(joined: Singles) -> Singles:
-    if not _has_encoder:
+    if not has_encoder:
         return numpy_encoder.gate_rows(joined)
     result = np.empty((len(joined), joined.shape[1] // 2), np.float32)
     _native.gate_rows(joined, result, result.shape[1])

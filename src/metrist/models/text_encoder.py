@@ -225,7 +225,7 @@ class TextEncoder:
             return results
 
         results: dict[int, NDArray[np.float64]] = {}
-        for part in threads.parallel_map(compute, batches):
+        for part in threads.parallel_map(compute, batches, uses_blas=not kernels.has_encoder()):
             results |= part
         return [results[number] for number in range(len(sequences))]
 

@@ -45,19 +45,33 @@ class _Users:
 _users = _Users()
 
 
-def thread_count() -> int:
-    """Return how many pieces of work run at once."""
+def thread_count(*, uses_blas: bool = True) -> int:
+    """Return how many pieces of work run at once. Where the number of threads of the BLAS library cannot be set, work
+    that uses the library runs alone, since each of its products may use all cores, and other work on all cores."""
     if (blas := _find_blas()) is None:
-        return 1
+        return 1 if uses_blas else _count_cores()
     with _users.lock:
         return _users.threads_before if _users.count else blas.get()
 
 
-def parallel_map(work: Callable[[_Piece], _Result], pieces: Sequence[_Piece]) -> list[_Result]:
-    """Apply `work` to every piece; return the results in order."""
-    count = min(thread_count(), len(pieces))
+def _count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def parallel_map(
+    work: Callable[[_Piece], _Result], pieces: Sequence[_Piece], *, uses_blas: bool = True
+) -> list[_Result]:
+    """Apply `work` to every piece; return the results in order. `uses_blas` says whether the work multiplies matrices
+    with numpy."""
+    count = min(thread_count(uses_blas=uses_blas), len(pieces))
     if count < 2:
         return [work(piece) for piece in pieces]
+    if _find_blas() is None:
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(work, pieces))
     with _single_threaded_blas(), ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, pieces))
 
