@@ -1,7 +1,7 @@
 """Measure the fluency heads of a model, calibrate them, and judge them.
 
     python fluency_agreement.py dev MODEL DATA.json.xz         agreement on development sets, calibration, thresholds
-    python fluency_agreement.py fold STATE.pt OUT.pt A B C D   put scale and shift of both heads into the weights
+    python fluency_agreement.py fold MODEL A B C D             put scale and shift of both heads into the weights
     python fluency_agreement.py probabilities SMOLLM2 LOG_PROBABILITIES.json   the baseline, with torch
     python fluency_agreement.py judge MODEL LOG_PROBABILITIES.json ...   once, at the end
     python fluency_agreement.py others MODEL                   further sets that nothing was trained on
@@ -24,7 +24,8 @@ import numpy as np
 from agreement import ranks, rows, spearman
 from numpy.typing import NDArray
 
-from metrist.metrics.fluency import FluencyReader, Sentence, merge_words
+from metrist.metrics.fluency import ERROR_HEAD, HEAD, FluencyReader, Sentence, merge_words
+from metrist.models.numpy_inference.storage import WEIGHTS
 from metrist.models.text_encoder import load_text_encoder
 
 Numbers = NDArray[np.float64]
@@ -226,16 +227,19 @@ def report_spans(
         print(f"characters of realec above {threshold}: F1 {f1:.3f}; all text {2 * wrong / (everything + wrong):.3f}")
 
 
-def fold(state: Path, out: Path, sentence: tuple[float, float], token: tuple[float, float]) -> None:
+def fold(model: Path, sentence: tuple[float, float], token: tuple[float, float]) -> None:
     """Multiply the heads by their scales and add the shifts, so that a sigmoid of what they say is calibrated."""
-    import torch
+    from safetensors.numpy import load_file, save_file
 
-    arrays = torch.load(state, map_location="cpu", weights_only=True)
-    own = arrays.get("state", arrays)
-    for head, (scale, shift) in (("fluency", sentence), ("tags", token)):
-        own[f"heads.{head}.weight"] = own[f"heads.{head}.weight"].float() * scale
-        own[f"heads.{head}.bias"] = own[f"heads.{head}.bias"].float() * scale + shift
-    torch.save(arrays, out)
+    path = model / WEIGHTS
+    arrays = load_file(str(path))
+    for head, (scale, shift) in ((HEAD, sentence), (ERROR_HEAD, token)):
+        weight, bias = f"heads.{head}.weight", f"heads.{head}.bias"
+        arrays[weight] = (arrays[weight] * scale).astype(np.float32)
+        arrays[bias] = (arrays[bias] * scale + shift).astype(np.float32)
+    save_file(arrays, str(path))
+    path.chmod(0o644)
+    print(f"wrote {path}")
 
 
 def write_probabilities(folder: Path, out: Path) -> None:
@@ -328,8 +332,7 @@ def main() -> None:
     development.add_argument("model")
     development.add_argument("data", type=Path)
     folding = commands.add_parser("fold")
-    folding.add_argument("state", type=Path)
-    folding.add_argument("out", type=Path)
+    folding.add_argument("model", type=Path)
     folding.add_argument("lines", type=float, nargs=4)
     baseline = commands.add_parser("probabilities")
     baseline.add_argument("folder", type=Path)
@@ -343,7 +346,7 @@ def main() -> None:
     if options.command == "dev":
         report_development(options.model, options.data)
     elif options.command == "fold":
-        fold(options.state, options.out, tuple(options.lines[:2]), tuple(options.lines[2:]))
+        fold(options.model, tuple(options.lines[:2]), tuple(options.lines[2:]))
     elif options.command == "others":
         report_others(options.model)
     elif options.command == "probabilities":
