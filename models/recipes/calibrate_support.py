@@ -1,6 +1,7 @@
 """Calibrate the head `support` of an exported text encoder on judged sentences, and report what that changes.
 
     python calibrate_support.py MODEL dev.jsonl [--write] [--most 150] [--seed 0]
+    python calibrate_support.py MODEL --scale A --shift B      # write known figures
 
 dev.jsonl has rows {set, source, output, label}, label from 0 (unsupported) to 1, of sources that no training saw. The
 logit z becomes a z + b, with a and b of the least cross-entropy, all sets of human labels weighing the same. --write
@@ -35,11 +36,18 @@ BINS = 10
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("--scale", type=float)
+    parser.add_argument("--shift", type=float)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--most", type=int, default=150, help="rows of a set")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    if arguments.scale is not None and arguments.shift is not None:
+        write(arguments.model, arguments.scale, arguments.shift)
+        return
+    if arguments.data is None:
+        parser.error("give judged sentences, or --scale and --shift")
     rows = read_rows(arguments.data, arguments.most, arguments.seed)
     logits = {name: score(arguments.model, own) for name, own in rows.items()}
     labels = {name: np.array([row["label"] for row in own]) for name, own in rows.items()}
