@@ -384,7 +384,7 @@ def measure_once(engine: Engine, ids: Any) -> float:
 
 def measure_rates(folder: Path) -> str:
     """Return how many texts per second a loaded model reads with all cores."""
-    from metrist.models.text_encoder import load_text_encoder
+    from metrist.models.loading import load_text_encoder
 
     encoder = load_text_encoder(str(folder))
     rng, parts = np.random.default_rng(0), []
@@ -401,7 +401,7 @@ def measure_rates(folder: Path) -> str:
 
 def measure_load(folder: str) -> float:
     before = time.perf_counter()
-    from metrist.models.text_encoder import load_text_encoder
+    from metrist.models.loading import load_text_encoder
 
     encoder = load_text_encoder(folder)
     encoder.score_spans(encoder.heads[0], [encoder.join(np.arange(9))], [[(0, 2)]])

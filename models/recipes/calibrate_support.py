@@ -24,8 +24,8 @@ from scipy.optimize import minimize
 from scipy.stats import rankdata
 
 from metrist.metrics.support import HEAD, Support, SupportReader
+from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference.storage import WEIGHTS
-from metrist.models.text_encoder import load_text_encoder
 
 Floats = NDArray[np.float64]
 #: Sets of made-up faults, which are easier than those of people.

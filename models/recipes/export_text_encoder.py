@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference.export import export_text_encoder
 from metrist.models.numpy_inference.storage import read_tokenizer
-from metrist.models.text_encoder import TextEncoder, load_text_encoder
+from metrist.models.text_encoder import TextEncoder
 
 State = dict[str, torch.Tensor]
 #: Names of the special tokens in BERT's and XLM-R's vocabularies.

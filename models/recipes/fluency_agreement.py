@@ -25,8 +25,8 @@ from agreement import ranks, rows, spearman
 from numpy.typing import NDArray
 
 from metrist.metrics.fluency import ERROR_HEAD, HEAD, FluencyReader, Sentence, merge_words
+from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference.storage import WEIGHTS
-from metrist.models.text_encoder import load_text_encoder
 
 Numbers = NDArray[np.float64]
 

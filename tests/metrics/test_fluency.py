@@ -15,7 +15,7 @@ from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import shipped_tables
 from metrist.metrics.fluency import Fluency, FluencyReader, Word, merge_words
 from metrist.metrics.registry import build
-from metrist.models import text_encoder
+from metrist.models import loading
 from metrist.records import Record
 from metrist.scores import FailureKind
 
@@ -59,7 +59,7 @@ class Grader:
 @pytest.fixture(autouse=True)
 def model(monkeypatch):
     encoder = Grader()
-    monkeypatch.setattr(module.text_encoder, "load_text_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(module.loading, "load_text_encoder", lambda *_, **__: encoder)
     return encoder
 
 
@@ -209,7 +209,7 @@ def test_a_real_encoder_serves_both_heads_in_one_pass(tmp_path, monkeypatch):
     output = "The cat sat on the mats. Two cats."
     metric = Fluency(model=str(folder), threshold=0.01)
     [result] = metric.score(Shard([Record(item="1", system="a", output=output)]))
-    encoder = text_encoder.load_text_encoder(str(folder))
+    encoder = loading.load_text_encoder(str(folder))
     sequences = [encoder.join(tokens.ids) for tokens in encoder.encode(["The cat sat on the mats.", "Two cats."])]
     values = encoder.score_spans("fluency", sequences, [[(1, len(ids) - 1)] for ids, _ in sequences])
     expected = [sigmoid(float(value[0, 0])) for value in values]

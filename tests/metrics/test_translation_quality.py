@@ -81,7 +81,7 @@ class WordOverlap:
 @pytest.fixture
 def model(monkeypatch):
     model = WordOverlap()
-    monkeypatch.setattr(translation_quality.text_encoder, "load_text_encoder", lambda *_, **__: model)
+    monkeypatch.setattr(translation_quality.loading, "load_text_encoder", lambda *_, **__: model)
     combination = Combination(weights=WEIGHTS, threshold=0.5, languages=frozenset({"en", "de"}))
     monkeypatch.setattr(translation_quality, "read_combination", lambda _: combination)
     return model

@@ -9,9 +9,12 @@ import pytest
 
 from encoder_folders import CONFIG, WORDS, export_random, make_arrays, write_tokenizer
 from metrist.errors import ModelError, SpecError
+from metrist.models.devices import Options
+from metrist.models.loading import load_reward, load_text_encoder
 from metrist.models.numpy_inference import storage, threads
 from metrist.models.numpy_inference.export import export_text_encoder
-from metrist.models.text_encoder import TextEncoder, load_text_encoder
+from metrist.models.reward_layout import RewardFrame, RewardInput, RewardLayout, RewardSettings
+from metrist.models.text_encoder import TextEncoder
 from metrist.runtime import Runtime
 
 
@@ -305,3 +308,37 @@ def test_an_export_checks_bits_and_groups(tmp_path: Path) -> None:
         with pytest.raises(SpecError, match=r"bits must be|does not divide"):
             export_text_encoder(make_arrays("bert"), CONFIG, tokenizer, tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_preference_head_is_a_reward_model(tmp_path: Path) -> None:
+    """Its reward is the head on the mean of the answer's tokens and the last special one, in the layout of reward.json
+    (checked against the encoder itself, row by row)."""
+    folder = export_random(tmp_path / "model", "bert", heads={"preference": 1})
+    layout = RewardLayout(labelled=False, max_length=24, keep="both")
+    begin, end = CONFIG["begin_token"], CONFIG["end_token"]
+    frame = RewardFrame(prefix=(begin,), separator=(end,), suffix=(end,))
+    RewardSettings(pooling="answer", layout=layout, frame=frame).write(folder)
+    encoder = load_text_encoder(str(folder))
+    reward = load_reward(Options(model=str(folder)))
+    inputs = [
+        RewardInput("the cat sat", (("source", "a b c"), ("answer", "d e"))),
+        RewardInput("the cat sat", (("answer", "a"),)),
+        RewardInput("the cat sat", (("source", "a b c"), ("answer", "d e"))),
+    ]
+    expected = []
+    for item in inputs:
+        texts = [item.instruction, *(text for _, text in item.fields)]
+        ids = [begin]
+        for tokens in encoder.encode(texts):
+            start = len(ids)
+            ids += [*tokens.ids.tolist(), end]
+        expected.append(encoder.score_spans("preference", [(np.array(ids, np.int32), len(ids))], [[(start, len(ids))]]))
+    result = reward.rewards(inputs)
+    np.testing.assert_array_equal(result.values, [value[0][0, 0] for value in expected])
+    assert result.values[0] == result.values[2] != result.values[1]
+
+
+def test_an_encoder_without_a_preference_head_is_no_reward_model(tmp_path: Path) -> None:
+    folder = export_random(tmp_path / "model", "bert")
+    with pytest.raises(ModelError, match="preference model"):
+        load_reward(Options(model=str(folder)))

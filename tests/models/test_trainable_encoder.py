@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metrist.models.text_encoder import load_text_encoder
+from metrist.models.loading import load_text_encoder
 from tiny_text_encoders import write_text_encoder
 
 torch = pytest.importorskip("torch")

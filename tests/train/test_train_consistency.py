@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 import metrist
 from metrist.evaluate.distill import read_judged_run
-from metrist.models.text_encoder import load_text_encoder
+from metrist.models.loading import load_text_encoder
 from metrist.ratings import Error
 from metrist.scores import Score
 from metrist.train import train_consistency

@@ -16,7 +16,7 @@ from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.language import find_other_language
 from metrist.metrics.model_metric import ModelMetric
 from metrist.metrics.support import MIN_ROOM, CharacterSpan, Support, SupportReader
-from metrist.models.text_encoder import load_text_encoder
+from metrist.models.loading import load_text_encoder
 from metrist.models.weights import SHIPPED
 from metrist.ratings import Error
 from metrist.records import Need, Record

@@ -19,7 +19,7 @@ from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.language import find_other_language
 from metrist.metrics.model_metric import ModelMetric
 from metrist.metrics.support import SupportModel, TokenizedText
-from metrist.models import text_encoder
+from metrist.models import loading
 from metrist.models.weights import SHIPPED
 from metrist.ratings import Error
 from metrist.records import Record
@@ -94,7 +94,7 @@ class Fluency(ModelMetric):
         outputs = dict.fromkeys(record.output for record in shard.records if record.output.strip())
         if not outputs:
             return Scores.of(Score.failed(_EMPTY) for _ in shard.records)
-        encoder = text_encoder.load_text_encoder(self.model, runtime=shard.runtime)
+        encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
         results = dict(zip(outputs, FluencyReader(encoder).read(list(outputs)), strict=True))
         return Scores.of(self._score(record, results.get(record.output)) for record in shard.records)
 

@@ -21,7 +21,7 @@ from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.model_metric import ModelMetric
 from metrist.metrics.sentences import split_sentences
-from metrist.models import text_encoder
+from metrist.models import loading
 from metrist.models.text_encoder import TextEncoder, Tokens, TokenSequence
 from metrist.models.weights import find_weights
 from metrist.ratings import Error
@@ -92,7 +92,7 @@ class TranslationQuality(ModelMetric):
             else:
                 readable.append(i)
         if readable:
-            encoder = text_encoder.load_text_encoder(self.model, runtime=shard.runtime)
+            encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
             combination = read_combination(self.model)
             threshold = combination.threshold if self.threshold is None else self.threshold
             reader = _Reader(encoder, self, combination, threshold)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from metrist.errors import ModelError
 from metrist.models import weights
 from metrist.models.devices import Options, import_torch
+from metrist.models.numpy_inference import storage
 from metrist.models.protocols import EncoderModel, LikelihoodModel, RewardScorer, TextModel
 from metrist.runtime import Runtime, loading_watchers
 
 if TYPE_CHECKING:
     from metrist.models.causal import Causal
+    from metrist.models.text_encoder import TextEncoder
 
 
 #: Options, device, tokens per batch, and what identifies the weights in a folder.
@@ -68,8 +70,7 @@ class _LoadedModels:
 _seq2seq_models, _causal_models, _encoders = _LoadedModels(4), _LoadedModels(4), _LoadedModels(4)
 #: All members of an ensemble stay loaded.
 _reward_models = _LoadedModels(8)
-#: Used by `metrist.models.text_encoder`.
-text_encoders = _LoadedModels(4)
+_text_encoders = _LoadedModels(4)
 
 
 def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
@@ -122,6 +123,26 @@ def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardSc
     return model
 
 
+def load_text_encoder(name: str, *, runtime: Runtime | None = None) -> TextEncoder:
+    """Load a text encoder with heads: a shipped one (`metrist:NAME`) or a folder."""
+    runtime = runtime or Runtime.current()
+    options = Options(model=str(name))
+
+    def load() -> TextEncoder:
+        from metrist.models.text_encoder import TextEncoder
+
+        files = weights.find_weights(options)
+        if files.config.get("architecture") != storage.TEXT_ENCODER:
+            raise ModelError(
+                f"{name} is a {files.config.get('architecture') or files.config.get('model_type')!r} model, expected "
+                f"a {storage.TEXT_ENCODER!r} in metrist's own format"
+            )
+        return TextEncoder(files, runtime)
+
+    encoder: TextEncoder = _text_encoders.get(model_key(options, runtime), load)
+    return encoder
+
+
 def model_key(options: Options, runtime: Runtime) -> _Key:
     """Return what identifies a loaded model. A folder that was trained again is another model; hub names are not
     resolved again for every shard."""
@@ -166,10 +187,14 @@ def _load_causal(options: Options, runtime: Runtime) -> Causal:
 def _load_reward(options: Options, runtime: Runtime) -> RewardScorer:
     files = weights.find_weights(options)
     if files.runs_on_numpy:
-        from metrist.models.numpy_inference.scorers import NumpyReward
-
         if options.dtype != "float32":
             raise _fixed_format(options)
+        if files.config.get("architecture") == storage.TEXT_ENCODER:
+            from metrist.models.text_encoder import EncoderReward
+
+            return EncoderReward(load_text_encoder(options.model, runtime=runtime), files)
+        from metrist.models.numpy_inference.scorers import NumpyReward
+
         return NumpyReward(files, runtime)
     import_torch(f"the preference model {options.model!r}")
     from metrist.models.reward_model import TorchReward

@@ -94,6 +94,12 @@ def build_rows(
     return RewardRows([np.array(row, np.int32) for row in tokens], list(cut), list(starts), read)
 
 
+def pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
+    """Return the span of tokens that represents a row whose answer begins at `start`."""
+    spans = {"answer": (start, length), "mean": (0, length), "first": (0, 1), "last": (length - 1, length)}
+    return spans[pooling]
+
+
 def _encode_texts(encode: Encode, inputs: Sequence[RewardInput], layout: RewardLayout) -> dict[str, list[int]]:
     texts = list(dict.fromkeys(text for item in inputs for text in _list_texts(item, layout)))
     ids: dict[str, list[int]] = {}

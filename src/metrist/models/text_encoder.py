@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +19,12 @@ from metrist import kernels
 from metrist.errors import ModelError
 from metrist.kernels import PackedLinear
 from metrist.kernels.layers import LARGEST, UNIT
-from metrist.models import batching, loading, weights
-from metrist.models.devices import Options
+from metrist.models import batching, weights
 from metrist.models.numpy_inference import storage, threads
 from metrist.models.numpy_inference.bert import check_shape
 from metrist.models.numpy_inference.storage import Floats, Quantized
+from metrist.models.protocols import Rewards
+from metrist.models.reward_layout import RewardInput, RewardSettings, build_rows, pooled_span, token_encoder, unknown_id
 from metrist.models.tokenization import replace_surrogates
 from metrist.runtime import Runtime
 
@@ -86,24 +87,6 @@ class EncoderSizes:
         if not 3 <= sizes.max_tokens <= sizes.positions:
             raise ValueError(f"max_tokens must be from 3 to positions ({sizes.positions}), got {sizes.max_tokens}")
         return sizes
-
-
-def load_text_encoder(name: str, *, runtime: Runtime | None = None) -> TextEncoder:
-    """Load a shipped model (`metrist:NAME`) or a folder. A process keeps the latest ones."""
-    runtime = runtime or Runtime.current()
-    options = Options(model=str(name))
-
-    def load() -> TextEncoder:
-        files = weights.find_weights(options)
-        if files.config.get("architecture") != storage.TEXT_ENCODER:
-            raise ModelError(
-                f"{name} is a {files.config.get('architecture') or files.config.get('model_type')!r} model, expected "
-                f"a {storage.TEXT_ENCODER!r} in metrist's own format"
-            )
-        return TextEncoder(files, runtime)
-
-    encoder: TextEncoder = loading.text_encoders.get(loading.model_key(options, runtime), load)
-    return encoder
 
 
 class TextEncoder:
@@ -236,6 +219,43 @@ class TextEncoder:
             raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
         if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
             raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
+
+
+class EncoderReward:
+    """The preference head of a text encoder as a reward model. Equal answers are computed once."""
+
+    HEAD = "preference"
+
+    def __init__(self, encoder: TextEncoder, files: weights.Weights) -> None:
+        """Read how answers are laid out; raise ModelError if the model has no preference head."""
+        settings = RewardSettings.read(files.folder, files.name)
+        if self.HEAD not in encoder.heads:
+            raise ModelError(f"{files.name} has no head {self.HEAD!r}, so it is not a preference model")
+        limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
+        self.settings = replace(settings, layout=replace(settings.layout, max_length=limit))
+        self._encoder = encoder
+        self._encode, self._unknown = token_encoder(encoder.tokenizer), unknown_id(encoder.tokenizer)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Facts for the signature; the folder's hash covers weights, tokenizer and settings."""
+        return self._encoder.facts
+
+    def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
+        """Return one reward per input, in order."""
+        numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
+        rows = build_rows(self._encode, self.settings.frame, self.settings.layout, list(numbers), self._unknown)
+        # An answer is read in one part with what comes before it.
+        sequences = [(ids, len(ids)) for ids in rows.ids]
+        spans = [
+            [pooled_span(self.settings.pooling, len(ids), start)]
+            for ids, start in zip(rows.ids, rows.starts, strict=True)
+        ]
+        outputs = self._encoder.score_spans(self.HEAD, sequences, spans)
+        values = np.array([output[0, 0] for output in outputs], np.float64)
+        order = np.array([numbers[item] for item in inputs], np.int64)
+        cut, known = (np.array(counts, np.int64)[order] for counts in (rows.cut, rows.read))
+        return Rewards(values[order], cut, known)
 
 
 # ---- The network

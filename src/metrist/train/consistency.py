@@ -20,8 +20,8 @@ from metrist.io import read_records
 from metrist.io.row_model import ParsedRow
 from metrist.metrics.support import HEAD, CharacterSpan, Support, SupportReader, SupportRow
 from metrist.models.devices import Placement
+from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference import storage
-from metrist.models.text_encoder import load_text_encoder
 from metrist.models.weights import Weights, find_weights
 from metrist.ratings import Error
 from metrist.records import Record

@@ -18,11 +18,11 @@ from metrist.models.numpy_inference.t5 import T5, T5Sizes
 from metrist.models.protocols import Likelihoods, Rewards
 from metrist.models.reward_layout import NAME as SETTINGS
 from metrist.models.reward_layout import (
-    Pooling,
     RewardInput,
     RewardRows,
     RewardSettings,
     build_rows,
+    pooled_span,
     token_encoder,
     unknown_id,
 )
@@ -101,17 +101,11 @@ class NumpyReward:
 
     def _compute_batch(self, rows: RewardRows, batch: Sequence[int]) -> NDArray[np.float64]:
         ids = [rows.ids[at] for at in batch]
-        spans = [_pooled_span(self.settings.pooling, len(rows.ids[at]), rows.starts[at]) for at in batch]
+        spans = [pooled_span(self.settings.pooling, len(rows.ids[at]), rows.starts[at]) for at in batch]
         # Row by row in float64, so that the rounding does not depend on a row's position.
         products = self._network.vectors(ids, spans).astype(np.float64) * self._head
         rewards: NDArray[np.float64] = products.sum(1) + self._bias
         return rewards
-
-
-def _pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
-    """Return the span of tokens that represents a row whose answer begins at `start`."""
-    spans = {"answer": (start, length), "mean": (0, length), "first": (0, 1), "last": (length - 1, length)}
-    return spans[pooling]
 
 
 def _default_tokens(lengths: Sequence[int]) -> int:
