@@ -43,6 +43,9 @@ class Grader:
         self.tokenizer.normalizer = tokenizers.normalizers.Lowercase()
         self.sequences = []
 
+    def encode(self, texts):
+        return [(np.array(encoding.ids), np.array(encoding.offsets)) for encoding in self.tokenizer.encode_batch(texts)]
+
     def score_tokens(self, heads, sequences):
         assert heads == ("fluency", "tags")
         assert all(ids[0] == 2 and ids[-1] == 3 and len(ids) == first <= self.max_tokens for ids, first in sequences)

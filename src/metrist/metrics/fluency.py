@@ -180,7 +180,7 @@ class FluencyReader:
 
     def read(self, outputs: Sequence[str]) -> list[list[Sentence]]:
         """The sentences of each output. None depends on the sentences around it; equal ones are read once."""
-        # Only the tokenizer is used, which all encoders have.
+        # Only `encode` is used, which all encoders have.
         tokenizing = cast("SupportModel", self.encoder)
         texts = [TokenizedText.read(output, tokenizing) for output in outputs]
         pieces = [text.pieces(min(_MAX_SENTENCE, self.encoder.max_tokens - 2)) for text in texts]
