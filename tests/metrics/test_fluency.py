@@ -44,6 +44,8 @@ class Grader:
         self.sequences = []
 
     def encode(self, texts):
+        # The tokenizer refuses half a surrogate pair.
+        texts = [text.encode("utf-8", "replace").decode() for text in texts]
         return [(np.array(encoding.ids), np.array(encoding.offsets)) for encoding in self.tokenizer.encode_batch(texts)]
 
     def score_tokens(self, heads, sequences):
