@@ -9,6 +9,7 @@ Within a set, ratings and scores become ranks among the outputs of an item (or o
 each), standardised, so that neither scales nor difficult items matter. The weights are those of a ridge regression that
 is not negative and is drawn towards equal weights: few sets, few parameters. A metric is left out of a task if it does
 not agree with people beyond length on the mean of the task's sets, or if it significantly runs against them on one.
+Where a metric has no scores on the sets, or learned from all of them, the weights are equal and the table says so.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.errors import MissingExtra, ModelError
 from metrist.evaluate.meta.dataset import compute_gold
 from metrist.metrics import registry
 from metrist.studies.reproduce import agreement
@@ -39,55 +41,79 @@ DRAWS = 400
 
 
 class Task(NamedTuple):
-    """A mixture to learn: `candidates` are weighed on `sets`; without sets the prior stands, and `basis` says why."""
+    """A mixture: the `candidates` are weighed on `sets` if all have scores there; else they have equal weights, and
+    `reason` says what speaks for them. `left_out` names metrics that are not candidates, and why."""
 
     task: str
     needs: tuple[str, ...]
     candidates: tuple[str, ...]
     sets: tuple[str, ...] = ()
     left_out: Mapping[str, str] = {}
-    prior: tuple[str, ...] = ()
+    reason: str = ""
 
 
 AGAINST_DIALOGUE = "people rate likely replies lower (Topical-Chat)"
 SIGN_DEPENDS = "its sign depends on the systems: older simplifiers agree with people, recent ones run against them"
+OPINIONS = "data sets of opinion summaries contradict each other (SummEval-OP -.54, others above .3)"
+NOT_BEYOND_LENGTH = "on answers to instructions it says nothing beyond length (HHH alignment) or runs against people"
+#: Where a metric's values lie if no scores are stored: centre and spread.
+SCALES = {
+    "consistency": (0.75, 0.2),
+    "preference": (0.0, 1.0),
+    "fluency": (0.8, 0.15),
+    "translation_quality": (0.5, 0.2),
+}
 
 TASKS = (
     Task(
+        "opinion_summarization",
+        ("source",),
+        ("consistency", "preference"),
+        ("summeval-op",),
+        {"likelihood": OPINIONS},
+        "support by the source and preference are what people were asked about",
+    ),
+    Task(
         "summarization",
         ("source",),
-        ("consistency", "preference", "likelihood", "fluency"),
-        ("summeval-op", "realsumm"),
+        ("consistency", "likelihood", "preference"),
+        ("realsumm",),
+        reason="likelihood agreed best of 35 metrics on dialogue summaries, and consistency sees what it misses",
     ),
-    Task("summarization", (), ("preference", "fluency"), ("summeval-op",)),
     Task(
         "dialogue",
-        ("source",),
-        ("preference", "consistency", "fluency"),
-        ("fed", "grade"),
+        (),
+        ("preference",),
+        ("fed",),
         {"likelihood": AGAINST_DIALOGUE},
+        "on FED preference was above length while it was trained",
     ),
-    Task("dialogue", (), ("preference", "fluency"), ("fed", "grade")),
+    Task("simplification", (), ("preference",), (), {"likelihood": SIGN_DEPENDS}, "nothing else could be measured"),
     Task(
-        "simplification",
+        "data_to_text",
         ("source",),
-        ("preference", "consistency", "fluency"),
-        (),
-        {"likelihood": SIGN_DEPENDS},
-        ("preference", "fluency"),
+        ("likelihood", "preference"),
+        ("bagel", "sfres", "sfhot"),
+        reason="likelihood agrees beyond length on BAGEL, SFRES and SFHOT; preference learned from them",
     ),
-    Task("simplification", (), ("preference", "fluency"), (), {}, ("preference", "fluency")),
-    Task("data_to_text", (), ("preference", "fluency"), ("webnlg2020.en", "bagel", "sfres", "sfhot")),
-    Task("long_form_qa", (), ("preference", "fluency"), ("haluquestqa", "haluquestqa-pairs")),
-    Task("instruction_following", (), ("preference", "fluency"), ("hhh-alignment",)),
-    Task("story", (), ("preference", "fluency"), (), {}, ("preference",)),
-    Task("translation", ("source",), ("translation_quality",), (), {}, ("translation_quality",)),
     Task(
-        "general",
-        (),
-        ("preference", "fluency"),
-        ("hhh-alignment", "haluquestqa-pairs", "fed", "summeval-op", "webnlg2020.en"),
+        "long_form_qa",
+        ("source",),
+        ("likelihood", "preference"),
+        ("haluquestqa-pairs",),
+        reason="both pick the better answer of HaluQuestQA beyond length",
     ),
+    Task(
+        "instruction_following",
+        (),
+        ("preference",),
+        ("hhh-alignment",),
+        {"likelihood": NOT_BEYOND_LENGTH},
+        "nothing else could be measured",
+    ),
+    Task("story", (), ("preference",), (), {}, "no set of stories may choose"),
+    Task("translation", ("source",), ("translation_quality",), (), {}, "it was made for translations"),
+    Task("general", (), ("preference",), (), {}, "the task is not known"),
 )
 
 
@@ -115,7 +141,11 @@ def read_evidence(
             continue
         if not all(folder.has_field(rated.data, need) for need in registry.build(metric).needs):
             continue
-        if folder.load_scores(rated.data, metric, "all"):
+        try:
+            stored = folder.load_scores(rated.data, metric, "all")
+        except (MissingExtra, ModelError):  # Its weights are not installed.
+            continue
+        if stored:
             columns[metric] = folder.column(rated.data, metric, every=rated.every, part=rated.part)
     used = select_outputs(judged, rated) & np.isfinite(lengths)
     for column in columns.values():
@@ -196,12 +226,14 @@ def learn(
     evidence = [read_evidence(folder, sets[name], task.candidates, trained) for name in task.sets]
     evidence = [entry for entry in evidence if entry.raw]
     left_out = dict(task.left_out)
-    if not evidence:
-        parts = {metric: prior_part(metric) for metric in task.prior or task.candidates[:1]}
+    measured = {metric for entry in evidence for metric in entry.figures}
+    if not measured.issuperset(task.candidates):
+        parts = {metric: weigh_equally(metric, evidence, len(task.candidates)) for metric in task.candidates}
+        weights = "equal weights, " if len(parts) > 1 else ""
         return {
             "task": task.task,
             "needs": task.needs,
-            "basis": "the weights are a prior, because no data set could choose them",
+            "basis": f"{weights}not learned: {task.reason}",
             "parts": parts,
             "left_out": left_out,
         }
@@ -255,12 +287,16 @@ def learn(
     }
 
 
-def prior_part(metric: str) -> dict[str, float]:
-    """Return a part as its scale suggests: unbounded ones are standardised, others lie around the middle."""
-    low, high = registry.build(metric).bounds
-    if np.isfinite(low) and np.isfinite(high):
-        return {"weight": SPREAD, "centre": (low + high) / 2, "spread": (high - low) / 4}
-    return {"weight": SPREAD, "centre": 0.0, "spread": 1.0}
+def weigh_equally(metric: str, evidence: Sequence[Evidence], count: int) -> dict[str, float]:
+    """Return a part with its share of the standard deviation, on the scale of its stored scores if there are any."""
+    raw = [entry.raw[metric] for entry in evidence if metric in entry.raw]
+    centre, spread = np.mean(raw, axis=0) if raw else SCALES[metric]
+    # As if the parts were independent.
+    return {
+        "weight": round(SPREAD / count**0.5, 4),
+        "centre": round(float(centre), 4),
+        "spread": round(float(spread), 4),
+    }
 
 
 def correlation(entry: Evidence, kept: Sequence[int], weights: Floats) -> float:
@@ -298,14 +334,8 @@ def main() -> None:
     sets = {rated.data: rated for rated in agreement.parse_sets() if not rated.judged}
     mixtures = []
     for task in TASKS:
-        if not any(metric in registry.names() for metric in (*task.candidates, *task.prior)):
-            continue
         print(task.task, ", ".join(task.needs))
-        known = task._replace(
-            candidates=tuple(m for m in task.candidates if m in registry.names()),
-            prior=tuple(m for m in task.prior if m in registry.names()),
-        )
-        mixture = learn(folder, known, sets, trained)
+        mixture = learn(folder, task, sets, trained)
         print("  ", mixture["parts"])
         mixtures.append(mixture)
     target = Path(out[0]) if out else Path(__file__).resolve().parents[2] / "src/metrist/metrics/quality.toml"

@@ -53,7 +53,8 @@ def make_record(output: str = "a b c d", **fields: object) -> Record:
     ("fields", "task"),
     [
         ({"task": "Summarisation", "source": "short"}, "summarization"),
-        ({"task": "opinion_summarization/books"}, "summarization"),
+        ({"task": "opinion_summarization/books"}, "opinion_summarization"),
+        ({"task": "opinion"}, "general"),
         ({"source": ARTICLE}, "summarization"),
         ({"source": "Ein kurzer Satz.", "language": "de-en"}, "translation"),
         ({"source": "Это короткое предложение."}, "translation"),
@@ -104,6 +105,12 @@ def test_a_record_without_what_its_task_needs_says_so() -> None:
     )
 
 
+def test_a_record_without_the_source_of_its_task_is_judged_as_any_other() -> None:
+    assert find_mixture("summarization", make_record()) is GENERAL
+    assert find_mixture("summarization", make_record(source=" ")) is GENERAL
+    assert find_mixture("translation", make_record()) is None  # The models for any task know only English.
+
+
 def test_the_task_is_a_setting() -> None:
 
     assert build("quality(task='summarisation')").text == "quality(task='summarization')"
@@ -149,6 +156,20 @@ def test_missing_weights_do_not_choose_quality(monkeypatch: pytest.MonkeyPatch) 
     choice = choose_metrics([make_record("a b", references=("a b c d e f g h",))])
     assert choice.metrics == ("rougeL", "chrf")
     assert choice.reasons[0] == "quality is left out: there is no model"
+
+
+def test_a_part_that_is_not_installed_matters_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ModelError("there is no model")
+
+    monkeypatch.setattr("metrist.metrics.lexical.chrf.Chrf.facts", fail)
+    monkeypatch.setattr("metrist.metrics.lexical.chrf.Chrf.score", fail)
+    metric = Quality()
+    assert "chrf not installed" in metric.signature
+    (score,) = metric.score(Shard([make_record("a b")]))
+    assert score.failure is None
+    with pytest.raises(ModelError, match="there is no model"):
+        metric.score(Shard([make_record("a", source="Ein Satz.", language="de-en", references=("a",))]))
 
 
 def test_no_records_choose_nothing() -> None:

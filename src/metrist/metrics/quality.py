@@ -29,6 +29,7 @@ from metrist.scores import Failure, FailureKind, Score, Scores
 
 Numbers = NDArray[np.float64]
 
+TRANSLATION, OPINIONS = "translation", "opinion_summarization"
 #: Words of a source from which on it may be a text to summarize, and how much longer than the output it then is.
 _MIN_SOURCE_WORDS, _SUMMARY_RATIO = 60, 2.0
 #: The most words of a reference that is a short answer.
@@ -93,15 +94,12 @@ def load_mixtures() -> tuple[Mixture, ...]:
 
 
 def find_mixture(task: str, record: Record) -> Mixture | None:
-    """The mixture for a record of that task; that for any task if the task has none; None if the record lacks what they
-    need."""
-    for name in (task, GENERAL_TASK):
-        mixtures = [mixture for mixture in load_mixtures() if mixture.task == name]
-        for mixture in mixtures:
-            if not any(_is_missing(record, need) for need in mixture.needs):
+    """The mixture for a record of that task; else that for any task; None if the record lacks what they need."""
+    # What is for any task knows only English, and so no translations.
+    for name in (task,) if task == TRANSLATION else (task, GENERAL_TASK):
+        for mixture in load_mixtures():
+            if mixture.task == name and not any(_is_missing(record, need) for need in mixture.needs):
                 return mixture
-        if mixtures:
-            return None
     return None
 
 
@@ -114,20 +112,26 @@ def _is_missing(record: Record, need: Need) -> bool:
 
 def infer_task(record: Record) -> tuple[str, str]:
     """The task of a record, and how it is known: declared, or guessed from what the record holds."""
-    if task := resolve_task(record.task):
+    if task := _resolve_task(record.task):
         return task, "as the records say"
     source, words = record.source or "", len(record.output.split())
     pair = _LANGUAGE_PAIR.fullmatch((record.language or "").strip())
     if source and pair and pair[1] != pair[2]:
-        return "translation", f"by the languages {pair[0]}"
+        return TRANSLATION, f"by the languages {pair[0]}"
     if source and _differ_in_script(source, record.output):
-        return "translation", "because source and output are in different scripts"
+        return TRANSLATION, "because source and output are in different scripts"
     if len(_TURN.findall(source)) >= 2:
         return "dialogue", "because the source has the turns of a conversation"
     length = len(source.split())
     if record.instruction is None and length >= _MIN_SOURCE_WORDS and length >= _SUMMARY_RATIO * max(words, 1):
         return "summarization", "because outputs are far shorter than their sources"
     return GENERAL_TASK, "because the records do not tell their task"
+
+
+def _resolve_task(name: str | None) -> str | None:
+    """metrist's name of a task. Summaries of opinions are a task of their own here: metrics differ on them."""
+    first = (name or "").partition("/")[0].strip().lower()
+    return OPINIONS if first.startswith("opinion") and resolve_task(name) else resolve_task(name)
 
 
 def _differ_in_script(first: str, second: str) -> bool:
@@ -157,7 +161,7 @@ class Quality(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.task is not None:
-            object.__setattr__(self, "task", resolve_task(self.task) or self.task)
+            object.__setattr__(self, "task", _resolve_task(self.task) or self.task)
             check_choice(self, "task", dict.fromkeys(mixture.task for mixture in load_mixtures()))
 
     @property
@@ -181,10 +185,14 @@ class Quality(Metric):
         return any(metric.reports_errors for metric in self.components.values())
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of the table, and what the numbers of each part depend on."""
+        """The hash of the table, and what the numbers of each part depend on. A part whose model is not installed is of
+        no consequence until a record needs it, which then fails with the reason."""
         facts = {"mixtures": hash_file(str(_table()))}
         for text, metric in self.components.items():
-            facts |= {f"{text} {name}": value for name, value in metric.facts().items()}
+            try:
+                facts |= {f"{text} {name}": value for name, value in metric.facts().items()}
+            except (MissingExtra, ModelError):
+                facts[text] = "not installed"
         return facts
 
     def score(self, shard: Shard) -> Scores:
@@ -297,7 +305,7 @@ def _choose_quality(records: Sequence[Record], tasks: Counter[tuple[str, str]]) 
     if not groups:
         names = ", ".join(dict.fromkeys(task.replace("_", " ") for task, _ in tasks))
         return False, [f"quality is left out: for {names} it needs a source or an instruction, which the records lack"]
-    translated = all(task == "translation" for task, _, _ in groups)
+    translated = all(task == TRANSLATION for task, _, _ in groups)
     if not translated and (language := find_other_language(records)):
         return False, [f"quality is left out: many outputs are in {language}, and its models know only English"]
     try:
@@ -322,7 +330,7 @@ def _choose_lexical(records: Sequence[Record], tasks: Counter[tuple[str, str]]) 
     references = [reference for record in records for reference in record.references]
     if np.median([len(reference.split()) for reference in references]) <= _SHORT_ANSWER:
         return ["exact", "token_f1"], "most references are short answers"
-    if tasks.most_common(1)[0][0][0] == "translation":
+    if tasks.most_common(1)[0][0][0] == TRANSLATION:
         return ["chrf", "bleu"], "there are references, and for translations these are usual"
     return ["rougeL", "chrf"], "there are references"
 
