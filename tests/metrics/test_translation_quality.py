@@ -178,7 +178,6 @@ def test_long_texts_are_read_whole_in_windows_at_the_same_places(model, referenc
     assert result.parts["windows"] == len(model.sequences) > 1
     # The windows of source and output are the same words.
     assert result.parts["quality"] == pytest.approx(1.0)
-    assert not result.errors
 
 
 def test_windows_begin_at_sentences_where_they_can(model):
@@ -196,6 +195,35 @@ def test_a_short_output_beside_a_very_long_source_fits():
     [result] = score(record("a b", "s " * 5000))
     assert not math.isnan(result.value)
     assert score(record("a " * 5000, "s"))[0].parts["windows"] > 100
+
+
+COPY = "The dog sleeps in the garden"
+
+
+@pytest.mark.usefixtures("model")
+def test_a_copy_of_the_source_is_no_translation():
+    output = f" {COPY.upper()}! "
+    [result] = score(record(output, f"{COPY}."))
+    assert result.value == 0
+    [error] = result.errors
+    assert (error.severity, output[error.start : error.end]) == ("major", f"{COPY.upper()}!")
+    assert "1 of 1 output repeats its source" in " ".join(TranslationQuality().remarks(score(record(output, COPY))))
+    # Names and numbers are the same in most languages, and sometimes a whole text is.
+    for other in (record("Angela Merkel 2017", "Angela Merkel 2017"), record(COPY, COPY, (COPY,))):
+        assert score(other)[0].value > 0.5
+    # Neither time nor memory explodes with texts that repeat one word.
+    assert score(record("a " * 50_000, "a " * 50_000))[0].value == 0
+    # The same words in another order, or a source that only contains the words.
+    assert score(record("garden the in sleeps dog the", COPY))[0].value > 0
+
+
+def test_errors_are_widened_to_words_but_not_in_scripts_without_spaces():
+    text = "Der Hund schläft. 狗在花园里睡觉"
+    offsets = np.array([[0, 8], [8, 11], [11, 13], [13, 16], [16, 17], [17, 20], [20, 23], [23, 25]])
+    marked = list(mark_errors(text, offsets, np.array([0, 0, 0.9, 0, 0, 0, 0.9, 0]), np.zeros(8), 0.5))
+    assert [(error.text, text[error.start : error.end]) for error in marked] == [("schläft",) * 2, ("花园里",) * 2]
+    # Two marked pieces of one word are one error.
+    assert len(list(mark_errors(text, offsets, np.array([0, 0.9, 0, 0.9, 0, 0, 0, 0]), np.zeros(8), 0.5))) == 1
 
 
 @pytest.mark.usefixtures("model")

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -38,7 +41,7 @@ SETTINGS = "translation"
 
 #: Parts of a score.
 USES_SOURCE, USES_REFERENCE, UNKNOWN, WINDOWS = "uses_source", "uses_reference", "unknown", "windows"
-MARKED, CHRF = "marked", "chrf"
+MARKED, CHRF, COPIED = "marked", "chrf", "copied"
 
 #: Weights of errors in the Multidimensional Quality Metrics framework, as in the WMT ratings of the training.
 _PENALTIES = {"minor": 1.0, "major": 5.0}
@@ -50,8 +53,17 @@ _MAX_REFERENCES = 4
 _BLOCK_TOKENS = 200_000
 #: A cut between windows moves to the end of a sentence if there is one within this share of a window.
 _SNAP = 0.25
+#: An output of at least so many words of which at least this share stands in the source in the same order is not a
+#: translation. The model itself does not see that: a copy says what the source says.
+_MIN_COPY_WORDS, _MAX_COPIED = 5, 0.9
+#: Words that are looked at for copying: comparing takes up to the square of their number.
+_COPY_WORDS = 300
 #: With more unknown pieces than this, most of an output is not read.
 _MANY_UNKNOWN = 0.05
+
+#: Words of letters, in scripts that put spaces between them. Others have no word boundaries to look at.
+_WORD = re.compile(r"[^\W\d_]+")
+_SPACELESS = re.compile(r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 _EMPTY_OUTPUT = Failure(FailureKind.missing_input, "the output is empty: there is no translation to judge")
 _NOTHING_TO_COMPARE = Failure(
@@ -126,6 +138,11 @@ class TranslationQuality(ModelMetric):
             remarks.append(
                 f"{self.label}: {number:,} of {total} {agree(number, 'was', 'were')} too long to be read at once, and "
                 "read in parts, which are taken to lie at the same relative places of source, reference and output"
+            )
+        if number := count(COPIED, lambda values: values > _MAX_COPIED):
+            remarks.append(
+                f"{self.label}: {number:,} of {total} {agree(number, 'repeats its source', 'repeat their sources')} "
+                "and got the value 0, because nothing was translated"
             )
         if number := count(UNKNOWN, lambda values: values > _MANY_UNKNOWN):
             remarks.append(
@@ -302,6 +319,7 @@ class _Reader:
         for one, result in passes:
             numbers[one.start : one.end] += result / references
         errors, majors = (1 / (1 + np.exp(-numbers[:, column])) for column in (ERROR, MAJOR))
+        copied = _measure_copying(record.output, record.source or "", self._metric._list_references(record))
         has_reference = bool(self._metric._list_references(record))
         mode = "source" if not has_reference else "both" if _has_source(record) else "reference"
         features = {
@@ -317,7 +335,10 @@ class _Reader:
             USES_REFERENCE: float(has_reference),
             WINDOWS: float(len(passes) // references),
             UNKNOWN: float((output.ids == self._unknown).mean()),
+            COPIED: copied,
         }
+        if copied > _MAX_COPIED:
+            return Score(value=0.0, parts=parts, errors=(_mark_copy(record.output, copied),))
         return Score(
             value=self._combination.combine(mode, features),
             parts=parts,
@@ -342,6 +363,47 @@ def _split_blocks(records: Sequence[Record], list_texts: Any) -> Iterator[Sequen
         size += more
     if block:
         yield block
+
+
+def _measure_copying(output: str, source: str, references: Sequence[str]) -> float:
+    """The share of the output's words that stand in the source in the same order; 0 for outputs of few words, and where
+    a reference repeats the source as well."""
+    words, others = _list_words(output), _list_words(source)
+    if len(words) < _MIN_COPY_WORDS or not others:
+        return 0.0
+    # Most outputs share few words with their source, which is quickly seen.
+    known = set(others)
+    if sum(word in known for word in words) <= _MAX_COPIED * len(words):
+        return 0.0
+    share = _share_in_order(words, others)
+    if share > _MAX_COPIED and any(
+        _share_in_order(_list_words(text) or [""], others) > _MAX_COPIED for text in references
+    ):
+        return 0.0
+    return share
+
+
+def _list_words(text: str) -> list[str]:
+    found = (match[0] for match in _WORD.finditer(text.casefold()))
+    return list(islice(found, _COPY_WORDS))
+
+
+def _share_in_order(words: Sequence[str], others: Sequence[str]) -> float:
+    blocks = SequenceMatcher(None, words, others, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks) / len(words)
+
+
+def _mark_copy(output: str, copied: float) -> Error:
+    start, end = len(output) - len(output.lstrip()), len(output.rstrip())
+    return Error(
+        aspect=_ASPECT,
+        severity="major",
+        penalty=_PENALTIES["major"],
+        explanation=f"Not translated: {copied:.0%} of the words are the source's, in the same order.",
+        text=output[start:end],
+        start=start,
+        end=end,
+    )
 
 
 # --- Windows
@@ -387,27 +449,49 @@ def _place_cuts(text: str, tokens: Tokens, count: int) -> list[int]:
 def mark_errors(
     text: str, offsets: NDArray[np.int64], errors: Numbers, majors: Numbers, threshold: float
 ) -> Iterator[Error]:
-    """The errors of an output: runs of tokens that are more likely than the threshold to belong to one."""
+    """The errors of an output: runs of tokens that are more likely than the threshold to belong to one, widened to
+    whole words."""
+    last_end = 0
     for first, last in _find_runs(errors > threshold):
-        start, end = int(offsets[first, 0]), int(offsets[last, 1])
-        # Tokens begin with the white space before them.
-        while start < end and text[start].isspace():
-            start += 1
-        while end > start and text[end - 1].isspace():
-            end -= 1
-        if start == end:
+        start, end = _widen(text, int(offsets[first, 0]), int(offsets[last, 1]))
+        # Two runs within one word are one error.
+        start = max(start, last_end)
+        if start >= end:
             continue
+        last_end = end
         probability, major = (float(values[first : last + 1].max()) for values in (errors, majors))
         severity = "major" if major > threshold else "minor"
         yield Error(
             aspect=_ASPECT,
             severity=severity,
             penalty=_PENALTIES[severity],
-            explanation=f"Probably wrong (probability {probability:.2f}; of a major error {major:.2f}).",
+            explanation=f"Possibly wrong (probability {probability:.2f}; of a major error {major:.2f}).",
             text=text[start:end],
             start=start,
             end=end,
         )
+
+
+def _widen(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without white space around it, widened to the ends of its first and last word."""
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    if start == end:
+        return start, end
+    if _is_word(text[start]):
+        while start > 0 and _is_word(text[start - 1]):
+            start -= 1
+    if _is_word(text[end - 1]):
+        while end < len(text) and _is_word(text[end]):
+            end += 1
+    return start, end
+
+
+def _is_word(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category[0] in "LNM" and not _SPACELESS.match(character)
 
 
 def _find_runs(chosen: NDArray[np.bool_]) -> Iterable[tuple[int, int]]:
