@@ -14,7 +14,7 @@ import pytest
 import metrist
 from fault_server import Act, FaultServer, Request, answer
 from metrist.errors import RunError, SpecError
-from metrist.evaluate.distill import MAX_INSTRUCTION, distill_preference, read_judge
+from metrist.evaluate.distill import MAX_INSTRUCTION, distill_preference, read_judge, read_judged_run
 from metrist.scores import Score
 from tiny_models import WORDS
 
@@ -68,12 +68,22 @@ def test_scores_are_read_with_texts_and_ratings(data: Path, tmp_path: Path) -> N
     assert outputs.spreads["i0", "a"] == 0.25
     assert outputs.ratings == {"quality": {(f"i{n}", s): 4 if s == "a" else 1.5 for n in range(24) for s in "ab"}}
     assert outputs.records["i1", "a"].source == make_rows()[2]["source"]
-    assert outputs.left_out == {"outputs without a score, which failed": 2}
+    assert outputs.left_out == {"outputs without a score, which failed,": 2}
     assert ("i3", "a") not in outputs.values
     assert outputs.instruction.endswith("Grader")
     assert outputs.judge["judged_outputs"] == 46
     # The code is not known here, so whether it called an LLM is not known either.
     assert outputs.cost["judge_us_dollars_per_1000_outputs"] is None
+
+
+def test_failures_are_counted_for_a_consistency_metric_too(data: Path, tmp_path: Path) -> None:
+    metrist.score(data, Grader, out=tmp_path / "run")
+    files = read_judged_run(tmp_path / "run")
+    assert len(files.examples) == 46
+    assert "2 outputs without a score, which failed, left out" in files.notes
+    write(data, make_rows(12))
+    with pytest.raises(RunError, match="has changed since it was scored: 24 outputs are gone"):
+        read_judged_run(tmp_path / "run")
 
 
 def test_lower_scores_are_better_where_the_metric_says_so(data: Path, tmp_path: Path) -> None:
@@ -122,7 +132,7 @@ def test_what_is_not_finished_is_left_out_or_refused(data: Path, tmp_path: Path)
     metrist.score(more, "copy_rate", out=run)
     grader = next(name for name in metrist.load(run).scores if "Grader" in name)
     left_out = read_judge(run, grader).left_out
-    assert left_out == {"outputs without a score, which failed": 2, "outputs are not scored yet": 24}
+    assert left_out == {"outputs without a score, which failed,": 2, "outputs that are not scored yet": 24}
     next(run.glob("results/copy_rate/complete.json")).unlink()
     with pytest.raises(RunError, match="not finished"):
         read_judge(run, "copy_rate")

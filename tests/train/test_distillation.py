@@ -269,4 +269,5 @@ def test_a_metric_is_learned_across_items(tiny: Callable[[str], Path], tmp_path:
     row = next(row for row in card["agreement"]["rows"] if row["scorer"] == THIS_METRIC)
     assert row["accuracy"] > 0.9
     assert row["accuracy_low"] is None
+    assert "compare outputs of different items" in (tmp_path / "out" / "card.md").read_text()
     assert row["items"] == 20

@@ -715,7 +715,8 @@ def _print_agreement(agreement: Mapping[str, Any]) -> None:
         chosen = [row for row in rows if row["target"] == target]
         sizes = f"{format_count(chosen[0]['pairs'], 'pair')} of {format_count(agreement['items'], 'held-out item')}"
         if target == agreement["judge"]:
-            print_text(f"agreement with {target} on {sizes}: accuracy; Spearman within items")
+            scope = "across items" if agreement["across_items"] else "within items"
+            print_text(f"agreement with {target} on {sizes}: accuracy; Spearman {scope}")
             for row in chosen:
                 figures = "; ".join(format_estimate(row, name) for name in ("accuracy", "spearman"))
                 print_text(f"  {row['scorer']:{width}}  {figures}")

@@ -69,19 +69,20 @@ def read_judged_run(
         if metric
         else find_metric(results.metrics, _only_name([one.label for one in results.metrics], run))
     )
+    chosen = results.metric(chosen)
     scores = results.scores[chosen.metric.label if isinstance(chosen, PartMetric) else chosen.label]
-    values = chosen.select(scores).values if isinstance(chosen, PartMetric) else scores.values
-    known = values[~np.isnan(values)]
+    values, left_out = _collect_values(results, chosen)
+    known = np.array(list(values.values()))
     if not len(known):
         raise RunError(f"{run}: {chosen.label} has no scores to learn from")
     # A metric of another package, or one that sums penalties, does not say how good the best output can be.
     limits = (known.min(), known.max())
     low, high = (float(bound if np.isfinite(bound) else own) for bound, own in zip(chosen.bounds, limits, strict=True))
     labels = {}
-    for i, key in enumerate(zip(results.items, results.systems, strict=True)):
-        if not np.isnan(values[i]):
-            label = (values[i] - low) / (high - low) if high > low else 1.0
-            labels[key] = i, float(1 - label if chosen.higher_is_better is False else label)
+    for number, value in values.items():
+        label = (value - low) / (high - low) if high > low else 1.0
+        key = results.items[number], results.systems[number]
+        labels[key] = number, float(1 - label if chosen.higher_is_better is False else label)
     by_sentence = bool(scores.errors) and not isinstance(chosen, PartMetric)
     reader = read_inputs(run, texts)
     examples: list[SupportExample] = []
@@ -113,6 +114,7 @@ def read_judged_run(
             "learns from outputs with their sources (--texts names the records)"
         )
     notes = [f"labels: {chosen.label} from {low:g} to {high:g}, scaled to 0 to 1", *reader.remarks]
+    notes += [f"{count:,} {reason} left out" for reason, count in left_out.items()]
     if without_source:
         notes.append(f"{format_count(without_source, 'output')} without a source left out")
     return SupportFiles(examples, notes)
@@ -125,6 +127,26 @@ def _only_name(names: Sequence[str], run: Any) -> str:
             f"{', '.join(names)}"
         )
     return names[0]
+
+
+def _collect_values(results: Results, metric: Metric) -> tuple[dict[int, float], Counter[str]]:
+    """The values of a metric by position in the run, and how many outputs are left out for which reason."""
+    stored = results.scores[metric.metric.label if isinstance(metric, PartMetric) else metric.label]
+    scores = metric.select(stored) if isinstance(metric, PartMetric) else stored
+    values: dict[int, float] = {}
+    left_out = Counter[str]()
+    for number, value in enumerate(scores.values.tolist()):
+        failure = scores.failures.get(number)
+        if failure is not None or math.isnan(value):
+            pending = failure is not None and failure.kind is FailureKind.pending
+            left_out["outputs that are not scored yet" if pending else "outputs without a score, which failed,"] += 1
+        elif number in stored.incomplete:
+            left_out["outputs with an incomplete score"] += 1
+        elif math.isinf(value):
+            left_out["outputs with an infinite score"] += 1
+        else:
+            values[number] = value
+    return values, left_out
 
 
 def _refuse_changes(results: Results, texts: _Paths) -> None:
@@ -221,25 +243,16 @@ def _read_scores(path: Path, results: Results, metric: Metric, texts: _Paths, cr
     _refuse_changes(results, texts)
     owner = metric.metric if isinstance(metric, PartMetric) else metric
     stored = results.scores[owner.label]
-    scores = metric.select(stored) if isinstance(metric, PartMetric) else stored
     sign = 1.0 if metric.higher_is_better else -1.0
+    numbers, left_out = _collect_values(results, metric)
+    spread = _find_spreads(metric, stored)
     values: dict[Key, float] = {}
     spreads: dict[Key, float] = {}
-    left_out = Counter[str]()
-    spread = _find_spreads(metric, stored)
-    for number, key in enumerate(zip(results.items, results.systems, strict=True)):
-        value, failure = float(scores.values[number]), scores.failures.get(number)
-        if failure is not None or math.isnan(value):
-            pending = failure is not None and failure.kind is FailureKind.pending
-            left_out["outputs are not scored yet" if pending else "outputs without a score, which failed"] += 1
-        elif number in stored.incomplete:
-            left_out["outputs with an incomplete score"] += 1
-        elif math.isinf(value):
-            left_out["outputs with an infinite score"] += 1
-        else:
-            values[key] = sign * value
-            if spread is not None and math.isfinite(spread[number]):
-                spreads[key] = float(spread[number])
+    for number, value in numbers.items():
+        key = results.items[number], results.systems[number]
+        values[key] = sign * value
+        if spread is not None and math.isfinite(spread[number]):
+            spreads[key] = float(spread[number])
     judgments = _read_texts(read_inputs(path, texts))
     missing = [key for key in values if key not in judgments.records]
     if missing:
@@ -349,7 +362,7 @@ def _read_choices(
                 "(--texts)"
             ) from None
         if sign is None:
-            left_out["pairs without a choice, which failed"] += 1
+            left_out["pairs without a choice, which failed,"] += 1
         elif incomplete:
             left_out["pairs with an incomplete choice"] += 1
         elif first <= second:

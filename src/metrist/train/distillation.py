@@ -184,7 +184,7 @@ def make_pairs(outputs: JudgedOutputs, dev: str | None, *, seed: int, across: bo
     )
     straddling = sum(side is None for side in sides.values())
     context = outputs.find_context()
-    notes += [f"{count:,} {reason}" for reason, count in outputs.left_out.items() if count]
+    notes += [f"{outputs.name}: {count:,} {reason} left out" for reason, count in outputs.left_out.items()]
     if straddling:
         notes.append(
             f"{format_count(straddling, 'item shares', 'items share')} texts with both training and held-out items and "
@@ -202,7 +202,7 @@ def make_pairs(outputs: JudgedOutputs, dev: str | None, *, seed: int, across: bo
     )
     facts = {
         **outputs.judge,
-        **{f"left_out: {reason}": count for reason, count in outputs.left_out.items() if count},
+        **{f"{reason.rstrip(',')}": count for reason, count in outputs.left_out.items()},
         "training_items": len(by_side["train"][0].items),
         "held_out_items": len(by_side["dev"][0].items),
         "items_on_both_sides_left_out": straddling,
@@ -451,6 +451,7 @@ class DistillationTask(PreferenceTask):
         rows = measure_agreement(self.held_out, scorers, across=self.across)
         return {
             "judge": self.held_out.name,
+            "across_items": self.across,
             "items": len(self.held_out.items),
             "outputs": len(records),
             "not_scored": len(records) - len(scorers[THIS_METRIC]),

@@ -267,7 +267,11 @@ def _agreement_blocks(agreement: Mapping[str, Any]) -> Iterator[str]:
         f"On {format_count(agreement['items'], 'item')} with {format_count(agreement['outputs'], 'output')} that share "
         "no text with the training data. The best epoch was chosen\non them, so the figures of this metric are a "
         "little too good. Accuracy is the share of pairs in the target's order (equal scores are half right);\n"
-        "Spearman's correlation is the mean over items (0 if all scores are equal); intervals are 95 %, over items."
+        + (
+            "both it and Spearman's correlation compare outputs of different items."
+            if agreement["across_items"]
+            else "Spearman's correlation is the mean over items (0 if all scores are equal); 95 % intervals over items."
+        )
     )
     for target in dict.fromkeys(row["target"] for row in agreement["rows"]):
         yield f"Agreement with {'the judge, ' if target == agreement['judge'] else ''}{target}:"
