@@ -139,6 +139,14 @@ def test_short_references_choose_metrics_of_short_answers() -> None:
     assert choose_metrics([make_record("Paris", references=("Paris",))]).metrics == ("quality", "exact", "token_f1")
 
 
+def test_mostly_translations_choose_their_usual_metrics() -> None:
+    references = ("one of the longer references here is this",)
+    translation = make_record("a b", source="Ein Satz.", language="de-en", references=references)
+    other = make_record("a b", references=references)
+    assert choose_metrics([translation, translation, other]).metrics == ("quality", "chrf", "bleu")
+    assert choose_metrics([translation, other]).metrics == ("quality", "rougeL", "chrf")
+
+
 def test_outputs_in_another_language_do_not_choose_english_models() -> None:
     german = "Der Rat hat sich am Montag getroffen und über die neue Brücke in der Stadt beraten, die nicht sicher ist."
     choice = choose_metrics([make_record(german, references=(german,))] * 4)

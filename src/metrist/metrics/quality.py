@@ -330,7 +330,8 @@ def _choose_lexical(records: Sequence[Record], tasks: Counter[tuple[str, str]]) 
     references = [reference for record in records for reference in record.references]
     if np.median([len(reference.split()) for reference in references]) <= _SHORT_ANSWER:
         return ["exact", "token_f1"], "most references are short answers"
-    if tasks.most_common(1)[0][0][0] == TRANSLATION:
+    translations = sum(count for (task, _), count in tasks.items() if task == TRANSLATION)
+    if translations > len(records) / 2:
         return ["chrf", "bleu"], "there are references, and for translations these are usual"
     return ["rougeL", "chrf"], "there are references"
 
