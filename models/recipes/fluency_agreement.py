@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -242,6 +243,13 @@ def fold(model: Path, sentence: tuple[float, float], token: tuple[float, float])
     print(f"wrote {path}")
 
 
+def partial(first: Numbers, second: Numbers, given: Numbers) -> float:
+    """Return Spearman's correlation of two columns with a third one held constant."""
+    table = np.corrcoef([ranks(column.tolist()) for column in (first, second, given)])
+    rest = math.sqrt((1 - table[0, 2] ** 2) * (1 - table[1, 2] ** 2))
+    return float((table[0, 1] - table[0, 2] * table[1, 2]) / rest)
+
+
 def write_probabilities(folder: Path, out: Path) -> None:
     """Write the log-probability of each sentence of lau-acceptability under a causal language model, after the token
     that ends a document."""
@@ -288,7 +296,9 @@ def judge(model: str, log_probabilities: Sequence[Path]) -> None:
             line = (
                 f"context {context:6} {name:28} {spearman(rated.tolist(), column.tolist()):.3f} [{low:.3f}, {high:.3f}]"
             )
-            if name != "fluency":
+            if name == "fluency":
+                line += f"   given length {partial(rated, column, values['length']):.3f}"
+            else:
                 low, high = np.quantile(own - drawn, (0.025, 0.975))
                 line += f"   fluency is higher by [{low:.3f}, {high:.3f}]"
             print(line)

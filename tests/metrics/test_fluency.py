@@ -16,6 +16,7 @@ from metrist.metrics.errors.aspect_tables import shipped_tables
 from metrist.metrics.fluency import Fluency, FluencyReader, Word, merge_words
 from metrist.metrics.registry import build
 from metrist.models import loading
+from metrist.models.tokenization import replace_surrogates
 from metrist.records import Record
 from metrist.scores import FailureKind
 
@@ -44,9 +45,12 @@ class Grader:
         self.sequences = []
 
     def encode(self, texts):
-        # The tokenizer refuses half a surrogate pair.
-        texts = [text.encode("utf-8", "replace").decode() for text in texts]
-        return [(np.array(encoding.ids), np.array(encoding.offsets)) for encoding in self.tokenizer.encode_batch(texts)]
+        encodings = [self.tokenizer.encode(replace_surrogates(text), add_special_tokens=False) for text in texts]
+        return [(np.array(e.ids, np.int32), np.array(e.offsets, np.int64).reshape(-1, 2)) for e in encodings]
+
+    def join(self, first, second=None):
+        assert second is None
+        return np.array([2, *first, 3], np.int32), len(first) + 2
 
     def score_tokens(self, heads, sequences):
         assert heads == ("fluency", "tags")

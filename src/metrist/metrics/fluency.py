@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,18 +52,12 @@ _EMPTY = Failure(FailureKind.missing_input, "the output is empty: there is nothi
 _UNREADABLE = Failure(FailureKind.other, "the output has nothing that the model can read")
 
 
-class FluencyModel(Protocol):
-    """An encoder with a head for sentences and one for words, such as `TextEncoder`."""
-
-    @property
-    def max_tokens(self) -> int: ...
-
-    @property
-    def tokenizer(self) -> Any: ...
+class FluencyModel(SupportModel, Protocol):
+    """What is needed of an encoder: `TextEncoder` of `metrist.models.text_encoder`."""
 
     def score_tokens(
         self, head: str | Sequence[str], sequences: Sequence[tuple[NDArray[np.int32], int]]
-    ) -> list[NDArray[Any]]:
+    ) -> list[NDArray[np.float64]]:
         """The outputs of the heads, side by side, for each token of each sequence."""
         ...
 
@@ -180,9 +174,7 @@ class FluencyReader:
 
     def read(self, outputs: Sequence[str]) -> list[list[Sentence]]:
         """The sentences of each output. None depends on the sentences around it; equal ones are read once."""
-        # Only `encode` is used, which all encoders have.
-        tokenizing = cast("SupportModel", self.encoder)
-        texts = [TokenizedText.read(output, tokenizing) for output in outputs]
+        texts = [TokenizedText.read(output, self.encoder) for output in outputs]
         pieces = [text.pieces(min(_MAX_SENTENCE, self.encoder.max_tokens - 2)) for text in texts]
         keys = [
             [text.ids[piece.first : piece.last].tobytes() for piece in own]
@@ -209,14 +201,10 @@ class FluencyReader:
 
     def _compute(self, keys: Sequence[bytes]) -> dict[bytes, tuple[float, list[float]]]:
         """The value of each sentence, given by its tokens, and the probabilities of its tokens."""
-        opening, closing = (self.encoder.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]"))
         results: dict[bytes, tuple[float, list[float]]] = {}
         for start in range(0, len(keys), _SENTENCES_AT_ONCE):
             chosen = keys[start : start + _SENTENCES_AT_ONCE]
-            sequences = []
-            for key in chosen:
-                ids = np.concatenate([[opening], np.frombuffer(key, np.int32), [closing]]).astype(np.int32)
-                sequences.append((ids, len(ids)))
+            sequences = [self.encoder.join(np.frombuffer(key, np.int32)) for key in chosen]
             # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
             for key, logits in zip(chosen, self.encoder.score_tokens((HEAD, ERROR_HEAD), sequences), strict=True):
                 values, tokens = np.asarray(logits, np.float64)[1:-1].T
