@@ -46,7 +46,7 @@ def mixtures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def make_record(output: str = "a b c d", **fields: object) -> Record:
-    return Record(item="1", system="s", output=output, **fields)  # type: ignore[arg-type]
+    return Record(item="1", system="s", output=output, **fields)
 
 
 @pytest.mark.parametrize(
