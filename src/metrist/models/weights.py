@@ -119,6 +119,10 @@ def _find_shipped(name: str) -> Path:
     if home not in packages:
         of = "" if home == "metrist-models" else f" of {home}"
         raise MissingExtra(f"the shipped model {name!r}{of}", "standard")
+    if home != "metrist-models":
+        raise ModelError(
+            f"the installed {home} has no {name!r}; a newer one may: pip install --upgrade 'metrist[standard]'"
+        )
     known = sorted(folders)
     listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
     raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}")
