@@ -262,8 +262,7 @@ def _read_scores(path: Path, results: Results, metric: Metric, texts: _Paths, cr
             "that were scored (--texts), or score again"
         )
     store = MetricFolder(path, folder_name(owner.text))
-    shards = store.complete()
-    timings = [store.read_timing(name) for name in (shards.shards if shards else ())]
+    timings = _read_timings(store)
     return JudgedOutputs(
         name=metric.label,
         records=judgments.records,
@@ -381,8 +380,7 @@ def _read_choices(
     if page.label != page.text:
         comparator = comparator.named(page.label)
     store = MetricFolder(run / _PREFERENCES / "shards", folder_name(page.text))
-    shards = store.complete()
-    timings = [store.read_timing(name) for name in (shards.shards if shards else ())]
+    timings = _read_timings(store)
     return JudgedOutputs(
         name=page.label,
         records=judgments.records,
@@ -419,6 +417,12 @@ def _collect_people(judgments: Judgments) -> dict[str, Any]:
         "ratings": {aspect: average(values) for aspect, values in judgments.ratings.items()},
         "preferences": {aspect: average(values) for aspect, values in judgments.preferences.items()},
     }
+
+
+def _read_timings(store: MetricFolder) -> list[dict[str, Any]]:
+    """What each complete shard took."""
+    shards = store.complete()
+    return [store.read_timing(name) for name in (shards.shards if shards else ())]
 
 
 def _describe_judge(metric: Metric, criterion: str | None) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from metrist.errors import SpecError, agree, format_count
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
-from metrist.metrics.language import find_other_language
+from metrist.metrics.language import warn_of_other_language
 from metrist.metrics.model_metric import ModelMetric
 from metrist.metrics.support import SupportModel, TokenizedText
 from metrist.models import loading
-from metrist.models.weights import SHIPPED
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
@@ -93,13 +92,7 @@ class Fluency(ModelMetric):
         return Scores.of(self._score(record, results.get(record.output)) for record in shard.records)
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        """A warning if a shipped model, which knows English, is to judge texts in another language."""
-        if not self.model.startswith(SHIPPED) or not (language := find_other_language(records)):
-            return []
-        return [
-            f"{self.label}: many outputs are in {language}, but {self.model} knows only English, so that these scores "
-            "say little"
-        ]
+        return warn_of_other_language(self.label, self.model, records)
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many errors there are, in how many outputs."""

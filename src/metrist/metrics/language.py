@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from metrist.models.weights import SHIPPED
 from metrist.records import Record
 
 #: Records that are looked at; fewest words by which a text is judged; letters beyond which a script is not Latin.
@@ -58,6 +59,13 @@ _OTHERS = {
         "mereka dia bahwa tersebut"
     ),
 }
+
+
+def warn_of_other_language(label: str, model: str, records: Sequence[Record]) -> list[str]:
+    """A warning if a shipped model, which knows English, is to judge texts in another language."""
+    if not model.startswith(SHIPPED) or not (language := find_other_language(records)):
+        return []
+    return [f"{label}: many outputs are in {language}, but {model} knows only English, so that these scores say little"]
 
 
 def find_other_language(records: Sequence[Record]) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Reduce, Shard, check_choice, hash_file
-from metrist.metrics.language import find_other_language
+from metrist.metrics.language import warn_of_other_language
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
     NEEDS,
@@ -45,7 +45,6 @@ WINDOWS = "windows"
 VARIANCE = "prompt_variance"
 #: Name of the part without a prompt, next to those with one.
 NO_PROMPT = "(no prompt)"
-_SHIPPED = "metrist:"
 
 
 class _Evaluation(NamedTuple):
@@ -149,12 +148,8 @@ class Likelihood(ModelMetric):
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         """A warning if the shipped model, which knows English, is to score texts in another language."""
-        if not self.model.startswith(_SHIPPED) or not (language := find_other_language(records)):
-            return []
-        return [
-            f"{self.label}: many outputs are in {language}, but {self.model} knows only English, so that these scores "
-            "say little; model= names another model"
-        ]
+        warnings = warn_of_other_language(self.label, self.model, records)
+        return [f"{warning}; model= names another model" for warning in warnings]
 
     def _evaluate(self, shard: Shard) -> _Evaluation:
         model = load_seq2seq(self.options, runtime=shard.runtime)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import ModelError
+from metrist.kernels.reference.encoder import ERF
 from metrist.models.numpy_inference.storage import Floats
 
 Ids = NDArray[np.int32]
@@ -257,20 +258,7 @@ def _relu(rows: Floats) -> None:
     np.maximum(rows, 0, out=rows)
 
 
-#: erf(x / sqrt(2)) = tanh(x p(x^2)): p's coefficients, the highest power first, from iteratively reweighted least
-#: squares that minimize the largest error of the GELU (6.6e-8). numpy has no erf, and its tanh is faster than its exp.
-_ERF = tuple(
-    np.float32(c)
-    for c in (
-        1.81399552e-09,
-        -1.33786376e-07,
-        3.97412510e-06,
-        -5.52738142e-05,
-        -3.30251236e-05,
-        3.63341467e-02,
-        7.97884270e-01,
-    )
-)
+_ERF = tuple(np.float32(coefficient) for coefficient in ERF)
 
 
 def _gelu(rows: Floats) -> None:
