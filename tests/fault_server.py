@@ -104,16 +104,20 @@ class FaultServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._end)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._close())
         self._loop.close()
 
-    def _end(self) -> None:
+    async def _close(self) -> None:
+        """Close every connection, also those that are being accepted: one left open is reported by a ResourceWarning
+        when it is collected, which fails whichever test runs then."""
         self._server.close()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
         for speaker in list(self.speakers):
             speaker.transport.abort()
-        self._loop.call_soon(self._loop.stop)
+        while self.speakers:
+            await asyncio.sleep(0)
 
 
 class _Speaker(asyncio.Protocol):
