@@ -2,13 +2,23 @@
 a sentence in the window."""
 
 import random
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from metrist.errors import ModelError
 from metrist.metrics import support
-from metrist.metrics.support import SupportReader, TokenizedSource, TokenizedText, choose_window, list_windows
+from metrist.metrics.support import (
+    SupportReader,
+    SupportSettings,
+    TokenizedSource,
+    TokenizedText,
+    choose_window,
+    list_windows,
+)
 from metrist.scores import Failure
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -30,6 +40,7 @@ class Overlap:
 
     max_tokens = 160
     heads = ("support",)
+    folder: Path | None = None
 
     def __init__(self):
         self.tokenizer = make_tokenizer()
@@ -60,6 +71,56 @@ class Overlap:
 
 def make_text(rng, sentences, words=8):
     return " ".join(" ".join(f"w{rng.randrange(COMMON, 6000)}" for _ in range(words)) + "." for _ in range(sentences))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_the_folder_says_how_many_sentences_are_read_together(count, tmp_path):
+    SupportSettings(sentences=count).write(tmp_path)
+    rng = random.Random(12)
+    source = make_text(rng, 3, 6)
+    sentences = [make_text(rng, 1, 4) for _ in range(7)]
+    model = Overlap()
+    model.folder = tmp_path
+    [together] = read([(source, " ".join(sentences))], model)
+    sizes = [len(spans) for _, spans in model.calls]
+    assert sizes == [count] * (7 // count) + [7 % count] * (7 % count > 0)
+    alone = [read([(source, sentence)])[0].probabilities[0] for sentence in sentences]
+    assert together.probabilities.tolist() == alone
+    # Sentences stand one after the other, from the token after the first, as in the rows of the training.
+    (ids, first), spans = model.calls[0]
+    assert spans[0][0] == 1
+    assert all(before[1] == after[0] for before, after in pairwise(spans))
+    assert spans[-1][1] == first - 1
+    assert ids[first:-1].tolist() == model.tokenizer.encode(source).ids
+
+
+def test_without_settings_three_sentences_are_read_together():
+    model = Overlap()
+    read([("w3000 w3001.", "w3000. w3001. w3000. w3001.")], model)
+    assert [len(spans) for _, spans in model.calls] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"metrist_support": 2}',
+        '{"metrist_support": 1, "sentences": 0}',
+        '{"metrist_support": 1, "sentences": true}',
+        '{"metrist_support": 1, "sentences": 1e3}',
+        '{"metrist_support": 1, "sentence": 3}',
+        "[" * 100_000,
+    ],
+)
+def test_settings_that_cannot_be_used_name_the_file(content, tmp_path):
+    path = tmp_path / "support.json"
+    path.write_text(content)
+    model = Overlap()
+    model.folder = tmp_path
+    with pytest.raises(ModelError, match=re.escape(str(path))):
+        read([("w5", "w5.")], model)
 
 
 def read(pairs, model=None, window=512):

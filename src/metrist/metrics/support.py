@@ -8,17 +8,21 @@ supports yet: in the end, such a sentence was held against the whole source.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.errors import ModelError
 from metrist.metrics.sentences import split_sentences
+from metrist.models.numpy_inference.storage import suggest_repair
 from metrist.models.reward_layout import unknown_id
 from metrist.scores import Failure, FailureKind
 
@@ -31,9 +35,12 @@ HEAD = "support"
 _MAX_SENTENCE = 96
 #: Longest passage of the source in tokens that is shown as evidence.
 _MAX_PASSAGE = 64
-#: The most sentences that are read together: the models were trained with so many.
-_TOGETHER = 3
-#: The share of a window that sentences may fill if the source needs the rest.
+#: What a model's folder says about this head; without the file, a model is one of three sentences at a time.
+SETTINGS = "support.json"
+_VERSION_KEY, _VERSION = "metrist_support", 1
+#: More sentences than this do not fit beside any source.
+_MOST_SENTENCES = 1000
+#: The share of a window that sentences may fill if the source needs the rest; trainings divide it in about this way.
 _OUTPUT_SHARE = 9 / 16
 #: The fewest tokens of a source that a window must have room for.
 MIN_ROOM = 64
@@ -62,6 +69,9 @@ class SupportModel(Protocol):
     def heads(self) -> tuple[str, ...]: ...
 
     @property
+    def folder(self) -> Path | None: ...
+
+    @property
     def tokenizer(self) -> Any: ...
 
     def encode(self, texts: Sequence[str]) -> Sequence[tuple[Ids, NDArray[np.int64]]]:
@@ -77,6 +87,46 @@ class SupportModel(Protocol):
     ) -> list[NDArray[np.float64]]:
         """The head's output for each span of each sequence."""
         ...
+
+
+# --- What a model's folder says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportSettings:
+    """How the head `support` of a model is used: what `support.json` in its folder says."""
+
+    #: The most sentences that are read together: as many as in the rows of the model's training.
+    sentences: int = 3
+
+    @staticmethod
+    def read(folder: Path | None) -> SupportSettings:
+        """Read the settings of a model's folder; the defaults if it has none."""
+        path = None if folder is None else folder / SETTINGS
+        if path is None or not path.exists():
+            return SupportSettings()
+        try:
+            return SupportSettings.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError) as fault:
+            raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}") from None
+
+    @staticmethod
+    def from_json(facts: Any) -> SupportSettings:
+        """Validate the content of `support.json`; raise ValueError for what cannot be used."""
+        if not isinstance(facts, dict) or facts.get(_VERSION_KEY) != _VERSION:
+            raise ValueError(f"expected an object with {_VERSION_KEY!r} {_VERSION}, which this metrist reads")
+        if unknown := sorted(facts.keys() - {_VERSION_KEY, "sentences"}):
+            raise ValueError(f"{unknown[0]!r} is not a setting; expected 'sentences'")
+        sentences = facts.get("sentences", SupportSettings.sentences)
+        # type(): a bool is an int.
+        if type(sentences) is not int or not 1 <= sentences <= _MOST_SENTENCES:
+            raise ValueError(f"sentences must be an integer from 1 to {_MOST_SENTENCES}, got {sentences!r}")
+        return SupportSettings(sentences=sentences)
+
+    def write(self, folder: Path) -> None:
+        """Write `support.json` into a model's folder."""
+        facts = {_VERSION_KEY: _VERSION, "sentences": self.sentences}
+        (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 # --- Texts as tokens
@@ -284,6 +334,10 @@ class SupportReader:
     window: int
     threshold: float
 
+    @cached_property
+    def settings(self) -> SupportSettings:
+        return SupportSettings.read(self.encoder.folder)
+
     def read(self, pairs: Sequence[tuple[str, str]]) -> list[Support | Failure]:
         """The support of each (source, output) pair, or why there is none."""
         distinct = list(dict.fromkeys(pairs))
@@ -351,7 +405,7 @@ class SupportReader:
         most = max(int(_OUTPUT_SHARE * room), min(room - len(source), room - MIN_ROOM))
         group: list[Ids] = []
         for tokens in sentences:
-            if len(group) == _TOGETHER or (group and sum(map(len, group)) + len(tokens) > most):
+            if len(group) == self.settings.sentences or (group and sum(map(len, group)) + len(tokens) > most):
                 yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
                 group = []
             group.append(tokens)

@@ -114,6 +114,7 @@ class TextEncoder:
         # A text that spells a special token, such as '[SEP]', is read as ordinary characters.
         tokenizer.encode_special_tokens = True
         self.tokenizer: Any = tokenizer
+        self.folder = files.folder
         self.fingerprint = files.fingerprint
         self._batch_tokens = runtime.batch_tokens if runtime else None
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from metrist.errors import InputError, ModelError, RunError, did_you_mean, format_count
 from metrist.io import read_records
 from metrist.io.row_model import ParsedRow
-from metrist.metrics.support import HEAD, CharacterSpan, Support, SupportReader, SupportRow
+from metrist.metrics.support import HEAD, CharacterSpan, Support, SupportReader, SupportRow, SupportSettings
 from metrist.models.devices import Placement
 from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference import storage
@@ -234,6 +234,8 @@ class ConsistencyTask(TrainingTask):
     ) -> dict[str, Any]:
         def write(part: Path) -> None:
             trainer.model.export(weights.folder, part, self.bits)
+            # The rows of this training had as many sentences as those of the base.
+            SupportSettings.read(weights.folder).write(part)
             copy_notices(weights.folder, part)
 
         folder.put_model(write)
