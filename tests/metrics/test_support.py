@@ -98,6 +98,7 @@ def test_without_settings_three_sentences_are_read_together():
     model = Overlap()
     read([("w3000 w3001.", "w3000. w3001. w3000. w3001.")], model)
     assert [len(spans) for _, spans in model.calls] == [3, 1]
+    assert SupportSettings.from_json({"metrist_support": 1}) == SupportSettings(sentences=3)
 
 
 @pytest.mark.parametrize(

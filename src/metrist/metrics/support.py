@@ -35,11 +35,11 @@ HEAD = "support"
 _MAX_SENTENCE = 96
 #: Longest passage of the source in tokens that is shown as evidence.
 _MAX_PASSAGE = 64
-#: What a model's folder says about this head; without the file, a model is one of three sentences at a time.
+#: What a model's folder says about this head.
 SETTINGS = "support.json"
 _VERSION_KEY, _VERSION = "metrist_support", 1
-#: More sentences than this do not fit beside any source.
-_MOST_SENTENCES = 1000
+#: Sentences that are read together if a folder does not say it, and more than fit beside any source.
+_SENTENCES, _MOST_SENTENCES = 3, 1000
 #: The share of a window that sentences may fill if the source needs the rest; trainings divide it in about this way.
 _OUTPUT_SHARE = 9 / 16
 #: The fewest tokens of a source that a window must have room for.
@@ -97,7 +97,7 @@ class SupportSettings:
     """How the head `support` of a model is used: what `support.json` in its folder says."""
 
     #: The most sentences that are read together: as many as in the rows of the model's training.
-    sentences: int = 3
+    sentences: int = _SENTENCES
 
     @staticmethod
     def read(folder: Path | None) -> SupportSettings:
@@ -117,7 +117,7 @@ class SupportSettings:
             raise ValueError(f"expected an object with {_VERSION_KEY!r} {_VERSION}, which this metrist reads")
         if unknown := sorted(facts.keys() - {_VERSION_KEY, "sentences"}):
             raise ValueError(f"{unknown[0]!r} is not a setting; expected 'sentences'")
-        sentences = facts.get("sentences", SupportSettings.sentences)
+        sentences = facts.get("sentences", _SENTENCES)
         # type(): a bool is an int.
         if type(sentences) is not int or not 1 <= sentences <= _MOST_SENTENCES:
             raise ValueError(f"sentences must be an integer from 1 to {_MOST_SENTENCES}, got {sentences!r}")
