@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 State = dict[str, Tensor]
-#: (row, start, end) in a batch.
-Span = tuple[int, int, int]
 HEADS = ("support", "preference", "fluency", "tags")
 _ROTARY_BASE = 1000.0
 _EPSILON = 1e-12
+#: As in `metrist.models.numpy_inference.storage`.
+_CLIP_FRACTIONS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,80 @@ NOMIC = Shape(kind="nomic", width=768, inner=3072, positions=2048)
 SHAPES: Mapping[str, Shape] = {"gte": GTE, "nomic": NOMIC}
 
 
+class Packed(NamedTuple):
+    """The tokens of many rows one after the other, without padding."""
+
+    ids: Tensor
+    types: Tensor
+    #: The position of each token in its row.
+    places: Tensor
+    #: Where each row starts, and the end of the last one; int32.
+    starts: Tensor
+    longest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bits:
+    """The precision of the exported model: bits of a matrix's and of a word vector's numbers, in groups of columns."""
+
+    matrices: int = 7
+    words: int = 6
+    group: int = 64
+
+
+class Linear(nn.Linear):
+    """A linear layer that can compute as the exported model does: with rounded weights and rows rounded to 8 bits, both
+    in groups of columns. Gradients pass as if nothing were rounded."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.grid: Grid | None = None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.grid is None:
+            return super().forward(rows)
+        weight = replace_value(self.weight, self.grid.round(self.weight.detach()))
+        return functional.linear(replace_value(rows, round_rows(rows.detach(), self.grid.group)), weight, self.bias)
+
+
+class Grid:
+    """The steps to which the groups of a matrix are rounded. As in the export, a scale may clip the largest weights;
+    the share that rounds best is chosen when the grid is made."""
+
+    def __init__(self, matrix: Tensor, bits: int, group: int) -> None:
+        self.largest, self.group = 2 ** (bits - 1) - 1, group
+        self.fraction = torch.ones(len(matrix), matrix.shape[1] // group, device=matrix.device)
+        least = torch.full_like(self.fraction, torch.inf)
+        for fraction in _CLIP_FRACTIONS:
+            shares = torch.full_like(self.fraction, fraction)
+            error = (self._round(matrix, shares) - matrix).square().view(len(matrix), -1, group).sum(2)
+            self.fraction = torch.where(error < least, shares, self.fraction)
+            least = torch.minimum(error, least)
+
+    def round(self, matrix: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Round a matrix, or the given rows of it."""
+        return self._round(matrix, self.fraction if rows is None else self.fraction[rows])
+
+    def _round(self, matrix: Tensor, fraction: Tensor) -> Tensor:
+        groups = matrix.float().view(*matrix.shape[:-1], -1, self.group)
+        # Scales are stored as half-precision multiples of 2 ** -10.
+        scale = (groups.abs().amax(-1) * fraction / self.largest * 1024).half().float() / 1024
+        step = scale.clamp_min(1e-12)[..., None]
+        return ((groups / step).round().clamp(-self.largest, self.largest) * step).view(matrix.shape)
+
+
+def round_rows(rows: Tensor, group: int) -> Tensor:
+    """Round rows to 8 bits, each group of columns with its own scale."""
+    groups = rows.float().view(*rows.shape[:-1], -1, group)
+    step = (groups.abs().amax(-1, keepdim=True) / 127).clamp_min(1e-12)
+    return ((groups / step).round() * step).view(rows.shape).to(rows.dtype)
+
+
+def replace_value(array: Tensor, value: Tensor) -> Tensor:
+    """Return the value, with the gradient of the array."""
+    return array + (value - array.detach())
+
+
 class Block(nn.Module):
     """One post-norm layer."""
 
@@ -52,22 +127,21 @@ class Block(nn.Module):
         super().__init__()
         bert, width = shape.kind == "bert", shape.width
         self.heads = shape.heads
-        self.qkv = nn.Linear(width, 3 * width, bias=bert)
-        self.out = nn.Linear(width, width, bias=bert)
+        self.qkv = Linear(width, 3 * width, bias=bert)
+        self.out = Linear(width, width, bias=bert)
         self.norm1 = nn.LayerNorm(width, eps=_EPSILON)
-        self.up = nn.Linear(width, shape.inner, bias=bert)
-        self.gate = None if bert else nn.Linear(width, shape.inner, bias=False)
-        self.down = nn.Linear(shape.inner, width, bias=bert)
+        self.up = Linear(width, shape.inner, bias=bert)
+        self.gate = None if bert else Linear(width, shape.inner, bias=False)
+        self.down = Linear(shape.inner, width, bias=bert)
         self.norm2 = nn.LayerNorm(width, eps=_EPSILON)
 
-    def forward(self, states: Tensor, mask: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
-        rows, tokens, width = states.shape
-        split = self.qkv(states).view(rows, tokens, 3, self.heads, width // self.heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
+    def forward(self, states: Tensor, rows: Packed, angles: tuple[Tensor, Tensor] | None) -> Tensor:
+        tokens, width = states.shape
+        query, key, value = self.qkv(states).view(tokens, 3, self.heads, width // self.heads).unbind(1)
         if angles is not None:
-            query, key = _turn(query, angles), _turn(key, angles)
-        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        states = self.norm1(states + self.out(attended.transpose(1, 2).reshape(rows, tokens, width)))
+            query, key = _rotate(query, angles), _rotate(key, angles)
+        attended = attend(query, key, value, rows).reshape(tokens, width)
+        states = self.norm1(states + self.out(attended))
         inner = (
             functional.gelu(self.up(states))
             if self.gate is None
@@ -89,21 +163,60 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(shape.width, eps=_EPSILON)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.heads = nn.ModuleDict({name: nn.Linear(shape.width, 1) for name in heads})
+        self.word_grid: Grid | None = None
         for head in self.heads.values():
             nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
 
-    def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        states = self.words(ids) + self.types(types)
+    def forward(self, rows: Packed) -> Tensor:
+        states = self.words(rows.ids)
+        if self.word_grid is not None:
+            states = replace_value(states, self.word_grid.round(states.detach(), rows.ids))
+        states = states + self.types(rows.types)
         angles = None
         if self.places is not None:
-            states = states + self.places.weight[: ids.shape[1]]
+            states = states + self.places(rows.places)
         else:
-            angles = _rotary_angles(ids.shape[1], self.shape.width // self.shape.heads, ids.device)
+            angles = _rotary_angles(rows.places, self.shape.width // self.shape.heads)
         states = self.norm(states)
         for block in self.blocks:
-            states = block(states, mask[:, None, None, :].bool(), angles)
+            states = block(states, rows, angles)
         return states
+
+    @torch.no_grad()
+    def start_rounding(self, bits: Bits) -> None:
+        """Compute with rounded weights and rows from now on."""
+        self.word_grid = Grid(self.words.weight, bits.words, bits.group)
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.grid = Grid(module.weight, bits.matrices, bits.group)
+
+    @torch.no_grad()
+    def collect_state(self) -> State:
+        """Return the weights in half precision, rounded if the encoder computes with rounded ones."""
+        state = {name: array.detach().clone() for name, array in self.state_dict().items()}
+        if self.word_grid is not None:
+            state["words.weight"] = self.word_grid.round(state["words.weight"])
+        for name, module in self.named_modules():
+            if isinstance(module, Linear) and module.grid is not None:
+                state[f"{name}.weight"] = module.grid.round(state[f"{name}.weight"])
+        return {name: array.half().cpu() for name, array in state.items()}
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, rows: Packed) -> Tensor:
+    """Compute the attention of each row's tokens to each other; queries, keys and values are [tokens, heads, width]."""
+    if query.is_cuda:
+        states: Tensor = torch.ops.aten._flash_attention_forward(
+            query.to(torch.bfloat16), key.to(torch.bfloat16), value.to(torch.bfloat16),
+            rows.starts, rows.starts, rows.longest, rows.longest, 0.0, False, False,
+        )[0]  # fmt: skip
+        return states
+    parts = []
+    starts = rows.starts.tolist()
+    for start, end in pairwise(starts):
+        part = (array[start:end].transpose(0, 1)[None] for array in (query, key, value))
+        parts.append(functional.scaled_dot_product_attention(*part)[0].transpose(0, 1))
+    return torch.cat(parts)
 
 
 def load_encoder(shape: Shape, path: Path, layers: int | None = None) -> Encoder:
@@ -117,21 +230,19 @@ def load_encoder(shape: Shape, path: Path, layers: int | None = None) -> Encoder
     return model
 
 
-def mean_spans(states: Tensor, spans: Sequence[Span]) -> Tensor:
-    """Return the mean state of each span, in float32."""
-    zero = states.new_zeros(states.shape[0], 1, states.shape[2], dtype=torch.float32)
-    sums = torch.cat((zero, states.float().cumsum(1)), 1)
-    row, start, end = (torch.tensor(column, device=states.device) for column in zip(*spans, strict=True))
-    return (sums[row, end] - sums[row, start]) / (end - start)[:, None]
+def mean_spans(states: Tensor, tokens: Tensor, spans: Tensor, lengths: Tensor) -> Tensor:
+    """Return the mean state of each span, in float32, from the tokens of all spans and the span of each token."""
+    sums = torch.zeros(len(lengths), states.shape[1], device=states.device)
+    return sums.index_add(0, spans, states[tokens].float()) / lengths[:, None]
 
 
-def _rotary_angles(tokens: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    frequencies = _ROTARY_BASE ** (-torch.arange(0, width, 2, device=device).float() / width)
-    angles = torch.arange(tokens, device=device).float()[:, None] * frequencies
+def _rotary_angles(places: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    frequencies = _ROTARY_BASE ** (-torch.arange(0, width, 2, device=places.device).float() / width)
+    angles = places.float()[:, None, None] * frequencies
     return angles.cos(), angles.sin()
 
 
-def _turn(states: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+def _rotate(states: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     cosine, sine = angles
     first, second = states.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1).to(states.dtype)

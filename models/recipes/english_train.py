@@ -4,8 +4,10 @@
 
 KIND is `gte` or `nomic`, BASE.pt comes from `english_model.py` or an earlier training. DATA is a folder with
 support.json (`english_support.py`), pairs.json (`english_pairs.py`), fluency.json (`fluency_data.py`) and BERT's
-uncased tokenizer.json. Batches of the tasks are drawn in the shares of --tasks. The learning rate falls to 0 with the
-tokens of --tokens or the seconds, whichever run out first. Weights are saved before the last report.
+uncased tokenizer.json. Every step reads rows of all tasks, in the shares of --tasks. The learning rate falls to 0 with
+the tokens of --tokens or the seconds, whichever run out first. From --round-from of the training on, weights and rows
+are rounded as in the exported model with --bits. Weights are saved before the last report. The rewards of the pairs'
+`choice` rows, with which trainings are compared, are written beside OUT.pt.
 """
 
 from __future__ import annotations
@@ -15,19 +17,22 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from english_model import SHAPES, Encoder, Span, load_encoder, mean_spans
+from english_model import HEADS, SHAPES, Bits, Encoder, Packed, load_encoder, mean_spans
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-Ids = list[int]
-CLS, SEP = 101, 102
+Ids = NDArray[np.uint16]
+_CLS, _SEP = np.array([101], np.uint16), np.array([102], np.uint16)
+_NOTHING = np.array([], np.uint16)
 #: Tokens from this one on are words that tell texts apart; the ones before are marks, letters and small words.
 _RARE = 2_100
 _MAX_SENTENCE, _MAX_ANSWER, _MAX_INSTRUCTION, _MAX_TEXT = 120, 300, 60, 250
@@ -37,26 +42,43 @@ _ERROR_WEIGHT = 3.0
 _TAGS_WEIGHT = 0.5
 
 
-class Example(NamedTuple):
-    """Rows of tokens with the length of their first part (all of it: one part), and what a task learns from them."""
+class Row(NamedTuple):
+    """The tokens of a row, and how many of them are its first part."""
 
-    rows: tuple[tuple[Ids, int], ...]
+    ids: Ids
+    first: int
+
+
+class Example(NamedTuple):
+    """Rows of tokens, and what a task learns from them."""
+
+    rows: tuple[Row, ...]
     target: Any
     name: str
 
     @property
-    def longest(self) -> int:
-        return max(len(ids) for ids, _ in self.rows)
+    def tokens(self) -> int:
+        return sum(len(row.ids) for row in self.rows)
 
 
-class Outputs(NamedTuple):
-    """Logits of one kind with their labels, weights and the names of their data sets."""
+class Batch(NamedTuple):
+    """Packed rows with spans of them and what is learned from the spans: a logit is the head's output on one span, or
+    its lead over the output on another one."""
 
-    kind: str
-    logits: Tensor
+    rows: Packed
+    #: The tokens of all spans, the span of each, and the length and the head of each span.
+    span_tokens: Tensor
+    span_of_token: Tensor
+    span_lengths: Tensor
+    span_heads: Tensor
+    #: For each logit its span, the one that it leads (-1: none), its label, its weight and its kind.
+    better: Tensor
+    worse: Tensor
     labels: Tensor
     weights: Tensor
+    kinds: Tensor
     names: list[str]
+    tokens: int
 
 
 class Reader:
@@ -77,7 +99,7 @@ class Reader:
         result: list[Ids] = []
         for start in range(0, len(texts), 20_000):
             part = self.tokenizer.encode_batch(list(texts[start : start + 20_000]), add_special_tokens=False)
-            result += [encoding.ids for encoding in part]
+            result += [np.array(encoding.ids, np.uint16) for encoding in part]
         return result
 
     # ---- Support: `[CLS] sentences [SEP] window of the source [SEP]`
@@ -93,16 +115,17 @@ class Reader:
         sentences = iter(self.encode([text for _, texts, _ in rows for text, _, _ in texts]))
         examples = []
         for passage, texts, name in rows:
-            ids, spans = [CLS], []
+            parts, size, spans = [_CLS], 1, []
             for _, label, weight in texts:
                 tokens = next(sentences)[:_MAX_SENTENCE]
-                if tokens and (not spans or len(ids) + len(tokens) <= self.length // 2):
-                    spans.append((len(ids), len(ids) + len(tokens), label, weight))
-                    ids += tokens
+                if len(tokens) and (not spans or size + len(tokens) <= self.length // 2):
+                    spans.append((size, size + len(tokens), label, weight))
+                    parts.append(tokens)
+                    size += len(tokens)
             if spans:
-                ids.append(SEP)
+                ids = np.concatenate((*parts, _SEP))
                 window = choose_window(passages[passage], ids, self.length - len(ids) - 1)
-                examples.append(Example((([*ids, *window, SEP], len(ids)),), spans, name))
+                examples.append(Example((Row(np.concatenate((ids, window, _SEP)), len(ids)),), spans, name))
         return examples
 
     # ---- Preference: `[CLS] instruction [SEP] field [SEP] … answer [SEP]`, as `metrist.models.reward_layout` builds it
@@ -115,20 +138,30 @@ class Reader:
 
     def _pair(self, row: Sequence[Any], ids: Sequence[Ids]) -> Example:
         kind, instruction, context, good, bad, certainty, weight = row
-        rows = tuple(
-            self.lay_out(ids[instruction], [ids[text] for _, text in context], ids[text]) for text in (good, bad)
-        )
+        fields = [ids[text] for _, text in context]
+        rows = tuple(self.lay_out(ids[instruction], fields, ids[text]) for text in (good, bad))
         return Example(rows, (certainty, weight), kind)
 
-    def lay_out(self, instruction: Ids, fields: Sequence[Ids], answer: Ids) -> tuple[Ids, int]:
-        """Return a row and where its answer begins; a long context loses its middle."""
+    def read_choice(self) -> list[Example]:
+        """Return the rows with which trainings are compared: a set, a group, an instruction, fields, an output and its
+        value."""
+        stored = self.load("pairs.json")
+        ids = self.encode(stored["texts"])
+        return [
+            Example((self.lay_out(ids[instruction], [ids[text] for _, text in context], ids[output]),), value, name)
+            for name, _, instruction, context, output, value in stored.get("choice", [])
+        ]
+
+    def lay_out(self, instruction: Ids, fields: Sequence[Ids], answer: Ids) -> Row:
+        """Return a row whose first part ends where its answer begins; a long context loses its middle."""
         answer = answer[:_MAX_ANSWER]
-        before = [CLS, *instruction[:_MAX_INSTRUCTION], SEP]
-        context = [token for field in fields for token in (*field, SEP)]
-        room = self.length - len(before) - len(answer) - 1
+        before = [_CLS, instruction[:_MAX_INSTRUCTION], _SEP]
+        context = np.concatenate([_NOTHING, *(part for field in fields for part in (field, _SEP))])
+        room = self.length - sum(map(len, before)) - len(answer) - 1
         if len(context) > room:
-            context = [*context[: room // 2], *context[room // 2 - room :]]
-        return [*before, *context, *answer, SEP], len(before) + len(context)
+            context = np.concatenate((context[: room // 2], context[room // 2 - room :]))
+        row = np.concatenate((*before, context, answer, _SEP))
+        return Row(row, len(row) - len(answer) - 1)
 
     # ---- Fluency: `[CLS] text [SEP]`
 
@@ -152,13 +185,14 @@ class Reader:
             self.tokenizer.encode_batch([row[0] for row in tags], add_special_tokens=False), tags, strict=True
         ):
             labels = [float(any(_overlaps(place, span) for span in spans)) for place in encoding.offsets[:_MAX_TEXT]]
-            examples.append(Example((_frame(encoding.ids),), ("tags", labels, 1.0), name))
-        return [example for example in examples if all(len(ids) > 2 for ids, _ in example.rows)]
+            ids = np.array(encoding.ids, np.uint16)
+            examples.append(Example((_frame(ids),), ("tags", labels, 1.0), name))
+        return [example for example in examples if all(len(row.ids) > 2 for row in example.rows)]
 
 
-def _frame(ids: Ids) -> tuple[Ids, int]:
-    row = [CLS, *ids[:_MAX_TEXT], SEP]
-    return row, len(row)
+def _frame(ids: Ids) -> Row:
+    row = np.concatenate((_CLS, ids[:_MAX_TEXT], _SEP))
+    return Row(row, len(row))
 
 
 def _overlaps(place: tuple[int, int], span: Sequence[int]) -> bool:
@@ -171,107 +205,185 @@ def choose_window(passage: Ids, sentence: Ids, room: int) -> Ids:
     """Return the window of a passage that has most of the sentence's rarer tokens."""
     if len(passage) <= room:
         return passage
-    tokens = np.array(passage)
-    hits = np.isin(tokens, np.array(sorted(set(sentence)))) & (tokens > _RARE)
+    hits = np.isin(passage, sentence) & (passage > _RARE)
     sums = np.concatenate(([0], np.cumsum(hits)))
-    starts = np.arange(0, len(tokens) - room + 1, 16)
+    starts = np.arange(0, len(passage) - room + 1, 16)
     best = int(starts[int(np.argmax(sums[starts + room] - sums[starts]))])
     return passage[best : best + room]
+
+
+# ---- Batches
+
+KINDS = ("support", "preference", "text", "pair", "tags")
+
+
+class BatchBuilder:
+    """Packs the rows of examples. A task's method says which spans they have and what is learned from them."""
+
+    def __init__(self, *, typed: bool) -> None:
+        self._typed = typed
+        self._rows: list[Ids] = []
+        self._firsts: list[int] = []
+        self._size = 0
+        self._spans: list[tuple[int, int, int]] = []
+        self._logits: list[tuple[int, int, float, float, int]] = []
+        self._names: list[str] = []
+
+    def _add_row(self, row: Row, *, two_parts: bool = False) -> int:
+        """Add a row, return where it starts."""
+        self._rows.append(row.ids)
+        self._firsts.append(row.first if two_parts and self._typed else len(row.ids))
+        self._size += len(row.ids)
+        return self._size - len(row.ids)
+
+    def _add_span(self, start: int, end: int, head: str) -> int:
+        self._spans.append((start, end, HEADS.index(head)))
+        return len(self._spans) - 1
+
+    def _add_logit(self, kind: str, name: str, better: int, label: float, weight: float, worse: int = -1) -> None:
+        self._logits.append((better, worse, label, weight, KINDS.index(kind)))
+        self._names.append(name)
+
+    def add_support(self, example: Example) -> None:
+        at = self._add_row(example.rows[0], two_parts=True)
+        for start, end, label, weight in example.target:
+            self._add_logit("support", example.name, self._add_span(at + start, at + end, "support"), label, weight)
+
+    def add_preference(self, example: Example) -> None:
+        good, bad = (self._add_answer(row) for row in example.rows)
+        certainty, weight = example.target
+        self._add_logit("preference", example.name, good, certainty, weight, bad)
+
+    def add_choice(self, example: Example) -> None:
+        self._add_logit("preference", example.name, self._add_answer(example.rows[0]), example.target, 1.0)
+
+    def _add_answer(self, row: Row) -> int:
+        at = self._add_row(row)
+        return self._add_span(at + row.first, at + len(row.ids), "preference")
+
+    def add_fluency(self, example: Example) -> None:
+        kind, label, weight = example.target
+        name = f"{kind} {example.name}"
+        starts = [self._add_row(row) for row in example.rows]
+        if kind == "tags":
+            for token, is_error in enumerate(label):
+                span = self._add_span(starts[0] + 1 + token, starts[0] + 2 + token, "tags")
+                self._add_logit(kind, name, span, is_error, _ERROR_WEIGHT if is_error else 1.0)
+            return
+        spans = [
+            self._add_span(start + 1, start + len(row.ids) - 1, "fluency")
+            for start, row in zip(starts, example.rows, strict=True)
+        ]
+        self._add_logit(kind, name, spans[0], label, weight, spans[1] if kind == "pair" else -1)
+
+    def build(self) -> Batch:
+        lengths = np.array([len(row) for row in self._rows])
+        starts = np.concatenate(([0], np.cumsum(lengths)))
+        places = np.arange(self._size) - np.repeat(starts[:-1], lengths)
+        types = places >= np.repeat(self._firsts, lengths)
+        rows = Packed(
+            torch.from_numpy(np.concatenate(self._rows).astype(np.int64)),
+            torch.from_numpy(types.astype(np.int64)),
+            torch.from_numpy(places),
+            torch.from_numpy(starts.astype(np.int32)),
+            int(lengths.max()),
+        )
+        span_starts, span_ends, heads = (np.array(column) for column in zip(*self._spans, strict=True))
+        counts = span_ends - span_starts
+        offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        better, worse, labels, weights, kinds = zip(*self._logits, strict=True)
+        return Batch(
+            rows,
+            torch.from_numpy(np.repeat(span_starts, counts) + offsets),
+            torch.from_numpy(np.repeat(np.arange(len(counts)), counts)),
+            torch.from_numpy(counts.astype(np.float32)),
+            torch.from_numpy(heads),
+            torch.tensor(better),
+            torch.tensor(worse),
+            torch.tensor(labels, dtype=torch.float32),
+            torch.tensor(weights, dtype=torch.float32),
+            torch.tensor(kinds),
+            self._names,
+            self._size,
+        )
+
+
+def to_device(batch: Batch, device: str) -> Batch:
+    """Copy a batch without waiting for it."""
+    if device == "cpu":
+        return batch
+
+    def move(value: Any) -> Any:
+        return value.pin_memory().to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+    return Batch(Packed(*map(move, batch.rows)), *map(move, batch[1:]))
+
+
+def draw_batches(
+    data: dict[str, Sequence[Example]], shares: dict[str, float], tokens: int, *, typed: bool, seed: int
+) -> Iterator[Batch]:
+    """Yield batches of about so many tokens, each with examples of all tasks, without end."""
+
+    def draw(task: str, rng: random.Random) -> Iterator[Example]:
+        order = list(data[task])
+        while True:
+            rng.shuffle(order)
+            yield from order
+
+    streams = {task: draw(task, random.Random(f"{seed} {task}")) for task in shares}
+    total = sum(shares.values())
+    # A long example makes its task's next batch smaller, so that the shares hold over time.
+    excess = dict.fromkeys(shares, 0.0)
+    while True:
+        builder = BatchBuilder(typed=typed)
+        for task, share in shares.items():
+            room = tokens * share / total - excess[task]
+            while room > 0:
+                example = next(streams[task])
+                getattr(builder, f"add_{task}")(example)
+                room -= example.tokens
+            excess[task] = -room
+        yield builder.build()
+
+
+def prefetch(batches: Iterator[Batch], device: str, ahead: int = 6) -> Iterator[Batch]:
+    """Build batches in a thread while others are computed. It ends with the process."""
+    queue: Queue[Batch | BaseException] = Queue(ahead)
+
+    def fill() -> None:
+        try:
+            for batch in batches:
+                queue.put(to_device(batch, device))
+        except BaseException as fault:
+            queue.put(fault)
+
+    Thread(target=fill, daemon=True).start()
+    while True:
+        batch = queue.get()
+        if isinstance(batch, BaseException):
+            raise batch
+        yield batch
 
 
 # ---- Training
 
 
-class Trainer:
-    """Computes the outputs of each task's examples."""
-
-    def __init__(self, model: Encoder, device: str) -> None:
-        self.model, self.device = model.to(device), device
-
-    def encode(self, rows: Sequence[tuple[Ids, int]], parts: Sequence[int]) -> Tensor:
-        """Return the states of rows; `parts` is where the second part of each begins."""
-        shape = len(rows), max(len(ids) for ids, _ in rows)
-        ids, mask, types = (np.zeros(shape, np.int64) for _ in range(3))
-        for at, ((tokens, _), part) in enumerate(zip(rows, parts, strict=True)):
-            ids[at, : len(tokens)], mask[at, : len(tokens)] = tokens, 1
-            if self.model.shape.kind == "bert":
-                types[at, part : len(tokens)] = 1
-        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.device == "cuda"):
-            states: Tensor = self.model(*(torch.from_numpy(array).to(self.device) for array in (ids, mask, types)))
-        return states
-
-    def apply(self, head: str, states: Tensor, spans: Sequence[Span]) -> Tensor:
-        logits: Tensor = self.model.heads[head](mean_spans(states, spans))[:, 0].float()
-        return logits
-
-    def numbers(self, values: Sequence[float]) -> Tensor:
-        return torch.tensor(values, device=self.device, dtype=torch.float32)
-
-    def support(self, examples: Sequence[Example]) -> Iterator[Outputs]:
-        rows = [example.rows[0] for example in examples]
-        states = self.encode(rows, [first for _, first in rows])
-        spans = [(at, *span[:2]) for at, example in enumerate(examples) for span in example.target]
-        labels, weights = zip(*(span[2:] for example in examples for span in example.target), strict=True)
-        names = [example.name for example in examples for _ in example.target]
-        yield Outputs(
-            "support", self.apply("support", states, spans), self.numbers(labels), self.numbers(weights), names
-        )
-
-    def preference(self, examples: Sequence[Example]) -> Iterator[Outputs]:
-        rewards = self.rewards([row for example in examples for row in example.rows])
-        certainty, weights = zip(*(example.target for example in examples), strict=True)
-        names = [example.name for example in examples]
-        leads = rewards[0::2] - rewards[1::2]
-        yield Outputs("preference", leads, self.numbers(certainty), self.numbers(weights), names)
-
-    def rewards(self, rows: Sequence[tuple[Ids, int]]) -> Tensor:
-        states = self.encode(rows, [len(ids) for ids, _ in rows])
-        return self.apply("preference", states, [(at, start, len(ids)) for at, (ids, start) in enumerate(rows)])
-
-    def fluency(self, examples: Sequence[Example]) -> Iterator[Outputs]:
-        rows = [row for example in examples for row in example.rows]
-        states = self.encode(rows, [len(ids) for ids, _ in rows])
-        kinds: dict[str, list[tuple[int, Example]]] = defaultdict(list)
-        at = 0
-        for example in examples:
-            kinds[example.target[0]].append((at, example))
-            at += len(example.rows)
-        spans = [(row, 1, len(ids) - 1) for row, (ids, _) in enumerate(rows)]
-        for kind, members in kinds.items():
-            names = [f"{kind} {example.name}" for _, example in members]
-            if kind == "tags":
-                places = [(row, 1 + token, 2 + token) for row, item in members for token in range(len(item.target[1]))]
-                labels = [label for _, example in members for label in example.target[1]]
-                weights = [_ERROR_WEIGHT if label else 1.0 for label in labels]
-                names = [name for name, (_, item) in zip(names, members, strict=True) for _ in item.target[1]]
-                logits = self.apply("tags", states, places)
-            else:
-                labels, weights = ([example.target[part] for _, example in members] for part in (1, 2))
-                logits = self.apply("fluency", states, [spans[row] for row, _ in members])
-                if kind == "pair":
-                    logits = logits - self.apply("fluency", states, [spans[row + 1] for row, _ in members])
-            yield Outputs(kind, logits, self.numbers(labels), self.numbers(weights), names)
+def compute_logits(model: Encoder, batch: Batch, device: str) -> Tensor:
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+        states = model(batch.rows)
+    means = mean_spans(states, batch.span_tokens, batch.span_of_token, batch.span_lengths)
+    matrix = torch.cat([model.heads[name].weight for name in HEADS])
+    bias = torch.cat([model.heads[name].bias for name in HEADS])
+    outputs = (means * matrix[batch.span_heads]).sum(1) + bias[batch.span_heads]
+    return outputs[batch.better] - torch.where(batch.worse >= 0, outputs[batch.worse], 0.0)
 
 
-def batches(examples: Sequence[Example], tokens: int, rng: random.Random | None) -> list[list[Example]]:
-    """Return batches of similar length, of at most `tokens` tokens with padding; in random order if `rng` is given."""
-    order = list(examples)
-    if rng:
-        rng.shuffle(order)
-    result: list[list[Example]] = []
-    for start in range(0, len(order), 4096):
-        batch: list[Example] = []
-        rows = 0
-        for example in sorted(order[start : start + 4096], key=lambda example: example.longest):
-            if batch and (rows + len(example.rows)) * example.longest > tokens:
-                result.append(batch)
-                batch, rows = [], 0
-            batch.append(example)
-            rows += len(example.rows)
-        result.append(batch)
-    if rng:
-        rng.shuffle(result)
-    return result
+def compute_losses(logits: Tensor, batch: Batch) -> Tensor:
+    """Return the mean loss of each kind."""
+    each = binary_cross_entropy_with_logits(logits, batch.labels, reduction="none") * batch.weights
+    sums = torch.zeros(2, len(KINDS), device=logits.device)
+    sums = sums.index_add(1, batch.kinds, torch.stack((each, batch.weights)))
+    return sums[0] / sums[1].clamp_min(1e-6)
 
 
 def area(scores: NDArray[np.float64], labels: NDArray[np.float64]) -> float:
@@ -286,75 +398,101 @@ def area(scores: NDArray[np.float64], labels: NDArray[np.float64]) -> float:
 
 
 @torch.no_grad()
-def report(label: str, compute: Callable[[Sequence[Example]], Iterator[Outputs]], dev: Sequence[Example]) -> None:
+def score(
+    model: Encoder, examples: Sequence[Example], task: str, device: str
+) -> Iterator[tuple[str, str, float, float]]:
+    """Yield the name, the kind, the logit and the label of everything that the examples hold, in their order."""
+    typed = model.shape.kind == "bert"
+    start = 0
+    while start < len(examples):
+        builder, size = BatchBuilder(typed=typed), 0
+        while start < len(examples) and size < 65_536:
+            getattr(builder, f"add_{task}")(examples[start])
+            size += examples[start].tokens
+            start += 1
+        batch = to_device(builder.build(), device)
+        logits = compute_logits(model, batch, device)
+        kinds = [KINDS[kind] for kind in batch.kinds.tolist()]
+        yield from zip(batch.names, kinds, logits.tolist(), batch.labels.tolist(), strict=True)
+
+
+def report(model: Encoder, examples: Sequence[Example], task: str, device: str) -> None:
     """Print the accuracy on pairs, and the area under the curve elsewhere, by data set."""
     columns: dict[str, list[tuple[float, float]]] = defaultdict(list)
     is_pair = set()
-    for batch in batches(dev, 98_304, None):
-        for outputs in compute(batch):
-            for name, logit, value in zip(outputs.names, outputs.logits.tolist(), outputs.labels.tolist(), strict=True):
-                columns[name].append((logit, value))
-                if outputs.kind in ("pair", "preference"):
-                    is_pair.add(name)
+    for name, kind, logit, label in score(model, examples, task, device):
+        columns[name].append((logit, label))
+        if kind in ("pair", "preference"):
+            is_pair.add(name)
     figures = {}
     for name, pairs in sorted(columns.items()):
         logits, labels = (np.array(column) for column in zip(*pairs, strict=True))
         figures[name] = float((logits > 0).mean()) if name in is_pair else area(logits, labels)
     every = [pair for name, pairs in columns.items() if name not in is_pair for pair in pairs]
     total = area(*(np.array(column) for column in zip(*every, strict=True))) if every else float("nan")
-    print(label, f"all {total:.4f}", {name: round(figure, 3) for name, figure in figures.items()}, flush=True)
+    print(task, f"all {total:.4f}", {name: round(figure, 3) for name, figure in figures.items()}, flush=True)
 
 
 def train(arguments: argparse.Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(arguments.seed)
-    rng = random.Random(arguments.seed)
+    begin = time.time()
     reader = Reader(arguments.data, arguments.length)
-    trainer = Trainer(load_encoder(SHAPES[arguments.kind], arguments.base, arguments.layers), device)
-    compute = {"support": trainer.support, "preference": trainer.preference, "fluency": trainer.fluency}
+    model = load_encoder(SHAPES[arguments.kind], arguments.base, arguments.layers).to(device)
     read = {"support": reader.read_support, "preference": reader.read_pairs, "fluency": reader.read_fluency}
     shares = {name: float(share) for name, share in (part.split(":") for part in arguments.tasks.split(","))}
     data = {name: read[name]() for name in shares}
-    model = trainer.model
+    for name, (examples, dev) in data.items():
+        tokens = sum(example.tokens for example in examples)
+        print(f"{name}: {len(examples):,} examples, {tokens / 1e6:.1f} M tokens, {len(dev):,} held out", flush=True)
+    print(f"read in {time.time() - begin:.0f} s", flush=True)
     # Word vectors of rare words are seen too seldom to be pulled to 0.
     decayed = [array for name, array in model.named_parameters() if array.ndim > 1 and not name.startswith("words")]
     rest = [array for name, array in model.named_parameters() if array.ndim <= 1 or name.startswith("words")]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=arguments.rate, betas=(0.9, 0.98))
-
-    def draw(task: str) -> Iterator[list[Example]]:
-        while True:
-            yield from batches(data[task][0], arguments.batch, rng)
-
-    streams = {task: draw(task) for task in shares}
-    start, tokens, step = time.time(), 0, 0
-    losses: dict[str, list[float]] = defaultdict(list)
+    optimizer = torch.optim.AdamW(groups, lr=arguments.rate, betas=(0.9, 0.98), fused=device == "cuda")
+    task_of_kind = {"support": "support", "preference": "preference"}
+    weights = torch.tensor([shares.get(task_of_kind.get(kind, "fluency"), 0.0) for kind in KINDS], device=device)
+    weights[KINDS.index("tags")] *= _TAGS_WEIGHT
+    typed = model.shape.kind == "bert"
+    examples_by_task = {name: train for name, (train, _) in data.items()}
+    batches = prefetch(
+        draw_batches(examples_by_task, shares, arguments.batch, typed=typed, seed=arguments.seed), device
+    )
+    start, tokens, step, skipped, rounds = time.time(), 0, 0, 0, False
+    losses: list[Tensor] = []
     model.train()
     while (share := max(tokens / (arguments.tokens * 1e6), (time.time() - start) / arguments.seconds)) < 1:
+        if share >= arguments.round_from and not rounds:
+            model.start_rounding(Bits(matrices=arguments.bits, words=arguments.word_bits))
+            rounds = True
         for group in optimizer.param_groups:
             group["lr"] = arguments.rate * min(1.0, (step + 1) / _WARMUP_STEPS) * (1 - share)
-        task = rng.choices(list(shares), list(shares.values()))[0]
-        batch = next(streams[task])
-        total = torch.zeros((), device=device)
-        for outputs in compute[task](batch):
-            each = binary_cross_entropy_with_logits(outputs.logits, outputs.labels, reduction="none")
-            loss = (each * outputs.weights).sum() / outputs.weights.sum()
-            losses[outputs.kind].append(loss.item())
-            total = total + loss * (_TAGS_WEIGHT if outputs.kind == "tags" else 1.0)
-        total.backward()
+        batch = next(batches)
+        by_kind = compute_losses(compute_logits(model, batch, device), batch)
+        (by_kind * weights).sum().backward()
         if torch.isfinite(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)):
             optimizer.step()
+        else:
+            skipped += 1
         optimizer.zero_grad(set_to_none=True)
-        tokens += sum(len(ids) for example in batch for ids, _ in example.rows)
+        losses.append(by_kind.detach())
+        tokens += batch.tokens
         step += 1
-        if step % 200 == 0:
-            means = {kind: round(float(np.mean(values[-100:])), 4) for kind, values in losses.items()}
-            print(step, means, f"{share:.2f}, {tokens / 1e6:.1f} M tokens, {time.time() - start:.0f} s", flush=True)
-    torch.save({name: array.half().cpu() for name, array in model.state_dict().items()}, arguments.out)
-    print(f"saved after {step} steps, {tokens / 1e6:.1f} M tokens", flush=True)
+        if step % 100 == 0:
+            means = torch.stack(losses).mean(0).tolist()
+            losses.clear()
+            figures = {kind: round(mean, 4) for kind, mean in zip(KINDS, means, strict=True)}
+            elapsed = time.time() - start
+            print(f"{step} {figures} {share:.2f}, {tokens / 1e6:.1f} M tokens, {elapsed:.0f} s", flush=True)
+    torch.save(model.collect_state(), arguments.out)
+    print(f"saved after {step} steps, {tokens / 1e6:.1f} M tokens; {skipped} steps skipped", flush=True)
     model.eval()
+    if "preference" in shares:
+        rewards = [logit for _, _, logit, _ in score(model, reader.read_choice(), "choice", device)]
+        arguments.out.with_suffix(".choice.json").write_text(json.dumps(rewards), encoding="utf-8")
     for task, (_, dev) in data.items():
-        report(task, compute[task], dev)
+        report(model, dev, task, device)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -371,6 +509,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--batch", type=int, default=49_152, help="tokens of a step")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bits", type=int, default=7, help="of the matrices that will be exported")
+    parser.add_argument("--word-bits", type=int, default=6)
+    parser.add_argument("--round-from", type=float, default=0.6, help="share of the training")
     return parser.parse_args()
 
 
