@@ -31,8 +31,8 @@ _OUTPUTS = 2
 _FIRST = 25
 
 
-def build_pairs(known: Known, machine: Path, rng: random.Random) -> list[GoodBad]:
-    """Build all pairs; `machine` is the file that `machine_texts.py` wrote."""
+def build_pairs(known: Known, machine: Path | None, rng: random.Random) -> list[GoodBad]:
+    """Build all pairs; `machine` is the file that `machine_texts.py` wrote, if its texts are used."""
     good_lines, human_stories, machine_texts = lines(), stories(), MachineTexts(machine)
     news: dict[str, str | None] = {**articles(known), **highlighted_news(known, rng)}
     pairs = [
@@ -50,8 +50,10 @@ def build_pairs(known: Known, machine: Path, rng: random.Random) -> list[GoodBad
 class MachineTexts:
     """Texts of the language model: for each kind and source one of the low and one of the high temperature."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.by_kind: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
+        if path is None:
+            return
         both: dict[tuple[str, str], dict[bool, str]] = defaultdict(dict)
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:

@@ -54,23 +54,41 @@ def _by_aspect(scores: dict[str, dict[str, list[int]]]) -> dict[str, list[int]]:
 
 def highlighted_news(known: Known, rng: random.Random) -> dict[str, str]:
     """Return some articles with their highlights, as one text."""
-    data = json.loads(_find_file("cnn_validation.json").read_text(encoding="utf-8"))
-    fit = [row for row in data if len(row["input"].split()) in _ARTICLE_WORDS]
+    fit = [(article, text) for article, text in _read_news() if len(article.split()) in _ARTICLE_WORDS]
     drawn = rng.sample(fit, _ARTICLES)
-    return {row["input"]: row["output"].replace("\n", " ") for row in drawn if not known.is_judged(row["input"])}
+    return {article: text for article, text in drawn if not known.is_judged(article)}
+
+
+def news_highlights() -> dict[str, str]:
+    """Return all articles with their highlights, as one text."""
+    return dict(_read_news())
+
+
+def _read_news() -> list[tuple[str, str]]:
+    data = json.loads(_find_file("cnn_validation.json").read_text(encoding="utf-8"))
+    return [(row["input"], row["output"].replace("\n", " ")) for row in data]
 
 
 def tasks(known: Known, rng: random.Random) -> dict[str, str]:
     """Return some single-turn tasks with their answers."""
+    answers = {
+        task: answer
+        for task, answer in task_answers().items()
+        if len(task.split()) in _TASK_WORDS and len(answer.split()) in _ANSWER_WORDS
+    }
+    drawn = rng.sample(sorted(answers), _TASKS)
+    return {task: answers[task] for task in drawn if not known.is_judged(task)}
+
+
+def task_answers() -> dict[str, str]:
+    """Return all single-turn tasks with their answers."""
     answers = {}
     for line in _find_file("train_all_pruned_SDG.jsonl").read_text(encoding="utf-8").splitlines():
         messages = [message for message in json.loads(line)["messages"] if message["role"] != "system"]
         if [message["role"] for message in messages] == ["user", "assistant"]:
             task, answer = (message["content"].strip() for message in messages)
-            if len(task.split()) in _TASK_WORDS and len(answer.split()) in _ANSWER_WORDS:
-                answers[task] = answer
-    drawn = rng.sample(sorted(answers), _TASKS)
-    return {task: answers[task] for task in drawn if not known.is_judged(task)}
+            answers[task] = answer
+    return answers
 
 
 def service_dialogues(rng: random.Random) -> list[tuple[str, ...]]:

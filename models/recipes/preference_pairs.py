@@ -162,7 +162,7 @@ def translation_pairs(rng: random.Random) -> Iterator[GoodBad]:
                 yield replace(result, item=f"{name}:{row['item']}")
 
 
-def flawed_pairs(rng: random.Random) -> Iterator[GoodBad]:
+def flawed_pairs(rng: random.Random, graded: Sequence[str] = _GRADED) -> Iterator[GoodBad]:
     """Yield translations into English to compare without their source. Medical abstracts: two of the same sentence, one
     with marked language errors and one without. Encyclopedias: any two with very different ratings."""
     for name in _MARKED:
@@ -174,10 +174,10 @@ def flawed_pairs(rng: random.Random) -> Iterator[GoodBad]:
                 if clean and criteria:
                     result = pair(criteria, ("", ""), "text", rng.choice(clean), row["output"], rng)
                     yield replace(result, item=f"{name}:{item}")
-    for name in _GRADED:
-        graded = [(mean_rating(row, "da"), row) for row in rows(name) if len(row["output"].split()) >= 5]
-        high = [row for rating, row in graded if rating >= _CLEAR]
-        low = [row for rating, row in graded if rating <= _UNCLEAR]
+    for name in graded:
+        rated = [(mean_rating(row, "da"), row) for row in rows(name) if len(row["output"].split()) >= 5]
+        high = [row for rating, row in rated if rating >= _CLEAR]
+        low = [row for rating, row in rated if rating <= _UNCLEAR]
         for row in rng.sample(low, min(_EACH_GRADED, len(low))):
             better = rng.choice(high)
             result = pair(
