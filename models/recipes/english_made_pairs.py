@@ -164,7 +164,8 @@ class Tasks:
         self.names = sorted(self.answers)
         texts = ((_clean(prompt), _cut_to_sentences(_clean(text))) for prompt, text in written.by_kind["answer"])
         self.weak = {task: text for task, text in texts if task in self.answers and len(text.split()) >= 3}
-        self.near = self._others(find_neighbours(self.names))
+        # Nearer ones often ask for the same thing.
+        self.near = self._others(find_neighbours(self.names, 16, 0.75))
         self.near_answers = self._others(find_neighbours([self.answers[task] for task in self.names], 8, 0.75))
 
     def _others(self, neighbours: list[list[int]]) -> list[list[str]]:
@@ -205,7 +206,7 @@ def task_pairs(tasks: Tasks, rng: random.Random) -> Iterator[Pair]:
             # The plain answer that follows the task, against a polished one that does not.
             polished = max((tasks.answers[other] for other in near[:4]), key=len)
             if len(polished) > 0.8 * len(weak):
-                yield Pair("task weak follows", rng.choice(_FOLLOWING), context, weak, polished, 0.9)
+                yield Pair("task weak follows", rng.choice(_FOLLOWING), context, weak, polished, 0.85)
             if near[0] in tasks.weak:
                 yield Pair("task weak neighbour", rng.choice(_FOLLOWING), context, answer, tasks.weak[near[0]], 0.95)
         if weak and 0.5 < len(answer) / len(weak) < 2:
@@ -577,7 +578,7 @@ def story_pairs(written: Written, rng: random.Random) -> Iterator[Pair]:
         if name and 4 <= len(parts) <= 9 and all(len(part.split()) < 40 for part in parts):
             stories.append((name[1], parts[:7]))
     names = find_names([" ".join(parts) for _, parts in stories])
-    neighbours = find_neighbours([" ".join(parts) for _, parts in stories], 8)
+    neighbours = find_neighbours([" ".join(parts) for _, parts in stories], 16)
     for at, (name, parts) in enumerate(stories):
         style = rng.random()
         hero = "[MALE]" if name in _MEN else "[FEMALE]"
@@ -591,8 +592,12 @@ def story_pairs(written: Written, rng: random.Random) -> Iterator[Pair]:
             return [re.sub(rf"\b{other}\b", name, sentence) for sentence in sentences]
 
         context, rest = (("beginning", show(parts[:1])),), parts[1:]
-        near_name, near = stories[rng.choice(neighbours[at][:4] or [rng.randrange(len(stories))])]
+        # Pronouns would tell a story with a hero of the other sex.
+        alike = [number for number in neighbours[at] if (stories[number][0] in _MEN) == (name in _MEN)]
+        near_name, near = stories[alike[rng.randrange(min(3, len(alike)))] if alike else at]
         far_name, far = rng.choice(stories)
+        if near is parts:
+            continue
         other = rename(near[1:], near_name)
         yield Pair("story other", rng.choice((*_STORY, "relevance")), context, show(rest), show(other), 0.95)
         for _ in range(4):
@@ -651,7 +656,8 @@ def summary_pairs(written: Written, rng: random.Random) -> Iterator[Pair]:
             criterion = rng.choice(("relevance", "consistency", "overall", "informativeness"))
             yield Pair("summary neighbour", criterion, context, summary, careful[other])
             yield Pair("summary neighbour", criterion, (("source", other),), careful[other], summary)
-        if changed := change_detail(summary, names, rng):
+        own_names = _NAME.findall(article)
+        if changed := change_detail(summary, own_names if own_names and rng.random() < 0.6 else names, rng):
             yield Pair(
                 "summary false",
                 rng.choice(("consistency", "consistency", "correctness")),
