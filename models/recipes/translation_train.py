@@ -1,30 +1,32 @@
-"""Train translation_quality: predicted ratings, order among translations of one source, and error tags.
+"""Train translation_quality: predicted ratings, order among translations of one source, error tags, token alignment.
 
-    python translation_train.py BASE GROUPS.json.xz OUT [--setting a] [--seconds 480]
+    python translation_train.py BASE PACK.npz.xz OUT --setting a --seconds 150
+    python translation_train.py BASE PACK.npz.xz OUT --setting a --seconds 180 --all --start OUT/a.pt --name final
+    python translation_train.py BASE PACK.npz.xz OUT --choose a b
 
-BASE is written by translation_pieces.py, GROUPS by translation_data.py. OUT gets `NAME.pt` (half precision, without the
-word pieces, which stay as they are), `NAME.json` (agreement on the sources that were held out) and `NAME.npz`
-(numbers of each held-out output, for translation_export.py). `--mean A.pt B.pt` measures the mean of several trainings
-instead.
+BASE is written by translation_pieces.py, PACK by translation_pack.py. The first call leaves the hard sets out and
+measures agreement with people on them; the second goes on with them, and measures on the sources that are never trained
+on; the third prints the setting that did best on the hard sets. OUT gets `NAME.pt` (half precision, without the word
+pieces, which stay as they are), `NAME.json` (agreement) and `NAME.npz` (the numbers of each held-out output, for
+translation_fit.py).
 
 A step reads whole groups: up to 20 translations of one source, each as `[CLS] output [SEP] reference [SEP] source
-[SEP]` without the reference (half the time) or without the source (some of the time), and translations with a made
-fault whose place is known. Segments that follow each other in a document are joined some of the time, so that the model
-also sees paragraphs.
+[SEP]` without the reference (half of the time) or without the source (some of the time), and outputs with made faults.
+Of some groups, each text is also read alone, and the states of output and reference, and of output and source, are
+aligned token by token: how well they match is trained to order the outputs, too. Tokens lie on the device and sequences
+are put together there; workers only draw numbers of texts.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
+import io
 import json
 import lzma
-import math
-import random
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,47 +34,61 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
-from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-Ids = NDArray[np.int32]
-Tags = NDArray[np.int8]
+Array = NDArray[Any]
+Tensors = dict[str, torch.Tensor]
 BEGIN, PAD, END = 0, 1, 2
-MAX_TOKENS, MAX_SIDE, MAX_OUTPUTS, CHUNK_TOKENS = 480, 200, 20, 16_384
+TRAIN, HARD, DEV = range(3)
+MAX_TOKENS, MAX_SIDE, MAX_OUTPUTS = 480, 200, 20
+#: Padded tokens of a part of a step; widths are multiples of the second number.
+CHUNK_TOKENS, WIDTH_STEP = 32_768, 16
 HEADS = ("quality", "ranking", "error", "major")
+ALIGNMENTS = ("reference precision", "reference recall", "source precision", "source recall")
 WIDTH, INNER, ATTENTION_HEADS, LAYERS, POSITIONS = 384, 1536, 12, 12, 512
+#: The layer whose states are aligned: half of the work of the last one, and no worse (LOG-translation.md).
+ALIGNED_LAYER = 6
+DIRECT = ("mlqe-pe", "wmt-qe23-da")
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a training may differ in; the last five are weights of losses."""
+    """What a training may differ in; the last six are weights of losses."""
 
     rate: float = 2e-4
+    #: The rate of a layer, relative to the one above it.
+    layer_rate: float = 0.95
     dropout: float = 0.1
+    #: The share of tokens whose word is hidden.
+    hidden: float = 0.03
     decay: float = 0.01
-    epochs: float = 8.0
     #: Tokens of a step.
     tokens: int = 49_152
-    warm_up: int = 150
+    warm_up: int = 80
     averaging: float = 0.998
-    #: The share of groups that are joined with those that follow.
-    joined: float = 0.3
-    #: How much chrF against the references is added to the ratings that outputs are ordered by.
-    denoise: float = 0.0
+    #: How often an epoch has the groups of direct assessments, of paragraphs, of parallel texts.
+    direct: float = 1.5
+    joined: float = 0.4
+    parallel: float = 0.5
+    #: The share of groups whose texts are also read alone and aligned.
+    aligned: float = 0.4
+    #: The teacher's share in the ratings that outputs are ordered by, and that of chrF where there is no teacher.
+    teacher: float = 0.5
+    overlap: float = 0.1
     seed: int = 0
     order: float = 1.0
     centre: float = 0.5
-    regression: float = 0.5
-    tags: float = 0.5
+    regression: float = 0.7
+    tags: float = 0.4
     made: float = 0.3
+    alignment: float = 0.5
 
 
 SETTINGS = {
     "a": Setting(),
-    "b": Setting(order=2.0, centre=1.0, regression=0.3, denoise=0.3, seed=1),
-    "c": Setting(rate=4e-4, denoise=0.3, joined=0.45, decay=0.05, seed=2),
+    "b": Setting(rate=3e-4, direct=2.5, regression=1.2, teacher=0.7, order=0.7, parallel=1.0, seed=1),
 }
 
 
@@ -101,25 +117,35 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """multilingual-e5-small with linear heads; the word pieces are not trained."""
 
-    def __init__(self, words: int, dropout: float) -> None:
+    def __init__(self, words: int, setting: Setting) -> None:
         super().__init__()
         self.words, self.types = nn.Embedding(words, WIDTH), nn.Embedding(2, WIDTH)
         self.places = nn.Embedding(POSITIONS, WIDTH)
-        self.norm, self.dropout = nn.LayerNorm(WIDTH, eps=1e-12), nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(dropout) for _ in range(LAYERS))
+        self.norm, self.dropout = nn.LayerNorm(WIDTH, eps=1e-12), nn.Dropout(setting.dropout)
+        self.blocks = nn.ModuleList(Block(setting.dropout) for _ in range(LAYERS))
         self.heads = nn.ModuleDict({name: nn.Linear(WIDTH, 1) for name in HEADS})
+        #: Scales of cosines in the loss of alignments; they are not exported.
+        self.alignments = nn.Parameter(torch.full((len(ALIGNMENTS),), 8.0))
         self.words.weight.requires_grad_(False)
+        self.hidden = setting.hidden
+        for head in self.heads.values():
+            nn.init.normal_(head.weight, std=0.02)  # type: ignore[arg-type]
+            nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-        states: torch.Tensor = self.words(ids) + self.types(types) + self.places.weight[: ids.shape[1]]
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor, layers: int = LAYERS) -> torch.Tensor:
+        words = self.words(ids)
+        if self.training and self.hidden:
+            words = words * (torch.rand(ids.shape, device=ids.device) >= self.hidden)[..., None]
+        states: torch.Tensor = words + self.types(types) + self.places.weight[: ids.shape[1]]
         states = self.dropout(self.norm(states))
-        for block in self.blocks:
+        for block in self.blocks[:layers]:
             states = block(states, mask[:, None, None, :])
         return states
 
 
-def load_base(path: Path) -> dict[str, torch.Tensor]:
-    """Read the arrays of translation_pieces.py, Q4_0 blocks as floats."""
+def load_base(path: Path) -> Tensors:
+    """Read the arrays of translation_pieces.py, Q4_0 blocks as floats. `rows` are the pieces that are there, after the
+    number of all pieces, where those that the data does not have were left out."""
     stored, state = np.load(path), {}
     for name in stored.files:
         array = stored[name]
@@ -129,489 +155,414 @@ def load_base(path: Path) -> dict[str, torch.Tensor]:
             scale = flat[:, :2].copy().view("<f2").astype(np.float32)
             quants = np.concatenate((flat[:, 2:] & 15, flat[:, 2:] >> 4), 1).astype(np.float32) - 8
             array = (quants * scale).reshape(rows, count * 32)
-        state[name.removeprefix("q4/")] = torch.from_numpy(array.astype(np.float32))
+        if name != "rows":
+            state[name.removeprefix("q4/")] = torch.from_numpy(array.astype(np.float32))
+    if "rows" in stored.files:
+        total, *places = stored["rows"].tolist()
+        words = torch.zeros(total, WIDTH)
+        words[torch.tensor(places)] = state["words.weight"]
+        state["words.weight"] = words
     return state
 
 
-# ---- Groups
+# ---- Data
 
 
-@dataclass(frozen=True)
-class Output:
-    ids: Ids
-    value: float | None
-    raw: float | None
-    system: str
-    tags: Tags | None
-    #: The numbers of its texts, by which a reference is told from the output itself.
-    texts: tuple[int, ...]
-    #: chrF against the references.
-    overlap: float | None
+class Pack:
+    """The arrays of translation_pack.py, with the joined texts added."""
 
+    def __init__(self, path: Path) -> None:
+        stored = np.load(io.BytesIO(lzma.decompress(path.read_bytes())))
+        self.arrays: dict[str, Array] = {name: stored[name] for name in stored.files}
+        arrays = self.arrays
+        starts, lengths = arrays["text_starts"][:-1], np.diff(arrays["text_starts"])
+        parts = arrays["joins"]
+        sizes = lengths[parts]
+        ends = np.cumsum(sizes)
+        places = np.repeat(starts[parts] - (ends - sizes), sizes) + np.arange(sizes.sum())
+        self.tokens = np.concatenate((arrays["tokens"], arrays["tokens"][places])).astype(np.int32)
+        self.tags = np.concatenate((arrays["tags"], arrays["tags"][places]))
+        bounds = np.concatenate(([0], ends))[arrays["join_starts"]]
+        self.starts = np.concatenate((starts, bounds[:-1] + len(arrays["tokens"]))).astype(np.int64)
+        self.lengths = np.minimum(np.concatenate((lengths, np.diff(bounds))), MAX_SIDE).astype(np.int64)
+        self.names = arrays["names"].tolist()
+        self.pieces = int(arrays["pieces"][0])
+        self.families = np.array([name.partition(".")[0] for name in self.names])[arrays["set"]]
 
-@dataclass(frozen=True)
-class Group:
-    name: str
-    part: str
-    source: Ids
-    references: Sequence[tuple[Ids, tuple[int, ...]]]
-    outputs: list[Output]
-    pairs: list[tuple[int, int]] | None
-    key: str
-    following: int | None = None
+    def slice(self, name: str, starts: str, group: int) -> Array:
+        bounds = self.arrays[starts]
+        part: Array = self.arrays[name][bounds[group] : bounds[group + 1]]
+        return part
 
-
-def read_groups(path: Path, tokenizer: Tokenizer) -> list[Group]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        data = json.load(file)
-    texts: list[str] = data["texts"]
-    encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
-    ids = [np.array(encoding.ids[:300] or [3], np.int32) for encoding in encodings]
-    groups = []
-    for group in data["groups"]:
-        outputs = []
-        for output in group["outputs"]:
-            number = output["text"]
-            others = [texts[reference] for reference in group["references"] if reference != number]
-            tags = None
-            if output["spans"] is not None:
-                tags = place_tags(texts[number], encodings[number].offsets[:300] or [(0, 0)], output["spans"])
-            overlap = float(np.mean([chrf(texts[number], other) for other in others])) if others else None
-            outputs.append(
-                Output(ids[number], output["value"], output["raw"], output["system"], tags, (number,), overlap)
+    def measure_rows(self, rows: Array) -> Array:
+        """Return the tokens of output, reference and source of each row, cut such that a sequence fits."""
+        sizes = np.where(rows >= 0, self.lengths[rows], 0)
+        room = MAX_TOKENS - 1 - (rows >= 0).sum(1) - sizes[:, 0]
+        several = (rows[:, 1:] >= 0).sum(1)
+        # What a shorter side leaves is the longer one's.
+        shorter = np.minimum(sizes[:, 1:].min(1), room // np.maximum(several, 1))
+        for side in (1, 2):
+            sizes[:, side] = np.minimum(
+                sizes[:, side], np.where(several > 1, np.maximum(room // 2, room - shorter), room)
             )
-        references = [(ids[reference], (reference,)) for reference in group["references"]]
-        pairs = None if group["pairs"] is None else [(better, worse) for better, worse in group["pairs"]]
-        groups.append(
-            Group(group["name"], group["part"], ids[group["source"]], references, outputs, pairs, group["key"])
-        )
-    return link_documents(groups)
+        over = sizes[:, 1:].sum(1) - room
+        sizes[:, 2] -= np.maximum(over, 0)
+        return sizes
 
 
-def place_tags(text: str, offsets: Sequence[tuple[int, int]], spans: Sequence[Sequence[int]]) -> Tags:
-    tags = np.zeros(len(offsets), np.int8)
-    for start, end, severity in spans:
-        for token, (first, last) in enumerate(offsets):
-            blank = end - start > 1 and not text[max(first, start) : min(last, end)].strip()
-            if first < end and start < last and not blank:
-                tags[token] = max(tags[token], severity)
-    return tags
+class Drawing:
+    """Rows of a step and what is known about them. Rows are numbers of texts: output, reference, source, or -1."""
 
+    def __init__(self, pack: Pack, setting: Setting, rng: np.random.Generator) -> None:
+        self.pack, self.setting, self.rng = pack, setting, rng
+        self.rows: list[tuple[int, int, int]] = []
+        self.values: list[float] = []
+        self.groups = 0
+        self.tokens = 0
+        #: Per kind: rows of pairs (better, worse) with a weight; (row, group, label); rows of a parent and its damage.
+        self.pairs: list[Array] = []
+        self.weights: list[Array] = []
+        self.labels: list[tuple[int, int, float]] = []
+        self.made: list[tuple[int, int]] = []
+        self.singles: dict[int, int] = {}
+        #: Rows with the texts that are aligned: row, output, reference, source.
+        self.aligned: list[tuple[int, int, int, int]] = []
 
-def chrf(output: str, reference: str) -> float:
-    """Return the mean F2 of character n-grams, n = 1 to 6, without white space."""
-    output, reference = output.replace(" ", ""), reference.replace(" ", "")
-    values = []
-    for size in range(1, 7):
-        ours, theirs = (
-            collections.Counter(text[start : start + size] for start in range(len(text) - size + 1))
-            for text in (output, reference)
-        )
-        if ours and theirs:
-            matches = (ours & theirs).total()
-            precision, recall = matches / ours.total(), matches / theirs.total()
-            values.append(5 * precision * recall / (4 * precision + recall) if matches else 0.0)
-    return float(np.mean(values)) if values else 0.0
+    def add(self, group: int) -> None:
+        """Add the outputs of a group."""
+        pack, setting, rng, arrays = self.pack, self.setting, self.rng, self.pack.arrays
+        begin = int(arrays["output_starts"][group])
+        parents = pack.slice("parent", "output_starts", group)
+        texts, same = (pack.slice(name, "output_starts", group).tolist() for name in ("text", "same"))
+        references = pack.slice("references", "reference_starts", group).tolist()
+        source = int(arrays["source"][group])
+        chosen = np.flatnonzero(parents < 0)
+        if len(chosen) > MAX_OUTPUTS:
+            chosen = np.sort(rng.choice(chosen, MAX_OUTPUTS, replace=False))
+        made = np.flatnonzero(parents >= 0)
+        if len(chosen) > 1 and len(made) > 2:
+            made = np.sort(rng.choice(made, 2, replace=False))
+        chance = rng.random() if references else 1.0
+        which = int(rng.integers(len(references))) if references else 0
+        aligned = bool(rng.random() < setting.aligned)
+        first, place = len(self.rows), {}
+        for output in (*chosen.tolist(), *made.tolist()):
+            parent = int(parents[output])
+            if parent >= 0 and parent not in place:
+                continue
+            others = [text for at, text in enumerate(references) if at != same[output]]
+            if chance < 0.5 and not others:
+                continue
+            reference = others[which % len(others)] if others else -1
+            row = (texts[output], reference if chance < 0.5 else -1, source if not 0.36 <= chance < 0.5 else -1)
+            place[output] = len(self.rows)
+            self.rows.append(row)
+            self.values.append(float(arrays["value"][begin + output]))
+            if parent >= 0:
+                self.made.append((place[parent], place[output]))
+            if aligned:
+                own = [self._single(text) for text in (texts[output], reference, source)]
+                self.aligned.append((place[output], own[0], own[1], own[2]))
+        self.tokens += sum(int(pack.lengths[list(row)][np.array(row) >= 0].sum()) + 4 for row in self.rows[first:])
+        rated = [output for output in chosen.tolist() if output in place]
+        self._order(group, begin, rated, place)
+        self.groups += 1
 
+    def _single(self, text: int) -> int:
+        if text < 0:
+            return -1
+        if text not in self.singles:
+            self.singles[text] = len(self.singles)
+            self.tokens += int(self.pack.lengths[text]) + 2
+        return self.singles[text]
 
-def link_documents(groups: list[Group]) -> list[Group]:
-    """Link each group with the one that follows it in its document."""
-    lines: dict[tuple[str, str, str], list[tuple[int, int]]] = collections.defaultdict(list)
-    for number, group in enumerate(groups):
-        key = group.key.split("|")[0]
-        document, _, place = key.rpartition(":")
-        if group.name.startswith(("wmt22", "bio-mqm", "wmt-qe23-mqm")) and place.isdigit():
-            lines[group.name, group.part, document].append((int(place), number))
-    linked = list(groups)
-    for line in lines.values():
-        numbers = [number for _, number in sorted(line)]
-        for number, following in pairwise(numbers):
-            linked[number] = replace(linked[number], following=following)
-    return linked
+    def _order(self, group: int, begin: int, rated: Sequence[int], place: dict[int, int]) -> None:
+        """Note which outputs of a group are better than which."""
+        arrays, setting = self.pack.arrays, self.setting
+        if len(ranked := self.pack.slice("pairs", "pair_starts", group)):
+            pairs = [
+                (place[better], place[worse]) for better, worse in ranked.tolist() if {better, worse} <= place.keys()
+            ]
+            if pairs:
+                self.pairs.append(np.array(pairs))
+                self.weights.append(np.full(len(pairs), np.sqrt(len(rated)) / len(pairs), np.float32))
+            return
+        at = begin + np.array(rated, np.int64)
+        labels = arrays["value"][at].astype(np.float64)
+        if len(rated) < 2 or np.isnan(labels).any():
+            return
+        teacher, overlap = arrays["teacher"][at], arrays["overlap"][at]
+        if not np.isnan(teacher).any():
+            labels = (1 - setting.teacher) * labels + setting.teacher * teacher
+        elif len(rated) > 3 and not np.isnan(overlap).any() and overlap.std() > 1e-6:
+            labels = labels + setting.overlap * (overlap - overlap.mean()) / overlap.std()
+        rows = np.array([place[output] for output in rated])
+        self.labels += [(int(row), self.groups, float(label)) for row, label in zip(rows, labels, strict=True)]
+        leads = labels[:, None] - labels
+        better, worse = np.nonzero(leads > 0.05)
+        if len(better):
+            weights = np.minimum(leads[better, worse], 2.0)
+            self.pairs.append(np.stack((rows[better], rows[worse]), 1))
+            self.weights.append((weights / weights.sum() * np.sqrt(len(rated))).astype(np.float32))
 
-
-class Material:
-    """All groups, what is needed to join and to damage them, and the scales of MQM scores."""
-
-    def __init__(self, groups: list[Group], tokenizer: Tokenizer) -> None:
-        self.groups = groups
-        pieces = [tokenizer.id_to_token(number) or "" for number in range(tokenizer.get_vocab_size())]
-        self.starts_word = np.array([piece.startswith("\u2581") for piece in pieces])
-        self.has_digit = np.array([any(map(str.isdigit, piece)) for piece in pieces])
-        self.digits = np.flatnonzero(self.has_digit)
-        self.train = [number for number, group in enumerate(groups) if group.part == "train"]
-        self.by_name: dict[str, list[int]] = collections.defaultdict(list)
-        for number in self.train:
-            self.by_name[groups[number].name].append(number)
-        squashed: dict[str, list[float]] = collections.defaultdict(list)
-        for group in groups:
-            squashed[group.name] += [squash(o.raw) for o in group.outputs if o.raw is not None and o.raw <= 0]
-        self.scales = {
-            name: (float(np.mean(own)), max(float(np.std(own)), 0.05)) for name, own in squashed.items() if own
+    def finish(self) -> dict[str, Any]:
+        """Return the tensors of a step, with every number checked: one out of range would stop a GPU."""
+        rows = np.array(self.rows, np.int64)
+        singles = np.full((len(self.singles), 3), -1, np.int64)
+        singles[:, 0] = list(self.singles)
+        pairs = np.concatenate(self.pairs) if self.pairs else np.zeros((0, 2), np.int64)
+        weights = np.concatenate(self.weights) if self.weights else np.zeros(0, np.float32)
+        made = np.array(self.made, np.int64).reshape(-1, 2)
+        labels = np.array([label for _, _, label in self.labels], np.float32)
+        owners = np.array([(row, group) for row, group, _ in self.labels], np.int64).reshape(-1, 2)
+        aligned = np.array(self.aligned, np.int64).reshape(-1, 4)
+        # Pairs among aligned rows, by their place in `aligned`.
+        place = np.full(len(rows), -1)
+        place[aligned[:, 0]] = np.arange(len(aligned))
+        if len(made):
+            weights_made = np.full(len(made), self.setting.made / max(1, len(made)), np.float32)
+        both = np.concatenate((pairs, made)) if len(made) else pairs
+        shares = weights / max(weights.sum(), 1e-6)
+        shares = np.concatenate((shares, weights_made)) if len(made) else shares
+        near = place[both]
+        kept = (near >= 0).all(1)
+        for numbers, limit in (
+            (pairs, len(rows)),
+            (made, len(rows)),
+            (owners[:, 0], len(rows)),
+            (near[kept], len(aligned)),
+        ):
+            if numbers.size and not (numbers.min() >= 0 and numbers.max() < limit):
+                raise ValueError(
+                    f"a step has numbers from {numbers.min()} to {numbers.max()}, expected 0 to {limit - 1}"
+                )
+        values = np.array(self.values, np.float32)
+        counts = np.bincount(owners[:, 1], minlength=self.groups) if len(owners) else np.zeros(self.groups, np.int64)
+        tensors = {
+            "pairs": pairs,
+            "weights": weights / max(float(weights.sum()), 1e-6),
+            "made": made,
+            "owners": owners,
+            "labels": labels,
+            "several": (counts[owners[:, 1]] >= 3).astype(np.float32),
+            "counts": np.maximum(counts, 1).astype(np.float32),
+            "values": np.nan_to_num(values),
+            "rated": (~np.isnan(values)).astype(np.float32),
+            "aligned": aligned,
+            "aligned pairs": near[kept],
+            "aligned weights": shares[kept].astype(np.float32),
+        }
+        return {
+            "chunks": chunk_rows(self.pack, rows),
+            "singles": chunk_rows(self.pack, singles) if len(singles) else None,
+            "tokens": self.tokens,
+            **{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors.items()},
         }
 
-    def join(self, first: Group, count: int) -> Group | None:
-        """Return `count` groups in a row as one, with the outputs of the systems that all of them have."""
-        parts = [first]
-        while len(parts) < count and (following := parts[-1].following) is not None:
-            parts.append(self.groups[following])
-        by_system = [{output.system: output for output in part.outputs} for part in parts]
-        common = sorted(set.intersection(*map(set, by_system)))
-        if len(parts) < 2 or len(common) < 3 or sum(len(part.source) for part in parts) > MAX_SIDE:
-            return None
-        mean, deviation = self.scales[first.name]
-        outputs = []
-        for system in common:
-            own = [outputs_of[system] for outputs_of in by_system]
-            raw = sum(output.raw or 0.0 for output in own)
-            tags = [output.tags for output in own if output.tags is not None]
-            overlaps = [output.overlap for output in own if output.overlap is not None]
-            outputs.append(
-                Output(
-                    ids=np.concatenate([output.ids for output in own]),
-                    # Longer texts have more errors.
-                    value=(squash(raw) - mean - 0.6 * math.log(len(parts))) / deviation,
-                    raw=raw,
-                    system=system,
-                    tags=np.concatenate(tags) if len(tags) == len(own) else None,
-                    texts=tuple(text for output in own for text in output.texts),
-                    overlap=float(np.mean(overlaps)) if len(overlaps) == len(own) else None,
-                )
-            )
-        references = [
-            (
-                np.concatenate([part.references[number][0] for part in parts]),
-                tuple(text for part in parts for text in part.references[number][1]),
-            )
-            for number in range(min(len(part.references) for part in parts))
-        ]
-        source = np.concatenate([part.source for part in parts])
-        return Group(first.name, first.part, source, references, outputs, None, first.key)
 
-    def split_words(self, ids: Ids) -> list[tuple[int, int]]:
-        """Return start and end of each word; in languages without spaces each piece is one."""
-        starts = np.flatnonzero(self.starts_word[ids])
-        if len(starts) <= len(ids) / 8 + 1:
-            starts = np.arange(len(ids))
-        bounds = sorted({0, *starts.tolist(), len(ids)})
-        return list(pairwise(bounds))
-
-    def damage(
-        self, ids: Ids, tags: Tags | None, source: Ids, other: Ids, rng: random.Random
-    ) -> tuple[Ids, Tags] | None:
-        """Return the text with one to three faults, and tags that tell where; None if none was made."""
-        bounds = self.split_words(ids)
-        if len(bounds) < 4:
-            return None
-        clean = np.zeros(len(ids), np.int8) if tags is None else tags
-        words = [(ids[start:end], clean[start:end].copy()) for start, end in bounds]
-        times = 1 if len(words) < 12 or rng.random() < 0.5 else rng.randint(1, 3)
-        made = sum(self._damage_once(words, source, other, rng) for _ in range(times))
-        if not made:
-            return None
-        return np.concatenate([word for word, _ in words]), np.concatenate([own for _, own in words])
-
-    def _damage_once(self, words: list[tuple[Ids, Tags]], source: Ids, other: Ids, rng: random.Random) -> bool:
-        kind, at = rng.random(), rng.randrange(len(words))
-        size = min(rng.choice((1, 1, 1, 2, 3)), len(words) - 1 - at, len(words) // 3) or 1
-
-        def tag(word: Ids, severity: int) -> tuple[Ids, Tags]:
-            return word, np.full(len(word), severity, np.int8)
-
-        if kind < 0.2:  # Words left out: the next one carries the tag.
-            if at + size >= len(words):
-                return False
-            del words[at : at + size]
-            words[at] = words[at][0], np.maximum(words[at][1], 2)
-            return True
-        if kind < 0.3:  # Two words in each other's place.
-            with_word = min(len(words) - 1, at + rng.randint(1, 4))
-            if np.array_equal(words[at][0], words[with_word][0]):
-                return False
-            first, second = words[at], words[with_word]
-            words[at], words[with_word] = tag(second[0], 1), tag(first[0], 1)
-            return True
-        if kind < 0.45 or 0.55 <= kind < 0.85:  # A word of the source, or words of another output.
-            foreign = source if kind < 0.45 else other
-            if len(foreign) < 4:
-                return False
-            bounds = self.split_words(foreign)
-            start = rng.randrange(len(bounds))
-            last = min(len(bounds), start + (1 if kind < 0.45 else size)) - 1
-            new = foreign[bounds[start][0] : bounds[last][1]]
-            if np.array_equal(new, words[at][0]):
-                return False
-            added = kind >= 0.45 and rng.random() < 0.2
-            words[at : at if added else at + size] = [tag(new, 2)]
-            return True
-        if kind < 0.55:  # Another number.
-            places = [place for place, (word, _) in enumerate(words) if self.has_digit[word].any()]
-            if not places:
-                return False
-            place = rng.choice(places)
-            new = words[place][0].copy()
-            new[np.flatnonzero(self.has_digit[new])[0]] = rng.choice(self.digits)
-            words[place] = tag(new, 2)
-            return True
-        if kind < 0.93:  # A word twice.
-            words.insert(at, tag(words[at][0], 1))
-            return True
-        if len(words[at][0]) < 2:
-            return False
-        words[at] = tag(words[at][0][:-1], 1)  # A word cut short.
-        return True
-
-
-def squash(points: float) -> float:
-    """Return a compressed MQM score, as in translation_data.py."""
-    return -math.log1p(max(0.0, -points))
-
-
-# ---- Batches
-
-
-@dataclass
-class Example:
-    ids: Ids
-    #: Tokens of the first part: `[CLS] output [SEP]`.
-    first: int
-    value: float | None
-    overlap: float | None
-    tags: Tags | None
-    #: For a damaged output: the example that it was made from.
-    parent: int | None
-
-
-def lay_out(output: Ids, source: Ids | None, references: Sequence[Ids]) -> tuple[Ids, int]:
-    rest = [side[:MAX_SIDE] for side in (*references, *([source] if source is not None else []))]
-    output = output[:MAX_SIDE]
-    room = MAX_TOKENS - 2 - len(output) - len(rest)
-    while (excess := sum(map(len, rest)) - room) > 0:
-        longest = max(range(len(rest)), key=lambda side: len(rest[side]))
-        rest[longest] = rest[longest][: len(rest[longest]) - excess]
-    parts: list[Any] = [[BEGIN], output, [END]]
-    for side in rest:
-        parts += [side, [END]]
-    return np.concatenate(parts).astype(np.int32), len(output) + 2
-
-
-def make_examples(
-    group: Group, material: Material, rng: random.Random
-) -> tuple[list[Example], list[tuple[int, int]] | None]:
-    """Return the outputs of a group as examples, with some damaged ones, and the pairs that people ranked."""
-    chosen = list(range(len(group.outputs)))
-    if len(chosen) > MAX_OUTPUTS:
-        chosen = sorted(rng.sample(chosen, MAX_OUTPUTS))
-    mode, chance = "source", rng.random()
-    if group.references and chance < 0.5:
-        mode = "both" if chance < 0.36 else "reference"
-    which = rng.randrange(len(group.references)) if group.references else 0
-    examples: list[Example] = []
-
-    def add(output: Output, ids: Ids, tags: Tags | None, parent: int | None) -> bool:
-        references = []
-        if mode != "source":
-            texts = None if parent is not None else output.texts
-            others = [reference for reference, numbers in group.references if numbers != texts]
-            if not others:
-                return False
-            references = [others[which % len(others)]]
-        sequence, first = lay_out(ids, None if mode == "reference" else group.source, references)
-        value, overlap = (None, None) if parent is not None else (output.value, output.overlap)
-        examples.append(Example(sequence, first, value, overlap, None if tags is None else tags[: first - 2], parent))
-        return True
-
-    places = {
-        number: len(examples) - 1
-        for number in chosen
-        if add(group.outputs[number], group.outputs[number].ids, group.outputs[number].tags, None)
-    }
-    pairs = None
-    if group.pairs is not None:
-        pairs = [(places[better], places[worse]) for better, worse in group.pairs if {better, worse} <= places.keys()]
-    good = [number for number in places if (value := group.outputs[number].value) is None or value > -0.5]
-    wanted = (2 if len(chosen) > 3 else 1 if len(chosen) == 1 and rng.random() < 0.6 else 0) if good else 0
-    for _ in range(wanted):
-        number = rng.choice(good)
-        output = group.outputs[number]
-        other = material.groups[rng.choice(material.by_name[group.name])].outputs[0].ids
-        chance = rng.random()
-        if chance < 0.07:
-            add(output, other, None, places[number])
-        elif chance < 0.11:
-            add(output, group.source, None, places[number])
-        elif (damaged := material.damage(output.ids, output.tags, group.source, other, rng)) is not None:
-            add(output, *damaged, places[number])
-    return examples, pairs
+def chunk_rows(pack: Pack, rows: Array) -> dict[str, Any]:
+    """Return rows in chunks of similar length: `layout` has, for each row in its new place, the starts and the sizes of
+    its texts; `bounds` the first and last row and the width of each chunk; `places` where each old row went."""
+    sizes = pack.measure_rows(rows)
+    lengths = sizes.sum(1) + 1 + (rows >= 0).sum(1)
+    if lengths.max() > MAX_TOKENS or rows.max() >= len(pack.starts):
+        raise ValueError(f"a row has {lengths.max()} tokens and the text {rows.max()}")
+    order = np.argsort(lengths, kind="stable")
+    bounds, first = [], 0
+    widths = -(-lengths[order] // WIDTH_STEP) * WIDTH_STEP
+    for at in range(1, len(order) + 1):
+        if at == len(order) or (at + 1 - first) * widths[at] > CHUNK_TOKENS:
+            bounds.append((first, at, int(widths[at - 1])))
+            first = at
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    starts = np.where(rows >= 0, pack.starts[rows], 0)
+    layout = np.concatenate((starts, sizes, rows >= 0), 1)[order]
+    return {"layout": torch.from_numpy(layout), "bounds": bounds, "places": torch.from_numpy(places)}
 
 
 class Batches(torch.utils.data.IterableDataset[dict[str, Any]]):
-    """Batches of whole groups without end; each worker process has its share of the groups."""
+    """Steps of whole groups without end; each worker process has its share of the groups."""
 
-    def __init__(self, material: Material, setting: Setting) -> None:
-        self.material, self.setting = material, setting
+    def __init__(self, pack: Pack, setting: Setting, parts: Sequence[int]) -> None:
+        self.pack, self.setting = pack, setting
+        arrays = pack.arrays
+        self.groups = np.flatnonzero(np.isin(arrays["part"], parts))
+        shares = np.ones(len(self.groups))
+        shares[np.isin(pack.families[self.groups], DIRECT)] = setting.direct
+        shares[pack.families[self.groups] == "parallel"] = setting.parallel
+        shares[arrays["joined"][self.groups] > 0] = setting.joined
+        self.shares = shares
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = torch.utils.data.get_worker_info()
         number, count = (worker.id, worker.num_workers) if worker else (0, 1)
-        rng = random.Random(self.setting.seed * 1000 + number)
+        rng = np.random.default_rng((self.setting.seed, number))
         while True:
-            order = self.material.train[number::count]
-            rng.shuffle(order)
-            batch: list[tuple[list[Example], list[tuple[int, int]] | None]] = []
-            size = 0
-            for place in order:
-                group = self.material.groups[place]
-                if group.following is not None and rng.random() < self.setting.joined:
-                    group = self.material.join(group, rng.choice((2, 2, 3, 4))) or group
-                examples, pairs = make_examples(group, self.material, rng)
-                tokens = sum(len(example.ids) for example in examples)
-                if batch and size + tokens > self.setting.tokens:
-                    yield collate(batch, self.setting)
-                    batch, size = [], 0
-                if examples:
-                    batch.append((examples, pairs))
-                    size += tokens
+            times = np.floor(self.shares + rng.random(len(self.groups))).astype(np.int64)
+            order = rng.permutation(np.repeat(self.groups, times))[number::count]
+            drawing = Drawing(self.pack, self.setting, rng)
+            for group in order.tolist():
+                drawing.add(group)
+                if drawing.tokens >= self.setting.tokens:
+                    yield drawing.finish()
+                    drawing = Drawing(self.pack, self.setting, rng)
 
 
-def collate(batch: list[tuple[list[Example], list[tuple[int, int]] | None]], setting: Setting) -> dict[str, Any]:
-    flat = [example for examples, _ in batch for example in examples]
-    chunks = chunk_by_length([len(example.ids) for example in flat], CHUNK_TOKENS)
-    better, worse, weights, parents, damaged, rated = [], [], [], [], [], []
-    base = 0
-    for number, (examples, pairs) in enumerate(batch):
-        values = {i: example.value for i, example in enumerate(examples) if example.value is not None}
-        overlaps = [examples[i].overlap for i in values]
-        known = [overlap for overlap in overlaps if overlap is not None]
-        if setting.denoise and len(values) > 3 and len(known) == len(overlaps) and np.std(known) > 1e-6:
-            scores = (np.array(known) - np.mean(known)) / np.std(known)
-            values = {i: values[i] + setting.denoise * score for i, score in zip(values, scores.tolist(), strict=True)}
-        rated += [(base + i, number, value) for i, value in values.items()]
-        ordered = [
-            (i, j, min(values[i] - values[j], 2.0)) for i in values for j in values if values[i] - values[j] > 0.05
-        ]
-        if pairs is not None:
-            ordered = [(i, j, 1.0) for i, j in pairs]
-        total = sum(weight for _, _, weight in ordered)
-        for i, j, weight in ordered:
-            better.append(base + i)
-            worse.append(base + j)
-            weights.append(weight / total * math.sqrt(len(examples)))
-        for i, example in enumerate(examples):
-            if example.parent is not None:
-                parents.append(base + example.parent)
-                damaged.append(base + i)
-        base += len(examples)
-    places = np.empty(len(flat), np.int64)
-    places[np.concatenate(chunks)] = np.arange(len(flat))
-    values_of = [math.nan if example.value is None else example.value for example in flat]
-    return {
-        "chunks": [pad([flat[i] for i in chunk]) for chunk in chunks],
-        "places": torch.from_numpy(places),
-        "values": torch.tensor(values_of, dtype=torch.float32),
-        "better": torch.tensor(better, dtype=torch.long),
-        "worse": torch.tensor(worse, dtype=torch.long),
-        "weights": torch.tensor(weights, dtype=torch.float32),
-        "parents": torch.tensor(parents, dtype=torch.long),
-        "damaged": torch.tensor(damaged, dtype=torch.long),
-        "rated": torch.tensor([i for i, _, _ in rated], dtype=torch.long),
-        "group": torch.tensor([number for _, number, _ in rated], dtype=torch.long),
-        "ordering": torch.tensor([value for _, _, value in rated], dtype=torch.float32),
-        "groups": len(batch),
-        "tokens": sum(len(example.ids) for example in flat),
-    }
+# ---- Passes
 
 
-def chunk_by_length(lengths: Sequence[int], tokens: int) -> list[NDArray[np.int64]]:
-    """Return positions in chunks of similar length, each of at most so many tokens with padding."""
-    chunks: list[list[int]] = [[]]
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if chunks[-1] and (len(chunks[-1]) + 1) * lengths[number] > tokens:
-            chunks.append([])
-        chunks[-1].append(number)
-    return [np.array(chunk) for chunk in chunks]
+class Reader:
+    """The tokens on the device, and passes over rows of them."""
+
+    def __init__(self, network: Encoder, pack: Pack) -> None:
+        self.network = network
+        # A read beyond the last text is masked.
+        self.tokens = torch.from_numpy(np.append(pack.tokens, np.full(MAX_TOKENS, PAD, np.int32))).to(device)
+        self.tags = torch.from_numpy(np.append(pack.tags, np.full(MAX_TOKENS, -1, np.int8))).to(device)
+
+    def read(self, layout: torch.Tensor, width: int, layers: int = LAYERS) -> tuple[torch.Tensor, ...]:
+        """Return the states of a chunk after so many layers, a mask of the outputs' tokens, and their tags."""
+        starts, sizes, there = layout[:, :3], layout[:, 3:6], layout[:, 6:]
+        at = torch.arange(width, device=device)[None]
+        ids = torch.full((len(layout), width), PAD, dtype=torch.long, device=device)
+        ids[:, 0] = BEGIN
+        begin = torch.ones(len(layout), 1, dtype=torch.long, device=device)
+        first = begin + sizes[:, :1] + 1
+        for side in range(3):
+            size = sizes[:, side : side + 1]
+            inside = (at >= begin) & (at < begin + size)
+            source = (starts[:, side : side + 1] + at - begin).clamp(min=0)
+            ids = torch.where(inside, self.tokens[source].long(), ids)
+            ids = torch.where((at == begin + size) & (there[:, side : side + 1] > 0), END, ids)
+            begin = begin + size + there[:, side : side + 1]
+        own = (at >= 1) & (at < first - 1)
+        tags = torch.where(own, self.tags[(starts[:, :1] + at - 1).clamp(min=0)], -1)
+        mask = at < begin
+        states = self.network(ids, mask, ((at >= first) & mask).long(), layers)
+        return states.float(), own, tags
+
+    def read_rows(self, chunked: dict[str, Any]) -> tuple[torch.Tensor, list[tuple[torch.Tensor, ...]]]:
+        """Return quality and ranking of each row, [rows, 2], and the chunks' tokens: logits, own, tags."""
+        heads = self.network.heads
+        layout = chunked["layout"].to(device, non_blocking=True)
+        whole: list[torch.Tensor] = []
+        tokens: list[tuple[torch.Tensor, ...]] = []
+        for first, last, width in chunked["bounds"]:
+            states, own, tags = self.read(layout[first:last], width)
+            weights = own.float()[..., None]
+            mean = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
+            whole.append(torch.cat([heads[name](mean) for name in HEADS[:2]], -1))
+            tokens.append((torch.cat([heads[name](states) for name in HEADS[2:]], -1), own, tags))
+        return torch.cat(whole)[chunked["places"].to(device, non_blocking=True)], tokens
+
+    def read_singles(self, chunked: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return unit vectors of the tokens of all texts, one after the other, where each text starts, and its size."""
+        layout = chunked["layout"].to(device, non_blocking=True)
+        places = chunked["places"].to(device, non_blocking=True)
+        vectors, starts, offset = [], [], 0
+        for first, last, width in chunked["bounds"]:
+            states, _, _ = self.read(layout[first:last], width, ALIGNED_LAYER)
+            vectors.append(functional.normalize(states, dim=-1).reshape(-1, WIDTH))
+            starts.append(offset + 1 + width * torch.arange(last - first, device=device))
+            offset += width * (last - first)
+        return torch.cat(vectors), torch.cat(starts)[places], layout[places, 3]
 
 
-def pad(examples: Sequence[Example]) -> tuple[torch.Tensor, ...]:
-    """Return ids, lengths of the first parts, lengths, and tags (-1: none)."""
-    width = max(len(example.ids) for example in examples)
-    ids = np.full((len(examples), width), PAD, np.int64)
-    tags = np.full((len(examples), width), -1, np.int8)
-    for row, example in enumerate(examples):
-        ids[row, : len(example.ids)] = example.ids
-        if example.tags is not None:
-            tags[row, 1 : 1 + len(example.tags)] = example.tags
-    first = torch.tensor([example.first for example in examples])
-    lengths = torch.tensor([len(example.ids) for example in examples])
-    return torch.from_numpy(ids), first, lengths, torch.from_numpy(tags)
+def align(singles: tuple[torch.Tensor, torch.Tensor, torch.Tensor], pairs: torch.Tensor, width: int) -> torch.Tensor:
+    """Return precision and recall of greedy matching, [pairs, 2], of texts (output, other); 0 where one is missing."""
+    vectors, starts, sizes = singles
+    at = torch.arange(width, device=device)[None]
+    sides, masks = [], []
+    for column in range(2):
+        text = pairs[:, column].clamp(min=0)
+        masks.append(at < sizes[text][:, None])
+        places = (starts[text][:, None] + at).clamp(max=len(vectors) - 1)
+        sides.append(vectors[places])
+    with torch.autocast(device, enabled=False):
+        cosines = torch.bmm(sides[0], sides[1].transpose(1, 2))
+    results = []
+    for ours, theirs, table in ((masks[0], masks[1], cosines), (masks[1], masks[0], cosines.transpose(1, 2))):
+        best = table.masked_fill(~theirs[:, None], -1.0).amax(2)
+        results.append((best * ours).sum(1) / ours.sum(1).clamp(min=1))
+    known = (pairs >= 0).all(1)
+    return torch.stack(results, 1) * known[:, None]
 
 
 # ---- Losses
 
 
-def run_chunk(network: Encoder, chunk: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return quality and ranking of each example, [examples, 2], the logits of its tokens, [..., 2], and their tags."""
-    ids, first, lengths, tags = (tensor.to(device, non_blocking=True) for tensor in chunk)
-    place = torch.arange(ids.shape[1], device=device)[None]
-    mask = place < lengths[:, None]
-    types = ((place >= first[:, None]) & mask).long()
+def compute_loss(reader: Reader, batch: dict[str, Any], setting: Setting) -> torch.Tensor:
     with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-        states = network(ids, mask, types)
-    states = states.float()
-    own = ((place >= 1) & (place < first[:, None] - 1)).float()[..., None]
-    mean = (states * own).sum(1) / own.sum(1).clamp(min=1)
-    whole = torch.cat([network.heads[name](mean) for name in HEADS[:2]], -1)
-    return whole, torch.cat([network.heads[name](states) for name in HEADS[2:]], -1), tags
-
-
-def compute_loss(network: Encoder, batch: dict[str, Any], setting: Setting) -> torch.Tensor:
-    results = [run_chunk(network, chunk) for chunk in batch["chunks"]]
-    on_device = {name: value.to(device) for name, value in batch.items() if isinstance(value, torch.Tensor)}
-    whole = torch.cat([scores for scores, _, _ in results])[on_device["places"]]
+        whole, tokens = reader.read_rows(batch["chunks"])
+        singles = reader.read_singles(batch["singles"]) if batch["singles"] is not None else None
+    whole = whole.float()
+    known = {
+        name: value.to(device, non_blocking=True) for name, value in batch.items() if isinstance(value, torch.Tensor)
+    }
     loss = torch.zeros((), device=device)
     for scores, share in ((whole[:, 0], 0.3), (whole[:, 1], 1.0)):
-        if len(batch["better"]):
-            leads = scores[on_device["better"]] - scores[on_device["worse"]]
-            weights = on_device["weights"]
-            loss = loss + share * setting.order * (functional.softplus(-leads) * weights).sum() / weights.sum()
-        if len(batch["parents"]):
-            leads = scores[on_device["parents"]] - scores[on_device["damaged"]]
+        if len(batch["pairs"]):
+            leads = scores[known["pairs"][:, 0]] - scores[known["pairs"][:, 1]]
+            loss = loss + share * setting.order * (functional.softplus(-leads) * known["weights"]).sum()
+        if len(batch["made"]):
+            leads = scores[known["made"][:, 0]] - scores[known["made"][:, 1]]
             loss = loss + share * setting.made * functional.softplus(1 - leads).mean()
-    loss = loss + setting.centre * compute_centred_loss(whole[:, 1], on_device, batch["groups"])
-    known = ~on_device["values"].isnan()
-    if known.any():
-        loss = loss + setting.regression * functional.smooth_l1_loss(whole[known, 0], on_device["values"][known])
-    return loss + setting.tags * compute_tag_loss(results)
+    if len(batch["labels"]):
+        loss = loss + setting.centre * compute_centred_loss(whole[:, 1], known)
+    losses = functional.smooth_l1_loss(whole[:, 0], known["values"], reduction="none")
+    loss = loss + setting.regression * (losses * known["rated"]).sum() / known["rated"].sum().clamp(min=1)
+    loss = loss + setting.tags * compute_tag_loss(tokens)
+    if singles is not None and len(batch["aligned pairs"]):
+        loss = loss + setting.alignment * compute_alignment_loss(reader.network, singles, batch, known)
+    return loss
 
 
-def compute_centred_loss(scores: torch.Tensor, batch: dict[str, torch.Tensor], groups: int) -> torch.Tensor:
+def compute_centred_loss(scores: torch.Tensor, known: Tensors) -> torch.Tensor:
     """Compare differences from the mean of a group, so that equal ratings count as well."""
-    group, chosen = batch["group"], scores[batch["rated"]]
-    zeros = torch.zeros(groups, device=device)
-    count = zeros.index_add(0, group, torch.ones_like(chosen)).clamp(min=1)
-    centred = [own - (zeros.index_add(0, group, own) / count)[group] for own in (chosen, batch["ordering"])]
-    several = count[group] >= 3
-    if not several.any():
-        return torch.zeros((), device=device)
-    return functional.smooth_l1_loss(centred[0][several], centred[1][several])
+    rows, groups = known["owners"].unbind(1)
+    counts = known["counts"]
+    centred = []
+    for own in (scores[rows], known["labels"]):
+        means = torch.zeros_like(counts).index_add(0, groups, own) / counts
+        centred.append(own - means[groups])
+    losses = functional.smooth_l1_loss(centred[0], centred[1], reduction="none")
+    return (losses * known["several"]).sum() / known["several"].sum().clamp(min=1)
 
 
-def compute_tag_loss(results: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+def compute_tag_loss(chunks: Sequence[tuple[torch.Tensor, ...]]) -> torch.Tensor:
     total, count = torch.zeros((), device=device), torch.zeros((), device=device)
-    for _, logits, tags in results:
-        tagged = tags >= 0
-        error, major = (tags[tagged] > 0).float(), (tags[tagged] > 1).float()
+    for logits, _, tags in chunks:
+        tagged, error, major = (tags >= 0).float(), (tags > 0).float(), (tags > 1).float()
         cross_entropy = functional.binary_cross_entropy_with_logits
-        losses = cross_entropy(logits[tagged], torch.stack((error, major), -1), reduction="none")
-        total = total + (losses[:, 0] * (1 + error + major) + losses[:, 1] * (1 + major)).sum()
+        losses = cross_entropy(logits.float(), torch.stack((error, major), -1), reduction="none")
+        total = total + ((losses[..., 0] * (1 + error + major) + losses[..., 1] * (1 + major)) * tagged).sum()
         count = count + tagged.sum()
     return total / count.clamp(min=1)
 
 
-# ---- Agreement on held-out sources
+def compute_alignment_loss(
+    network: Encoder, singles: tuple[torch.Tensor, ...], batch: dict[str, Any], known: Tensors
+) -> torch.Tensor:
+    """Order outputs by their match with the reference, and by their match with the source."""
+    width = max(width for _, _, width in batch["singles"]["bounds"])
+    aligned, pairs = known["aligned"], known["aligned pairs"]
+    loss = torch.zeros((), device=device)
+    for kind, column in enumerate((2, 3)):
+        texts = aligned[:, (1, column)]
+        matches = align(singles, texts, width)  # type: ignore[arg-type]
+        scores = (matches * network.alignments[2 * kind : 2 * kind + 2]).sum(1)
+        there = (texts >= 0).all(1).float()
+        weights = known["aligned weights"] * there[pairs[:, 0]] * there[pairs[:, 1]]
+        leads = scores[pairs[:, 0]] - scores[pairs[:, 1]]
+        loss = loss + (functional.softplus(-leads) * weights).sum() / weights.sum().clamp(min=1e-6)
+    return loss
 
 
-def compute_acc_eq(groups: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> float:
+# ---- Agreement on held-out sets
+
+
+def compute_acc_eq(groups: Sequence[tuple[Array, Array]]) -> float:
     """Return the accuracy of pairs with the best threshold for ties, by item (as metrist's acc_eq)."""
     differences, gains, zero, count = [], [], 0.0, 0
     for scores, values in groups:
@@ -624,174 +575,275 @@ def compute_acc_eq(groups: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> float
         count += 1
         differences.append(np.abs(lead))
         gains.append(((truth == 0).astype(float) - right) / len(first))
+    if not count:
+        return float("nan")
     order = np.argsort(np.concatenate(differences), kind="stable")
-    return float((zero + np.concatenate(([0], np.cumsum(np.concatenate(gains)[order])))).max() / max(count, 1))
+    return float((zero + np.concatenate(([0], np.cumsum(np.concatenate(gains)[order])))).max() / count)
 
 
 @torch.no_grad()
-def score_examples(network: Encoder, examples: Sequence[Example]) -> NDArray[np.float32]:
-    """Return quality, ranking and the expected MQM penalty of each example."""
-    network.eval()
-    results = np.zeros((len(examples), 3), np.float32)
-    for chunk in chunk_by_length([len(example.ids) for example in examples], 4 * CHUNK_TOKENS):
-        chosen = [examples[number] for number in chunk]
-        whole, logits, _ = run_chunk(network, pad(chosen))
-        errors = (logits.sigmoid() * torch.tensor([1.0, 4.0], device=device)).sum(-1)
-        place = torch.arange(errors.shape[1], device=device)[None]
-        first = torch.tensor([example.first for example in chosen], device=device)
-        own = (place >= 1) & (place < first[:, None] - 1)
-        results[chunk] = torch.cat((whole, (errors * own).sum(1, keepdim=True)), 1).cpu().numpy()
-    network.train()
+def score_rows(reader: Reader, pack: Pack, rows: Array, texts: Array) -> NDArray[np.float32]:
+    """Return quality, ranking, the expected MQM penalty and the four alignments of each row; `texts` are output,
+    reference and source, whether the row has them or not."""
+    reader.network.eval()
+    results = np.zeros((len(rows), 3 + len(ALIGNMENTS)), np.float32)
+    penalties = torch.tensor([1.0, 4.0], device=device)
+    for begin in range(0, len(rows), 2_048):
+        part = slice(begin, min(begin + 2_048, len(rows)))
+        numbers, inverse = np.unique(texts[part], return_inverse=True)
+        singles = np.full((len(numbers), 3), -1, np.int64)
+        singles[:, 0] = numbers
+        near = inverse.reshape(-1, 3) - (numbers[0] < 0)
+        singles = singles[singles[:, 0] >= 0]
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+            chunked = chunk_rows(pack, rows[part])
+            whole, tokens = reader.read_rows(chunked)
+            states = reader.read_singles(single_chunks := chunk_rows(pack, singles))
+        sums = [((logits.float().sigmoid() * penalties).sum(-1) * own).sum(1) for logits, own, _ in tokens]
+        penalty = torch.cat(sums)[chunked["places"].to(device)]
+        columns = [whole.float(), penalty[:, None]]
+        width = max(width for _, _, width in single_chunks["bounds"])
+        pairs = torch.from_numpy(near).to(device)
+        for column in (1, 2):
+            # The cosines of all pairs at once would not fit.
+            columns.append(
+                torch.cat([align(states, block[:, (0, column)], width) for block in torch.split(pairs, 256)])
+            )
+        results[part] = torch.cat(columns, 1).cpu().numpy()
+    reader.network.train()
     return results
 
 
-def measure(network: Encoder, material: Material, out: Path) -> dict[str, Any]:
-    """Measure agreement on every held-out data set, with source, reference or both, and keep the numbers."""
+def measure(reader: Reader, pack: Pack, part: int, out: Path, most: int) -> dict[str, Any]:
+    """Measure agreement on every held-out set, with source, reference or both, and keep the numbers."""
+    arrays = pack.arrays
     table: dict[str, Any] = {}
-    arrays: dict[str, Any] = {}
-    parts = [(group.name, group) for group in material.groups if group.part != "train"]
-    for name in sorted({name for name, _ in parts}):
-        groups = [group for own, group in parts if own == name][:2000]
-        for kind in ("source", "both", "reference", "joined source", "joined both"):
-            chosen: list[Group] = groups
-            if kind.startswith("joined"):
-                if not name.startswith("wmt22"):
+    stored: dict[str, Array] = {}
+    chosen = (arrays["part"] == part) & ~arrays["seen"] & (pack.families != "parallel")
+    for at, name in enumerate(pack.names):
+        for joined in (False, True):
+            numbers = np.flatnonzero(chosen & (arrays["set"] == at) & ((arrays["joined"] > 0) == joined))
+            outputs = np.diff(arrays["output_starts"])[numbers].mean() if len(numbers) else 1
+            numbers = numbers[:: max(1, int(len(numbers) * outputs / most))]
+            for mode in ("source", "both", "reference"):
+                rows, texts, owners = list_rows(pack, numbers, mode)
+                if len(rows) < 2:
                     continue
-                chosen = [joined for group in groups[::3] if (joined := material.join(group, 3)) is not None]
-            examples, owners = list_held_out(chosen, kind)
-            if examples:
-                scores = score_examples(network, examples)
-                table[f"{name} {kind}"] = summarize(scores, examples, owners, chosen)
-                values = [math.nan if example.value is None else example.value for example in examples]
-                overlaps = [math.nan if example.overlap is None else example.overlap for example in examples]
-                arrays[f"{name} {kind}"] = np.column_stack((scores, values, overlaps, owners))
-    np.savez_compressed(out.with_suffix(".npz"), **arrays)
+                scores = score_rows(reader, pack, rows, texts)
+                key = f"{name} {'joined ' if joined else ''}{mode}"
+                extra = np.stack([arrays[column][owners[:, 2]] for column in ("value", "overlap")], 1)
+                facts = np.stack((arrays["number"][owners[:, 0]], arrays["place"][owners[:, 2]]), 1)
+                stored[key] = np.column_stack((scores, extra, owners[:, 0], facts)).astype(np.float32)
+                table[key] = summarize(pack, stored[key], owners, mode)
+    np.savez_compressed(out.with_suffix(".npz"), **stored)  # type: ignore[arg-type]
+    table["choice"] = summarize_all(table)
     out.with_suffix(".json").write_text(json.dumps(table, indent=1))
     return table
 
 
-def list_held_out(groups: Sequence[Group], kind: str) -> tuple[list[Example], list[tuple[int, int]]]:
-    """Return the examples of a mode, with the numbers of group and output. Human translations are left out."""
-    examples, owners = [], []
-    for number, group in enumerate(groups):
-        for place, output in enumerate(group.outputs):
-            others = [reference for reference, texts in group.references if texts != output.texts]
-            references = [] if kind.endswith("source") else others[:1]
-            if "ref" in output.system.lower() or (not references and not kind.endswith("source")):
+def list_rows(pack: Pack, groups: Array, mode: str) -> tuple[Array, Array, Array]:
+    """Return rows, their texts, and (group, place, output) of each. Human translations and made faults are left out."""
+    arrays = pack.arrays
+    rows, texts, owners = [], [], []
+    for group in groups.tolist():
+        begin, end = arrays["output_starts"][group : group + 2].tolist()
+        references = pack.slice("references", "reference_starts", group).tolist()
+        source = int(arrays["source"][group])
+        for output in range(begin, end):
+            others = [text for at, text in enumerate(references) if at != arrays["same"][output]]
+            if arrays["parent"][output] >= 0 or arrays["human"][output] or (not others and mode != "source"):
                 continue
-            ids, first = lay_out(output.ids, None if kind == "reference" else group.source, references)
-            examples.append(Example(ids, first, output.value, output.overlap, output.tags, None))
-            owners.append((number, place))
-    return examples, owners
+            reference, text = others[0] if others else -1, int(arrays["text"][output])
+            rows.append((text, -1 if mode == "source" else reference, -1 if mode == "reference" else source))
+            texts.append((text, reference, source))
+            owners.append((group, output - begin, output))
+    return tuple(np.array(part, np.int64).reshape(-1, 3) for part in (rows, texts, owners))  # type: ignore[return-value]
 
 
-def summarize(
-    scores: NDArray[np.float32], examples: Sequence[Example], owners: Sequence[tuple[int, int]], groups: Sequence[Group]
-) -> dict[str, Any]:
-    """Return Spearman over all outputs and acc_eq by source, or the accuracy of ranked pairs, for each number."""
-    columns = {"quality": scores[:, 0], "ranking": scores[:, 1], "tags": -scores[:, 2]}
+def summarize(pack: Pack, numbers: Array, owners: Array, mode: str) -> dict[str, Any]:
+    """Return, for each number: Spearman over all outputs; by source acc_eq, and the share of ranked pairs in order."""
+    columns = {"quality": numbers[:, 0], "ranking": numbers[:, 1], "tags": -np.log1p(numbers[:, 2])}
     columns["sum"] = columns["quality"] + columns["ranking"]
-    by_group: dict[int, list[int]] = collections.defaultdict(list)
-    for row, (number, _) in enumerate(owners):
-        by_group[number].append(row)
-    if groups[0].pairs is not None:
-        at = {owner: row for row, owner in enumerate(owners)}
-        pairs = [
-            (at[number, better], at[number, worse])
-            for number, group in enumerate(groups)
-            for better, worse in group.pairs or ()
-            if (number, better) in at and (number, worse) in at
-        ]
-        return {
-            name: {"pairs": float(np.mean([column[i] > column[j] for i, j in pairs]))}
-            for name, column in columns.items()
-        }
-    values = np.array([example.value for example in examples])
+    kinds = [0, 1] if mode == "reference" else [2, 3] if mode == "source" else [0, 1, 2, 3]
+    columns |= {ALIGNMENTS[kind]: numbers[:, 3 + kind] for kind in kinds}
+    if mode != "source":
+        columns["overlap"] = numbers[:, 8]
+        columns["all"] = columns["sum"] + 8 * (numbers[:, 3] + numbers[:, 4])
+    values = numbers[:, 7]
+    by_group: dict[int, list[int]] = defaultdict(list)
+    for row, group in enumerate(owners[:, 0].tolist()):
+        by_group[group].append(row)
+    pairs = list_pairs(pack, owners, by_group, values)
     several = [np.array(rows) for rows in by_group.values() if len(rows) > 1]
-    return {
-        name: {"spearman": float(spearmanr(column, values)[0])}
-        | ({"acc_eq": compute_acc_eq([(column[rows], values[rows]) for rows in several])} if several else {})
-        for name, column in columns.items()
-    }
+    results: dict[str, Any] = {"outputs": len(numbers), "groups": len(by_group)}
+    for name, column in columns.items():
+        result = {}
+        if len(pairs):
+            result["pairs"] = float((column[pairs[:, 0]] > column[pairs[:, 1]]).mean())
+        if not np.isnan(values).any():
+            result["spearman"] = float(spearmanr(column, values)[0])
+            if several:
+                result["acc_eq"] = compute_acc_eq([(column[rows], values[rows]) for rows in several])
+        results[name] = result
+    return results
+
+
+def list_pairs(pack: Pack, owners: Array, by_group: dict[int, list[int]], values: Array) -> Array:
+    """Return (better, worse) rows: pairs that people ranked, or outputs of one source with different ratings."""
+    pairs = []
+    for group, rows in by_group.items():
+        place = {int(owners[row, 1]): row for row in rows}
+        ranked = pack.slice("pairs", "pair_starts", group).tolist()
+        pairs += [(place[better], place[worse]) for better, worse in ranked if {better, worse} <= place.keys()]
+        if not ranked and len(rows) > 1:
+            own = values[rows]
+            better, worse = np.nonzero(own[:, None] > own)
+            pairs += [(rows[i], rows[j]) for i, j in zip(better.tolist(), worse.tolist(), strict=True)]
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def summarize_all(table: dict[str, Any]) -> float:
+    """Return one number to choose trainings by: order of outputs without and with a reference (acc_eq and pairs), and
+    half as much Spearman of direct assessments."""
+
+    def average(mode: str, column: str, figure: str, families: tuple[str, ...]) -> float:
+        found = [
+            results[column][figure]
+            for key, results in table.items()
+            if key.startswith(families) and key.endswith(mode) and figure in results.get(column, {})
+        ]
+        return float(np.mean(found)) if found else 0.0
+
+    ordered = ("wmt", "bio")
+    parts = [
+        average(f" {mode}", "sum", figure, ordered) for mode in ("source", "both") for figure in ("acc_eq", "pairs")
+    ]
+    return sum(parts) / 2 + 0.5 * average(" source", "quality", "spearman", (*DIRECT, "indicmt"))
 
 
 # ---- Training
 
 
-def train(network: Encoder, material: Material, setting: Setting, seconds: float, workers: int) -> None:
-    """Train for a number of epochs or seconds, whichever ends first; leave the running mean of the weights."""
-    trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
-    tables = ("places", "types")
-    decayed = [p for name, p in trained if p.ndim > 1 and not name.startswith(tables)]
-    others = [p for name, p in trained if p.ndim <= 1 or name.startswith(tables)]
+def list_rates(network: Encoder, setting: Setting) -> list[dict[str, Any]]:
+    """Return groups of parameters: lower layers learn more slowly, tables and biases do not decay."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        parts = name.split(".")
+        height = int(parts[1]) + 1 if parts[0] == "blocks" else 0
+        share = 1.0 if parts[0] in ("heads", "alignments") else setting.layer_rate ** (LAYERS - height)
+        decay = setting.decay if parameter.ndim > 1 and parts[0] == "blocks" else 0.0
+        groups[share * (10 if parts[0] == "alignments" else 1), decay].append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay, "share": share} for (share, decay), parameters in groups.items()
+    ]
+
+
+def train(
+    reader: Reader, pack: Pack, setting: Setting, parts: Sequence[int], seconds: float, workers: int, steps: int
+) -> None:
+    """Train for so many seconds (or steps, if fewer); leave the running mean of the weights."""
+    network = reader.network
+    network.train()
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": setting.decay}, {"params": others, "weight_decay": 0.0}],
-        lr=setting.rate,
-        betas=(0.9, 0.98),
+        list_rates(network, setting), lr=setting.rate, betas=(0.9, 0.98), fused=device == "cuda"
     )
-    means = [parameter.detach().clone() for _, parameter in trained]
-    groups = [material.groups[number] for number in material.train]
-    # References, faults and joined texts add about half of the tokens of sources and outputs.
-    epoch = 1.5 * sum(len(group.source) + len(output.ids) for group in groups for output in group.outputs)
-    loader = torch.utils.data.DataLoader(Batches(material, setting), batch_size=None, num_workers=workers)
-    begin, seen = time.monotonic(), 0
+    means = [parameter.detach().clone() for parameter in trained]
+    batches = Batches(pack, setting, parts)
+    loader = torch.utils.data.DataLoader(
+        batches,
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=8 if workers else None,
+        # Pinned memory is kept until the copy is done; other memory may be used again before.
+        pin_memory=device == "cuda",
+    )
+    begin, seen, losses = time.monotonic(), 0, []
+    print(f"{len(batches.groups):,} groups, {batches.shares.sum():,.0f} of them an epoch", flush=True)
     for step, batch in enumerate(loader):
-        share = max(seen / (epoch * setting.epochs), (time.monotonic() - begin) / seconds)
+        share = max((time.monotonic() - begin) / seconds, step / steps)
         if share >= 1:
             break
-        for parameters in optimizer.param_groups:
-            parameters["lr"] = setting.rate * min(1, (step + 1) / setting.warm_up) * max(0.02, 1 - share)
-        loss = compute_loss(network, batch, setting)
+        for group in optimizer.param_groups:
+            group["lr"] = setting.rate * group["share"] * min(1, (step + 1) / setting.warm_up) * max(0.02, 1 - share)
+        loss = compute_loss(reader, batch, setting)
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_([parameter for _, parameter in trained], 1.0)
-        if torch.isfinite(norm):
-            optimizer.step()
+        nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
+        optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         seen += batch["tokens"]
         keep = min(setting.averaging, (step + 2) / (step + 21))
         with torch.no_grad():
-            torch._foreach_lerp_(means, [parameter.detach() for _, parameter in trained], 1 - keep)
-        if step % 100 == 0:
-            print(f"step {step}, {seen / epoch:.2f} epochs, loss {loss.item():.3f}", flush=True)
+            torch._foreach_lerp_(means, [parameter.detach() for parameter in trained], 1 - keep)
+        losses.append(loss.detach())
+        if (step + 1) % (100 if device == "cuda" else 5) == 0:
+            passed = time.monotonic() - begin
+            recent = torch.stack(losses).mean().item()
+            print(f"step {step + 1}, {passed:.0f} s, {seen / 1e6:.1f} M tokens, loss {recent:.3f}", flush=True)
+            losses.clear()
     with torch.no_grad():
-        for (_, parameter), mean in zip(trained, means, strict=True):
+        for parameter, mean in zip(trained, means, strict=True):
             parameter.copy_(mean)
+    print(f"{step} steps, {seen / 1e6:.1f} M tokens, {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def choose(out: Path, names: Sequence[str]) -> str:
+    found = {}
+    for name in names:
+        if (file := out / f"{name}.json").exists():
+            found[name] = json.loads(file.read_text())["choice"]
+    return max(found, key=lambda name: found[name]) if found else names[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path)
-    parser.add_argument("groups", type=Path)
+    parser.add_argument("pack", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--setting", choices=SETTINGS, default="a")
-    parser.add_argument("--seconds", type=float, default=480)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--mean", type=Path, nargs="+")
+    parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--tokens", type=int, help="of a step, for a trial on a CPU")
+    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--all", action="store_true", help="train on the hard sets, too")
+    parser.add_argument("--start", type=Path, help="a training to go on with")
+    parser.add_argument("--name", help="of the files in OUT")
+    parser.add_argument("--most", type=int, default=2_500, help="outputs of a held-out set")
+    parser.add_argument("--choose", nargs="+", metavar="NAME")
     arguments = parser.parse_args()
+    if arguments.choose:
+        print(choose(arguments.out, arguments.choose))
+        return
     arguments.out.mkdir(parents=True, exist_ok=True)
     setting = SETTINGS[arguments.setting]
+    setting = replace(setting, tokens=arguments.tokens or setting.tokens)
     torch.manual_seed(setting.seed)
-    tokenizer = Tokenizer.from_file(str(arguments.base / "tokenizer.json"))
-    material = Material(read_groups(arguments.groups, tokenizer), tokenizer)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    pack = Pack(arguments.pack)
     state = load_base(arguments.base / "base.npz")
-    network = Encoder(len(state["words.weight"]), setting.dropout)
-    for head in network.heads.values():
-        nn.init.normal_(head.weight, std=0.02)  # type: ignore[arg-type]
-        nn.init.zeros_(head.bias)  # type: ignore[arg-type]
+    if len(state["words.weight"]) != pack.pieces:
+        raise SystemExit(f"{arguments.base} has {len(state['words.weight']):,} pieces, the pack has {pack.pieces:,}")
+    network = Encoder(pack.pieces, setting)
     network.load_state_dict(state, strict=False)
-    if arguments.mean:
-        states = [torch.load(path, weights_only=True) for path in arguments.mean]
-        mean = {name: torch.stack([state[name].float() for state in states]).mean(0) for name in states[0]}
-        network.load_state_dict(mean, strict=False)
-        network.to(device)
-    else:
-        network.to(device)
-        train(network, material, setting, arguments.seconds, arguments.workers)
-    name = arguments.out / ("mean" if arguments.mean else arguments.setting)
+    if arguments.start:
+        start = torch.load(arguments.start, weights_only=True)
+        network.load_state_dict({name: array.float() for name, array in start.items()}, strict=False)
+    network.to(device)
+    reader = Reader(network, pack)
+    parts, held_out = ((TRAIN, HARD), DEV) if arguments.all else ((TRAIN,), HARD)
+    train(reader, pack, setting, parts, arguments.seconds, arguments.workers, arguments.steps)
+    name = arguments.out / (arguments.name or arguments.setting)
     trained = {name: p.detach().half().cpu() for name, p in network.named_parameters() if p.requires_grad}
     torch.save(trained, name.with_suffix(".pt"))
-    for row, figures in measure(network, material, name).items():
-        print(row, figures, flush=True)
+    begin = time.monotonic()
+    table = measure(reader, pack, held_out, name, arguments.most)
+    print(f"measured in {time.monotonic() - begin:.0f} s, choice {table['choice']:.4f}", flush=True)
+    for key, row in table.items():
+        if key != "choice":
+            figures = {name: {k: round(v, 3) for k, v in own.items()} for name, own in row.items() if type(own) is dict}
+            print(key, row["outputs"], row["groups"], json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 stand-in whose numbers can be computed by hand; the shipped one is tested where it is installed."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,6 +36,7 @@ class WordOverlap:
         self.words = ["<unk>", "<s>", "</s>"]
         self.tokenizer = SimpleNamespace(token_to_id=self.words.index)
         self.sequences = []
+        self.alone = []
 
     def number(self, word):
         if word == "?":
@@ -76,6 +78,12 @@ class WordOverlap:
                 rows.append([1.0 if known else -1.0, 0.0, -2.0 if known else 2.0, 3.0 if major else -3.0])
             results.append(np.array(rows))
         return results
+
+    def read_states(self, sequences, layer=None):
+        """Equal words have equal states, of the length 2, and others are at right angles to them. Those of layer 3 are
+        all equal."""
+        self.alone += sequences
+        return [2 * np.eye(200, dtype=np.float32)[ids * (layer != 3)] for ids, _ in sequences]
 
 
 @pytest.fixture
@@ -133,6 +141,69 @@ def test_several_references_are_averaged_and_equal_ones_are_read_once(model):
     assert len(model.sequences) == 2
     # b is in one of two references.
     assert both.parts["quality"] == pytest.approx((1 + 0) / 2)
+
+
+@pytest.fixture
+def matching(monkeypatch, model):
+    """The stand-in with weights for matched tokens."""
+    weights = {mode: {**own, "reference_precision": 1.0, "source_recall": 2.0} for mode, own in WEIGHTS.items()}
+    combination = Combination(weights=weights, threshold=0.5)
+    monkeypatch.setattr(translation_quality, "read_combination", lambda _: combination)
+    return model
+
+
+def test_tokens_are_matched_with_those_of_reference_and_source(matching):
+    results = score(
+        record("a b c d", "a b", ("a b c x y",)),
+        record("a b c d", "a b x y"),
+        record("a b c d", None, ("x y", "a d x x", "a b")),
+    )
+    assert results.parts["reference_precision"] == pytest.approx([3 / 4, np.nan, 2 / 4], nan_ok=True)
+    # The third reference matches better than the second: (2 / 4 + 2 / 2) against (2 / 4 + 2 / 4).
+    assert results.parts["reference_recall"] == pytest.approx([3 / 5, np.nan, 1.0], nan_ok=True)
+    assert results.parts["source_precision"] == pytest.approx([2 / 4, 2 / 4, np.nan], nan_ok=True)
+    assert results.parts["source_recall"] == pytest.approx([1.0, 2 / 4, np.nan], nan_ok=True)
+    # Two of four words are in the second record's source: its quality is 0.
+    assert results.values[1] == pytest.approx(logistic(2 * 2 / 4))
+    # Each text was read once, alone.
+    read = [tuple(words(matching, sequence)[0][1:-1]) for sequence in matching.alone]
+    assert sorted(read) == sorted(
+        tuple(text.split()) for text in ("a b c d", "a b c x y", "a b", "a b x y", "x y", "a d x x")
+    )
+
+
+@pytest.mark.usefixtures("matching")
+def test_matches_are_those_of_the_layer_that_the_model_names(monkeypatch):
+    combination = translation_quality.read_combination("")
+    monkeypatch.setattr(translation_quality, "read_combination", lambda _: replace(combination, layer=3))
+    [result] = score(record("a b c d", None, ("x y",)))
+    assert result.parts["reference_precision"] == pytest.approx(1.0)
+
+
+@pytest.mark.usefixtures("matching")
+@pytest.mark.parametrize("references", [(), (" ".join(f"o{n}" for n in range(0, 100, 2)),)])
+def test_windows_are_matched_as_one_text(references):
+    output = " ".join(f"o{n}" for n in range(100))
+    [result] = score(record(output, output, references))
+    assert result.parts["windows"] > 1
+    # Output and source are cut at the same places.
+    assert result.parts["source_precision"] == pytest.approx(1.0)
+    if references:
+        assert result.parts["reference_precision"] == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.usefixtures("matching")
+def test_matches_do_not_depend_on_companions():
+    records = [record("a b c", "a x", ("b c",)), record("c d", "a x"), record("b", None, ("b c", "a"))]
+    together = score(*records)
+    for number, own in enumerate(records):
+        assert score(own).values[0] == together.values[number]
+
+
+def test_tokens_are_not_matched_without_a_weight(model):
+    [result] = score(record("a b", "a", ("b",)))
+    assert model.alone == []
+    assert "reference_precision" not in result.parts
 
 
 def test_references_can_be_left_out(model):
@@ -272,6 +343,8 @@ def test_another_kind_of_model_is_refused(model, monkeypatch):
         {"translation": {"weights": {"source": WEIGHTS["source"]}, "threshold": 0.5}},
         {"translation": {"weights": {**WEIGHTS, "both": {**WEIGHTS["both"], "chrf": math.nan}}, "threshold": 0.5}},
         {"translation": {"weights": WEIGHTS, "threshold": 2}},
+        {"translation": {"weights": WEIGHTS, "threshold": 0.5, "layer": 13}, "layers": 12},
+        {"translation": {"weights": WEIGHTS, "threshold": 0.5, "layer": True}, "layers": 12},
     ],
 )
 def test_a_damaged_configuration_is_refused(monkeypatch, config):
@@ -284,7 +357,10 @@ def test_the_configuration_gives_weights_threshold_and_languages(monkeypatch):
     config = {"translation": {"weights": WEIGHTS, "threshold": 0.4, "languages": ["en", "de"]}}
     monkeypatch.setattr(translation_quality, "find_weights", lambda _: SimpleNamespace(config=config))
     combination = translation_quality.read_combination("somewhere")
-    assert combination == Combination(weights=WEIGHTS, threshold=0.4, languages=frozenset({"en", "de"}))
+    weights = {
+        mode: {**own, **dict.fromkeys(translation_quality.OPTIONAL_FEATURES, 0.0)} for mode, own in WEIGHTS.items()
+    }
+    assert combination == Combination(weights=weights, threshold=0.4, languages=frozenset({"en", "de"}))
     assert combination.combine("source", {"quality": 1e9}) == pytest.approx(1)
     assert combination.combine("source", {"quality": -1e9}) == pytest.approx(0)
 

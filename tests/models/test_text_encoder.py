@@ -147,7 +147,7 @@ def test_equal_sequences_are_computed_once(folder: Path, monkeypatch: pytest.Mon
     encoder = load_text_encoder(str(folder))
     sizes: list[int] = []
     encode = encoder._network.encode
-    monkeypatch.setattr(encoder._network, "encode", lambda batch: (sizes.append(len(batch)), encode(batch))[1])
+    monkeypatch.setattr(encoder._network, "encode", lambda batch, _: (sizes.append(len(batch)), encode(batch))[1])
     sequence = encoder.join(np.arange(4, 9))
     first, second, third = encoder.score_spans("support", [sequence] * 3, [[(0, 2)], [(1, 4), (0, 2)], []])
     assert sizes == [1]
@@ -193,11 +193,30 @@ def test_several_heads_take_one_pass(folder: Path, monkeypatch: pytest.MonkeyPat
     apart = [encoder.score_tokens(head, sequences) for head in ("tags", "support")]
     passes = []
     encode = encoder._network.encode
-    monkeypatch.setattr(encoder._network, "encode", lambda batch: passes.append(len(batch)) or encode(batch))
+    monkeypatch.setattr(encoder._network, "encode", lambda batch, _: passes.append(len(batch)) or encode(batch))
     together = encoder.score_tokens(("tags", "support"), sequences)
     assert sum(passes) == len({ids.tobytes() for ids, _ in sequences})
     for rows, *columns in zip(together, *apart, strict=True):
         np.testing.assert_array_equal(rows, np.concatenate(columns, axis=1))
+
+
+def test_states_of_the_last_layer_give_the_scores_of_a_head(folder: Path) -> None:
+    encoder = load_text_encoder(str(folder))
+    sequences = [encoder.join(encoder.encode([text])[0].ids) for text in ("a b c", "c a", "a b c")]
+    matrix, bias = encoder._heads["tags"]
+    last = encoder.read_states(sequences)
+    for states, expected in zip(last, encoder.score_tokens("tags", sequences), strict=True):
+        np.testing.assert_allclose(states.astype(np.float64) @ matrix.T + bias, expected, rtol=1e-9, atol=1e-9)
+    layers = encoder.sizes.layers
+    for whole, named, below in zip(
+        last, encoder.read_states(sequences, layers), encoder.read_states(sequences, layers - 1), strict=True
+    ):
+        np.testing.assert_array_equal(whole, named)
+        assert below.shape == whole.shape
+        assert not np.allclose(below, whole)
+    for layer in (0, layers + 1):
+        with pytest.raises(ValueError, match=f"no layer {layer}"):
+            encoder.read_states(sequences, layer)
 
 
 def test_an_unknown_head_names_those_there_are(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 The model reads `[CLS] output [SEP] reference [SEP] source [SEP]`, without what a record lacks, and gives four numbers
 for each token of the output: two whose means say how good the output is (one was trained to predict ratings, the other
-to order outputs of the same source), and two that mark errors and major errors.
+to order outputs of the same source), and two that mark errors and major errors. Where the model's combination asks for
+it, it also reads output and reference (or source) each alone, and matches their tokens.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ SETTINGS = "translation"
 #: Parts of a score.
 USES_SOURCE, USES_REFERENCE, UNKNOWN, WINDOWS = "uses_source", "uses_reference", "unknown", "windows"
 MARKED, CHRF, COPIED = "marked", "chrf", "copied"
+#: Mean cosine of each token of the output with the token of the other text that is most like it, and the other way
+#: around, by the states of texts that were read alone.
+REFERENCE_MATCHES = "reference_precision", "reference_recall"
+SOURCE_MATCHES = "source_precision", "source_recall"
 
 #: Weights of errors in the Multidimensional Quality Metrics framework, as in the WMT ratings of the training.
 _PENALTIES = {"minor": 1.0, "major": 5.0}
@@ -188,6 +193,12 @@ class Combination:
     weights: Mapping[str, Mapping[str, float]]
     threshold: float
     languages: frozenset[str] = field(default_factory=frozenset)
+    #: The layer whose states are matched; None: the last one.
+    layer: int | None = None
+
+    def uses(self, mode: str, names: Iterable[str]) -> bool:
+        """Whether one of these features has a weight in a mode."""
+        return any(self.weights[mode].get(name) for name in names)
 
     def combine(self, mode: str, features: Mapping[str, float]) -> float:
         """The value, 0 to 1."""
@@ -199,6 +210,8 @@ class Combination:
 
 MODES = ("source", "both", "reference")
 FEATURES = ("constant", "quality", "ranking", "marked", "chrf")
+#: Features that a combination may do without: their weight is 0 then, and they are not computed.
+OPTIONAL_FEATURES = (*REFERENCE_MATCHES, *SOURCE_MATCHES)
 
 
 def read_combination(model: str) -> Combination:
@@ -209,12 +222,20 @@ def read_combination(model: str) -> Combination:
     try:
         settings = config[SETTINGS]
         weights = {mode: {name: float(settings["weights"][mode][name]) for name in FEATURES} for mode in MODES}
+        for mode, own in weights.items():
+            own |= {name: float(settings["weights"][mode].get(name, 0.0)) for name in OPTIONAL_FEATURES}
         numbers = [number for of_mode in weights.values() for number in of_mode.values()]
         threshold = float(settings["threshold"])
         if not all(map(math.isfinite, numbers)) or not 0 < threshold < 1:
-            raise ValueError("expected finite weights and a threshold between 0 and 1")
+            raise ValueError("has weights that are not finite, or a threshold that is not between 0 and 1,")
+        layer = settings.get("layer")
+        if layer is not None and (type(layer) is not int or not 1 <= layer <= config["layers"]):
+            raise ValueError(f"has the layer {layer!r}, expected 1 to {config['layers']},")
         return Combination(
-            weights=weights, threshold=threshold, languages=frozenset(map(str, settings.get("languages", ())))
+            weights=weights,
+            threshold=threshold,
+            languages=frozenset(map(str, settings.get("languages", ()))),
+            layer=layer,
         )
     except (KeyError, TypeError, ValueError) as fault:
         reason = f"has no {fault}" if isinstance(fault, KeyError) else str(fault)
@@ -237,6 +258,9 @@ class _Pass(NamedTuple):
     #: The output's tokens: those of the window are start to end.
     start: int
     end: int
+    #: The tokens that the window has of reference and source; none if the record lacks it.
+    reference_ids: NDArray[np.int32] | None
+    source_ids: NDArray[np.int32] | None
 
 
 class _Reader:
@@ -268,11 +292,50 @@ class _Reader:
             # Without [CLS] and [SEP].
             by_record.setdefault(one.record, []).append((one, numbers[1 : 1 + one.end - one.start]))
         overlaps = self._compare_with_references(records)
+        matches = self._match_tokens(records, passes)
         for i, record in enumerate(records):
             if i not in by_record:
                 yield Score.failed(_UNREADABLE)
             else:
-                yield self._score_record(record, tokens[record.output], by_record[i], overlaps[i])
+                yield self._score_record(record, tokens[record.output], by_record[i], overlaps[i], matches[i])
+
+    def _name_mode(self, record: Record) -> str:
+        if not self._metric._list_references(record):
+            return "source"
+        return "both" if _has_source(record) else "reference"
+
+    def _match_tokens(self, records: Sequence[Record], passes: Sequence[_Pass]) -> list[dict[str, float]]:
+        """The features of matched tokens that the combination uses, for each record. Of several references, the one
+        counts that matches best."""
+        wanted: list[tuple[_Pass, tuple[str, str], NDArray[np.int32]]] = []
+        for one in passes:
+            mode = self._name_mode(records[one.record])
+            for names, other in ((REFERENCE_MATCHES, one.reference_ids), (SOURCE_MATCHES, one.source_ids)):
+                # Each reference's passes have the same source.
+                repeated = names is SOURCE_MATCHES and one.reference > 0
+                if other is not None and len(other) and not repeated and self._combination.uses(mode, names):
+                    wanted.append((one, names, other))
+        texts: dict[bytes, NDArray[np.int32]] = {}
+        for one, _, other in wanted:
+            for ids in (one.sequence[0][1 : 1 + one.end - one.start], other):
+                texts.setdefault(ids.tobytes(), ids)
+        sequences = [self._encoder.join(ids) for ids in texts.values()]
+        states = self._encoder.read_states(sequences, self._combination.layer) if sequences else []
+        vectors = {key: _normalize(own[1:-1]) for key, own in zip(texts, states, strict=True)}
+        # The windows of one reference are parts of one text.
+        cosines: dict[tuple[int, tuple[str, str], int], tuple[list[Numbers], list[Numbers]]] = {}
+        for one, names, other in wanted:
+            output = one.sequence[0][1 : 1 + one.end - one.start]
+            table = vectors[output.tobytes()] @ vectors[other.tobytes()].T
+            own = cosines.setdefault((one.record, names, one.reference), ([], []))
+            own[0].append(table.max(1).astype(np.float64))
+            own[1].append(table.max(0).astype(np.float64))
+        results: list[dict[str, float]] = [{} for _ in records]
+        for (number, names, _), both in cosines.items():
+            values = [float(np.concatenate(windows).mean()) for windows in both]
+            if sum(values) > sum(results[number].get(name, -1.0) for name in names):
+                results[number] |= dict(zip(names, values, strict=True))
+        return results
 
     def _list_passes(self, number: int, record: Record, tokens: Mapping[str, Tokens]) -> Iterator[_Pass]:
         output = tokens[record.output]
@@ -286,8 +349,11 @@ class _Reader:
             sides = [(record.output, output), *others]
             for parts in _split_windows(sides, self._encoder.max_tokens - 2 - len(others)):
                 (start, end), *rest = parts
-                second = self._join_sides([side[a:b] for (_, (side, _)), (a, b) in zip(others, rest, strict=True)])
-                yield _Pass(number, at, self._encoder.join(output.ids[start:end], second), start, end)
+                texts = [side[a:b] for (_, (side, _)), (a, b) in zip(others, rest, strict=True)]
+                sequence = self._encoder.join(output.ids[start:end], self._join_sides(texts))
+                in_reference = texts[0] if reference is not None else None
+                in_source = texts[-1] if source is not None else None
+                yield _Pass(number, at, sequence, start, end, in_reference, in_source)
 
     def _join_sides(self, sides: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
         """The reference and the source with a separator between them."""
@@ -311,7 +377,12 @@ class _Reader:
         return values
 
     def _score_record(
-        self, record: Record, output: Tokens, passes: Sequence[tuple[_Pass, Numbers]], overlap: float
+        self,
+        record: Record,
+        output: Tokens,
+        passes: Sequence[tuple[_Pass, Numbers]],
+        overlap: float,
+        matches: Mapping[str, float],
     ) -> Score:
         # The numbers of each token, averaged over references; windows of one reference do not overlap.
         length, references = len(output.ids), 1 + max(one.reference for one, _ in passes)
@@ -321,13 +392,13 @@ class _Reader:
         errors, majors = (1 / (1 + np.exp(-numbers[:, column])) for column in (ERROR, MAJOR))
         copied = _measure_copying(record.output, record.source or "", self._metric._list_references(record))
         has_reference = bool(self._metric._list_references(record))
-        mode = "source" if not has_reference else "both" if _has_source(record) else "reference"
         features = {
             "quality": float(numbers[:, QUALITY].mean()),
             "ranking": float(numbers[:, RANKING].mean()),
             # As the MQM score of the ratings: major errors cost five times as much as minor ones.
             MARKED: math.log1p(float((errors + 4 * majors).sum())),
             CHRF: overlap,
+            **matches,
         }
         parts = {
             **{name: number for name, number in features.items() if name != CHRF or has_reference},
@@ -340,10 +411,16 @@ class _Reader:
         if copied > _MAX_COPIED:
             return Score(value=0.0, parts=parts, errors=(_mark_copy(record.output, copied),))
         return Score(
-            value=self._combination.combine(mode, features),
+            value=self._combination.combine(self._name_mode(record), features),
             parts=parts,
             errors=tuple(mark_errors(record.output, output.offsets, errors, majors, self._threshold)),
         )
+
+
+def _normalize(states: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The states as unit vectors."""
+    vectors: NDArray[np.float32] = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
+    return vectors
 
 
 def _has_source(record: Record) -> bool:

@@ -176,6 +176,13 @@ class TextEncoder:
         outputs of several heads stand side by side: all of them take one pass."""
         return self._score(head, sequences, lambda number, states: states[: sequences[number][1]])
 
+    def read_states(self, sequences: Sequence[TokenSequence], layer: int | None = None) -> list[Floats]:
+        """Return, for each sequence, the states of its tokens after a layer, [tokens, width]: 1 is the first one, None
+        the last. The layers above it are not computed."""
+        if layer is not None and not 1 <= layer <= self.sizes.layers:
+            raise ValueError(f"this model has the layers 1 to {self.sizes.layers}, so there is no layer {layer}")
+        return self._compute(sequences, lambda _, states: states.copy(), layer)
+
     def _score(
         self,
         head: str | Sequence[str],
@@ -186,6 +193,23 @@ class TextEncoder:
         if unknown := [name for name in names if name not in self._heads]:
             known = ", ".join(map(repr, self._heads)) or "none"
             raise ModelError(f"this model has no head {unknown[0]!r}; it has {known}")
+        matrix, bias = (np.concatenate(arrays) for arrays in zip(*(self._heads[name] for name in names), strict=True))
+
+        def apply(number: int, states: Floats) -> NDArray[np.float64]:
+            pooled = pool(number, states).astype(np.float64)
+            # Row by row, so that the rounding does not depend on the number of rows.
+            result: NDArray[np.float64] = (pooled[:, None, :] * matrix).sum(2) + bias
+            return result
+
+        return self._compute(sequences, apply)
+
+    def _compute(
+        self,
+        sequences: Sequence[TokenSequence],
+        finish: Callable[[int, Floats], NDArray[Any]],
+        layer: int | None = None,
+    ) -> list[NDArray[Any]]:
+        """Return what `finish` makes of each sequence's number and the states of its tokens."""
         for number, (ids, first) in enumerate(sequences):
             self._check_sequence(number, ids, first)
         # Equal sequences are computed once.
@@ -195,20 +219,17 @@ class TextEncoder:
         groups = sorted(distinct.values(), key=lambda numbers: len(sequences[numbers[0]][0]))
         lengths = [len(sequences[numbers[0]][0]) for numbers in groups]
         batches = list(batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False))
-        matrix, bias = (np.concatenate(arrays) for arrays in zip(*(self._heads[name] for name in names), strict=True))
 
-        def compute(batch: Sequence[int]) -> dict[int, NDArray[np.float64]]:
-            states = self._network.encode([sequences[groups[at][0]] for at in batch])
+        def compute(batch: Sequence[int]) -> dict[int, NDArray[Any]]:
+            states = self._network.encode([sequences[groups[at][0]] for at in batch], layer)
             starts = np.cumsum([0, *(lengths[at] for at in batch)])
             results = {}
             for at, start in zip(batch, starts[:-1].tolist(), strict=True):
                 for number in groups[at]:
-                    pooled = pool(number, states[start : start + lengths[at]]).astype(np.float64)
-                    # Row by row, so that the rounding does not depend on the number of rows.
-                    results[number] = (pooled[:, None, :] * matrix).sum(2) + bias
+                    results[number] = finish(number, states[start : start + lengths[at]])
             return results
 
-        results: dict[int, NDArray[np.float64]] = {}
+        results: dict[int, NDArray[Any]] = {}
         for part in threads.parallel_map(compute, batches, uses_blas=not kernels.has_encoder()):
             results |= part
         return [results[number] for number in range(len(sequences))]
@@ -308,8 +329,8 @@ class _Network:
         if sizes.kind == "nomic":
             self._turns = _rotary_turns(sizes.max_tokens, width // sizes.attention_heads)
 
-    def encode(self, sequences: Sequence[TokenSequence]) -> Floats:
-        """Return the states of the last layer, one row per token of all sequences."""
+    def encode(self, sequences: Sequence[TokenSequence], layer: int | None = None) -> Floats:
+        """Return the states after a layer (None: the last one), one row per token of all sequences."""
         sizes, lengths = self._sizes, [len(ids) for ids, _ in sequences]
         starts = np.cumsum([0, *lengths], dtype=np.int64)
         states = self.words.look_up(np.concatenate([np.asarray(ids, np.int32) for ids, _ in sequences]))
@@ -322,15 +343,15 @@ class _Network:
             else:
                 rows += self._types[0]
         self._normalize(states, None, self._norm)
-        for layer in self._layers:
-            joined = kernels.apply_linear(layer.attention_in, states)
+        for block in self._layers[:layer]:
+            joined = kernels.apply_linear(block.attention_in, states)
             mixed = kernels.attend(joined, starts, sizes.attention_heads, self._turns)
-            self._normalize(states, kernels.apply_linear(layer.attention_out, mixed), layer.attention_norm)
+            self._normalize(states, kernels.apply_linear(block.attention_out, mixed), block.attention_norm)
             if sizes.kind == "bert":
-                inner = kernels.apply_linear(layer.feed_in, states, gelu=True)
+                inner = kernels.apply_linear(block.feed_in, states, gelu=True)
             else:
-                inner = kernels.gate_rows(kernels.apply_linear(layer.feed_in, states))
-            self._normalize(states, kernels.apply_linear(layer.feed_out, inner), layer.feed_norm)
+                inner = kernels.gate_rows(kernels.apply_linear(block.feed_in, states))
+            self._normalize(states, kernels.apply_linear(block.feed_out, inner), block.feed_norm)
         return states
 
     def _normalize(self, states: Floats, more: Floats | None, norm: tuple[Floats, Floats]) -> None:
