@@ -1,11 +1,17 @@
-"""Calibrate the head `support` of an exported text encoder on judged sentences, and report what that changes.
+"""Fit how the head `support` of an exported text encoder is used, and report what that changes.
 
-    python calibrate_support.py MODEL dev.jsonl [--write] [--most 150] [--seed 0]
-    python calibrate_support.py MODEL --scale A --shift B      # write known figures
+    python calibrate_support.py MODEL dev.jsonl [--sentences 12] [--window 512] [--write] [--most 150] [--seed 0]
 
-dev.jsonl has rows {set, source, output, label}, label from 0 (unsupported) to 1, of sources that no training saw. The
-logit z becomes a z + b, with a and b of the least cross-entropy, all sets of human labels weighing the same. --write
-puts a and b into the weights of the head, so that its output is a calibrated logit; without, nothing is changed.
+dev.jsonl has rows {set, source, output, label}, label from 0 (unsupported) to 1, of sources that no training saw.
+--sentences and --window say what the rows of the training had: sentences read together, and tokens. Fitted are
+
+- the probability of a sentence that the source has word for word: the share of these that people call supported, over
+  all rows;
+- the scale a and shift b of the logits of other sentences, at most --most of a set: z becomes a z + b, with the least
+  cross-entropy, all families of human labels weighing the same. Sets with common sources are one family.
+
+Each family is also judged by numbers that were fitted on the others only. --write puts the numbers into support.json of
+the model's folder; the weights stay as they are, so that another run replaces them.
 """
 
 from __future__ import annotations
@@ -14,95 +20,183 @@ import argparse
 import json
 import random
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 from scipy.optimize import minimize
 from scipy.stats import rankdata
 
-from metrist.metrics.support import HEAD, Support, SupportReader
+from metrist.metrics.support import SETTINGS, Support, SupportReader, SupportSettings
 from metrist.models.loading import load_text_encoder
-from metrist.models.numpy_inference.storage import WEIGHTS
 
 Floats = NDArray[np.float64]
 #: Sets of made-up faults, which are easier than those of people.
 MADE = ("made", "news", "long")
+#: Sets that share sources.
+FAMILIES = {
+    "dialogue": ("begin", "faithdial-audit", "q2-wow", "dialfact-small", "alexa", "alexa-factual-dialogs"),
+    "wice": ("wice-claims", "wice-tokens"),
+}
 BINS = 10
+#: Stands for any probability: which sentences are copied is what matters.
+COPIED = 0.75
+
+
+class Scores(NamedTuple):
+    """Rows of a set: the raw logit of the lowest sentence, whether the source has all sentences word for word, and the
+    label. `copies` are the labels of all rows of the set that are copied."""
+
+    logits: Floats
+    copied: NDArray[np.bool_]
+    labels: Floats
+    copies: Floats
+
+
+class Fit(NamedTuple):
+    scale: float
+    shift: float
+    copied: float
+
+    def apply(self, scores: Scores) -> Floats:
+        """The calibrated logits."""
+        return np.where(scores.copied, logit(self.copied), self.scale * scores.logits + self.shift)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("data", type=Path, nargs="?")
-    parser.add_argument("--scale", type=float)
-    parser.add_argument("--shift", type=float)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--sentences", type=int)
+    parser.add_argument("--window", type=int)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--most", type=int, default=150, help="rows of a set")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    if arguments.scale is not None and arguments.shift is not None:
-        write(arguments.model, arguments.scale, arguments.shift)
-        return
-    if arguments.data is None:
-        parser.error("give judged sentences, or --scale and --shift")
-    rows = read_rows(arguments.data, arguments.most, arguments.seed)
-    logits = {name: score(arguments.model, own) for name, own in rows.items()}
-    labels = {name: np.array([row["label"] for row in own]) for name, own in rows.items()}
-    human = [name for name in rows if not name.startswith(MADE)]
-    scale, shift = fit([logits[name] for name in human], [labels[name] for name in human])
-    print(f"scale {scale:.4f}, shift {shift:.4f}")
-    for name in rows:
-        before, after = (
-            calibration_error(expit(z), labels[name]) for z in (logits[name], scale * logits[name] + shift)
-        )
-        print(
-            f"{name:22} {len(rows[name]):5} AUC {auc(logits[name], labels[name]):.3f} ECE {before:.3f} -> {after:.3f}"
-        )
-    joined = np.concatenate([logits[name] for name in human]), np.concatenate([labels[name] for name in human])
-    ends = [calibration_error(expit(z), joined[1]) for z in (joined[0], scale * joined[0] + shift)]
-    mean = np.nanmean([auc(logits[name], labels[name]) for name in human])
-    print(f"human sets: mean AUC {mean:.3f}, ECE of all together {ends[0]:.3f} -> {ends[1]:.3f}")
+    layout = {name: value for name in ("sentences", "window") if (value := getattr(arguments, name)) is not None}
+    settings = replace(SupportSettings.read(arguments.model), **layout)
+    rows = read_rows(arguments.data)
+    reader = SupportReader(
+        load_text_encoder(str(arguments.model)), threshold=0.5, override=replace(settings, scale=1.0, shift=0.0)
+    )
+    rng = random.Random(arguments.seed)
+    scores = {name: score(reader, own, arguments.most, rng) for name, own in rows.items()}
+    human = {name: own for name, own in scores.items() if not name.startswith(MADE)}
+    result = fit(human)
+    report(scores, human, result)
     if arguments.write:
-        write(arguments.model, scale, shift)
+        fitted = {name: round(value, 4) for name, value in result._asdict().items()}
+        replace(settings, **fitted).write(arguments.model)
+        print(f"wrote {arguments.model / SETTINGS}")
 
 
-def read_rows(path: Path, most: int, seed: int) -> dict[str, list[dict[str, Any]]]:
+def read_rows(path: Path) -> dict[str, list[dict[str, Any]]]:
     sets: dict[str, list[dict[str, Any]]] = defaultdict(list)
     with path.open(encoding="utf-8") as file:
         for row in map(json.loads, file):
             sets[row["set"]].append(row)
-    rng = random.Random(seed)
-    return {name: rng.sample(own, most) if len(own) > most else own for name, own in sorted(sets.items())}
+    return dict(sorted(sets.items()))
 
 
-def score(model: Path, rows: list[dict[str, Any]]) -> Floats:
-    """The logit of each row's sentence; the lowest if there are several."""
-    reader = SupportReader(load_text_encoder(str(model)), window=512, threshold=0.5)
-    results = reader.read([(row["source"], row["output"]) for row in rows])
-    lowest = [float(result.probabilities.min()) if isinstance(result, Support) else 0.5 for result in results]
-    probabilities = np.clip(lowest, 1e-9, 1 - 1e-9)
+def score(reader: SupportReader, rows: list[dict[str, Any]], most: int, rng: random.Random) -> Scores:
+    """Find the copied ones among all rows, and score at most `most` of them with the model."""
+    pairs = [(row["source"], row["output"]) for row in rows]
+    labels = np.array([row["label"] for row in rows], np.float64)
+    marked = replace(reader, encoder=NoModel(reader.encoder), override=replace(reader.settings, copied=COPIED))
+    copied = np.array([is_supported(result) for result in marked.read(pairs)], bool)
+    chosen = sorted(rng.sample(range(len(rows)), min(most, len(rows))))
+    plain = replace(reader, override=replace(reader.settings, copied=None)).read([pairs[i] for i in chosen])
+    lowest = [float(result.probabilities.min()) if isinstance(result, Support) else 0.5 for result in plain]
+    logits = logit(np.clip(lowest, 1e-9, 1 - 1e-9))
+    return Scores(logits, copied[chosen], labels[chosen], labels[copied])
+
+
+def is_supported(result: Any) -> bool:
+    return isinstance(result, Support) and float(result.probabilities.min()) == COPIED
+
+
+class NoModel:
+    """An encoder that supports nothing, at no cost: a sentence has another probability than 0 only if it is copied."""
+
+    def __init__(self, encoder: Any) -> None:
+        self._encoder = encoder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def score_spans(self, head: str, sequences: Any, spans: Any) -> list[Floats]:  # noqa: ARG002
+        return [np.full((len(own), 1), -60.0) for own in spans]
+
+
+def report(scores: dict[str, Scores], human: dict[str, Scores], result: Fit) -> None:
+    print(f"scale {result.scale:.4f}, shift {result.shift:.4f}, copied {result.copied:.4f}")
+    without: dict[str, Fit] = {}
+    for name in human:
+        family = find_family(name)
+        if family not in without:
+            without[family] = fit({other: own for other, own in human.items() if find_family(other) != family})
+    table = []
+    for name, own in scores.items():
+        moved = without.get(find_family(name), result).apply(own)
+        aucs = auc(own.logits, own.labels), auc(moved, own.labels)
+        errors = tuple(calibration_error(expit(z), own.labels) for z in (own.logits, moved))
+        supported = own.copies.mean() if len(own.copies) else float("nan")
+        print(
+            f"{name:22} {len(own.labels):5} AUC {aucs[0]:.3f} -> {aucs[1]:.3f} ECE {errors[0]:.3f} -> {errors[1]:.3f} "
+            f"copied {len(own.copies):4} supported {supported:.3f}"
+        )
+        if name in human:
+            table.append((*aucs, *errors))
+    means = np.nanmean(np.array(table), axis=0)
+    labels = np.concatenate([own.labels for own in human.values()])
+    pooled = [
+        calibration_error(np.concatenate(list(values)), labels)
+        for values in (
+            (expit(own.logits) for own in human.values()),
+            (expit(without[find_family(name)].apply(own)) for name, own in human.items()),
+            (expit(result.apply(own)) for own in human.values()),
+        )
+    ]
+    print(
+        f"human sets, each family by a fit on the others: mean AUC {means[0]:.3f} -> {means[1]:.3f}, ECE of all "
+        f"together {pooled[0]:.3f} -> {pooled[1]:.3f} (fitted on all: {pooled[2]:.3f})"
+    )
+
+
+def find_family(name: str) -> str:
+    return next((family for family, sets in FAMILIES.items() if name in sets), name)
+
+
+def fit(sets: dict[str, Scores]) -> Fit:
+    """Scale and shift of the least cross-entropy, averaged over the families and over the sets of each; the share of
+    copied sentences that are supported, one supported and one unsupported added."""
+    families: dict[str, list[tuple[Floats, Floats]]] = defaultdict(list)
+    for name, own in sets.items():
+        read = ~own.copied
+        if read.any():
+            families[find_family(name)].append((own.logits[read], own.labels[read]))
+
+    def loss(values: Floats) -> float:
+        means = []
+        for own in families.values():
+            moved = [(values[0] * logits + values[1], labels) for logits, labels in own]
+            means.append(np.mean([np.mean(np.logaddexp(0, z) - labels * z) for z, labels in moved]))
+        return float(np.mean(means))
+
+    result = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead")
+    copies = np.concatenate([own.copies for own in sets.values()])
+    share = (copies.sum() + 1) / (len(copies) + 2)
+    return Fit(float(result.x[0]), float(result.x[1]), float(share))
+
+
+def logit(probabilities: Any) -> Any:
     return np.log(probabilities / (1 - probabilities))
 
 
 def expit(logits: Floats) -> Floats:
     return 1 / (1 + np.exp(-logits))
-
-
-def fit(logits: list[Floats], labels: list[Floats]) -> tuple[float, float]:
-    """Scale and shift of the least cross-entropy, averaged over sets."""
-
-    def loss(values: Floats) -> float:
-        losses = []
-        for z, y in zip(logits, labels, strict=True):
-            moved = values[0] * z + values[1]
-            losses.append(np.mean(np.logaddexp(0, moved) - y * moved))
-        return float(np.mean(losses))
-
-    result = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead")
-    return float(result.x[0]), float(result.x[1])
 
 
 def auc(scores: Floats, labels: Floats) -> float:
@@ -124,18 +218,6 @@ def calibration_error(probabilities: Floats, labels: Floats) -> float:
         if inside.any():
             total += inside.mean() * abs(probabilities[inside].mean() - labels[inside].mean())
     return float(total)
-
-
-def write(model: Path, scale: float, shift: float) -> None:
-    """Move the scale and shift into the head: it stays linear."""
-    path = model / WEIGHTS
-    arrays = load_file(str(path))
-    weight, bias = f"heads.{HEAD}.weight", f"heads.{HEAD}.bias"
-    arrays[weight] = (arrays[weight] * scale).astype(np.float32)
-    arrays[bias] = (arrays[bias] * scale + shift).astype(np.float32)
-    save_file(arrays, str(path))
-    path.chmod(0o644)
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

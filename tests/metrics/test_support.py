@@ -25,7 +25,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 #: Words below this number are as common as function words for the choice of windows.
 COMMON = 2101
-WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, ".": 4} | {f"w{n}": n for n in range(5, 6000)}
+WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, ".": 4, ",": 6000} | {f"w{n}": n for n in range(5, 6000)}
 
 
 def make_tokenizer():
@@ -73,6 +73,67 @@ def make_text(rng, sentences, words=8):
     return " ".join(" ".join(f"w{rng.randrange(COMMON, 6000)}" for _ in range(words)) + "." for _ in range(sentences))
 
 
+def test_the_window_is_what_the_folder_says_unless_the_metric_says_it(tmp_path):
+    SupportSettings(window=130).write(tmp_path)
+    source = make_text(random.Random(13), 40)
+    for window, longest in ((None, 130), (140, 140), (500, Overlap.max_tokens)):
+        model = Overlap()
+        model.folder = tmp_path
+        read([(source, "w5 w6.")], model, window)
+        assert max(len(ids) for (ids, _), _ in model.calls) == longest
+
+
+def test_logits_are_calibrated_by_the_scale_and_shift_of_the_folder():
+    source, output = "w3000 w3001.", "w3000. w3001 w5000. w5000 w5001."
+    [result] = read([(source, output)], settings=SupportSettings(scale=0.5, shift=0.25))
+    assert logit(result.probabilities) == pytest.approx([2.25, -0.25, -0.75])
+
+
+COPY_SOURCE = (
+    'w3000 w3001 w3002 w3003 w3004 w3005, w3006 w3007. No w3010 w3011 w3012 w3013 w3014 w3015. "w3020 w3021 w3022 w3023'
+    ' w3024 w3025!" w3030 w3031 w3032 w3033 w3034 w3035 w3036 w3037,500. w3040 w3041 w3042 w3043 w3044 w3045\n'
+    "w3060 w3061 w3062 w3063 w3064 w3065 xyz.\nw3050 w3051 w3052 w3053 w3054 w3055"
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "copied"),
+    [
+        ("w3000 w3001 w3002 w3003 w3004 w3005, w3006 w3007.", True),
+        ("w3000 w3001 w3002 w3003 w3004 w3005.", True),  # Up to a comma.
+        ("“w3000 w3001 w3002 w3003 w3004 w3005!”", True),  # Other marks.
+        ("w3000 w3001 w3002 w3003 w3004.", False),  # Short, and it goes on.
+        ("w3000 w3001 w3002 w3003 w3004 w3005 w3006 w3007.", False),  # A comma is missing.
+        ("w3010 w3011 w3012 w3013 w3014 w3015.", False),  # The source denies it.
+        ("w3020 w3021 w3022 w3023 w3024 w3025.", True),
+        ("w3030 w3031 w3032 w3033 w3034 w3035 w3036 w3037.", False),  # Part of a number.
+        ("w3040 w3041 w3042 w3043 w3044 w3045.", True),  # A line.
+        ("w3050 w3051 w3052 w3053 w3054 w3055.", True),  # The last line.
+        ("w3050 w3051 w3052 w3053 w3055 w3054.", False),
+        ("w3060 w3061 w3062 w3063 w3064 w3065 qqq.", False),  # Unknown words are not equal.
+    ],
+)
+def test_a_sentence_that_is_copied_whole_has_the_probability_of_the_folder_and_is_not_read(sentence, copied):
+    model = Overlap()
+    settings = SupportSettings(copied=0.875)
+    [result] = read([(COPY_SOURCE, f"w3001 w5000. {sentence} w3007.")], model, settings=settings)
+    assert (result.probabilities[1] == 0.875) == copied
+    assert logit(result.probabilities[[0, 2]]) == pytest.approx([-1, 4])
+    assert sum(len(spans) for _, spans in model.calls[:1]) == 3 - copied
+    # Without the setting, every sentence is read.
+    [read_all] = read([(COPY_SOURCE, f"w3001 w5000. {sentence} w3007.")])
+    assert 0.875 not in read_all.probabilities
+    assert read_all.spans == result.spans
+
+
+def test_an_output_of_copied_sentences_needs_no_model():
+    model = Overlap()
+    [result] = read([(COPY_SOURCE, COPY_SOURCE.split(".")[0] + ".")], model, settings=SupportSettings(copied=0.9))
+    assert result.probabilities.tolist() == [0.9]
+    assert not model.calls
+    assert result.evidence(0)
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 def test_the_folder_says_how_many_sentences_are_read_together(count, tmp_path):
     SupportSettings(sentences=count).write(tmp_path)
@@ -112,6 +173,12 @@ def test_without_settings_three_sentences_are_read_together():
         '{"metrist_support": 1, "sentences": true}',
         '{"metrist_support": 1, "sentences": 1e3}',
         '{"metrist_support": 1, "sentence": 3}',
+        '{"metrist_support": 1, "window": 12}',
+        '{"metrist_support": 1, "scale": 0}',
+        '{"metrist_support": 1, "scale": "1"}',
+        '{"metrist_support": 1, "shift": NaN}',
+        '{"metrist_support": 1, "copied": 1}',
+        '{"metrist_support": 1, "copied": false}',
         "[" * 100_000,
     ],
 )
@@ -124,8 +191,8 @@ def test_settings_that_cannot_be_used_name_the_file(content, tmp_path):
         read([("w5", "w5.")], model)
 
 
-def read(pairs, model=None, window=512):
-    return SupportReader(model or Overlap(), window=window, threshold=0.5).read(pairs)
+def read(pairs, model=None, window=512, settings=None):
+    return SupportReader(model or Overlap(), window=window, threshold=0.5, override=settings).read(pairs)
 
 
 def logit(probabilities):

@@ -55,8 +55,8 @@ class Consistency(ModelMetric):
     aggregation: Aggregation = "mean"
     #: A sentence with a lower probability is an error.
     threshold: float = 0.5
-    #: Tokens that the model reads at once: sentences and a window of the source.
-    window: int = 512
+    #: Tokens that the model reads at once: sentences and a window of the source. None: as in its training.
+    window: int | None = None
 
     extra: ClassVar[str | None] = "standard"
     catalog_name: ClassVar[str | None] = "consistency"
@@ -71,7 +71,7 @@ class Consistency(ModelMetric):
         if not 0 < self.threshold < 1:
             raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
         least = 2 * MIN_ROOM
-        if self.window < least:
+        if self.window is not None and self.window < least:
             raise SpecError(f"{self.name}: window must be at least {least} tokens, got {self.window!r}")
 
     def score(self, shard: Shard) -> Scores:

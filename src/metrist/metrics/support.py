@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -38,8 +39,10 @@ _MAX_PASSAGE = 64
 #: What a model's folder says about this head.
 SETTINGS = "support.json"
 _VERSION_KEY, _VERSION = "metrist_support", 1
-#: Sentences that are read together if a folder does not say it, and more than fit beside any source.
-_SENTENCES, _MOST_SENTENCES = 3, 1000
+#: How much is read at once if a folder does not say it: sentences, and tokens.
+_SENTENCES, _WINDOW = 3, 512
+#: More than any model can be trained with.
+_MOST_SENTENCES, _MOST_TOKENS = 1000, 1_000_000
 #: The share of a window that sentences may fill if the source needs the rest; trainings divide it in about this way.
 _OUTPUT_SHARE = 9 / 16
 #: The fewest tokens of a source that a window must have room for.
@@ -54,6 +57,14 @@ _FEW_WINDOWS = 2
 _OVERLAP = 48
 #: Characters that are tokenized at once, and sequences that are kept in memory at once.
 _TOKENIZED_CHARACTERS, _SEQUENCES = 50_000, 4_096
+
+#: The fewest tokens of a copied sentence, and the most places of the source where it is looked for.
+_MIN_COPY, _MOST_COPIES = 6, 100
+#: Characters beside a copy that say whether a sentence begins before it, and whether one or a part of one ends after
+#: it. A mark within a number, a word or an address ends nothing.
+_BORDER, _WORD = 12, re.compile(r"\w")
+_BEGINS = re.compile(r"(?:\A|[.!?…:;|\n\r][\"'’”»)\]]*)\s*[\"'“‘«(\[*•–-]*\s*\Z")
+_ENDS = re.compile(r"[\"'’”»)\]]*(?:\s*\Z|[ \t]*[\n\r|]|\s?[.!?…,;:](?!\w))")
 
 _UNREADABLE_OUTPUT = Failure(FailureKind.other, "the output has nothing that the model can read")
 _UNREADABLE_SOURCE = Failure(FailureKind.other, "the source has nothing that the model can read")
@@ -98,6 +109,13 @@ class SupportSettings:
 
     #: The most sentences that are read together: as many as in the rows of the model's training.
     sentences: int = _SENTENCES
+    #: Tokens that are read at once: sentences and a window of the source.
+    window: int = _WINDOW
+    #: A logit of the head times `scale` plus `shift` is calibrated.
+    scale: float = 1.0
+    shift: float = 0.0
+    #: The probability of a sentence that is copied whole, which the model does not read; None: it reads all sentences.
+    copied: float | None = None
 
     @staticmethod
     def read(folder: Path | None) -> SupportSettings:
@@ -115,18 +133,38 @@ class SupportSettings:
         """Validate the content of `support.json`; raise ValueError for what cannot be used."""
         if not isinstance(facts, dict) or facts.get(_VERSION_KEY) != _VERSION:
             raise ValueError(f"expected an object with {_VERSION_KEY!r} {_VERSION}, which this metrist reads")
-        if unknown := sorted(facts.keys() - {_VERSION_KEY, "sentences"}):
-            raise ValueError(f"{unknown[0]!r} is not a setting; expected 'sentences'")
-        sentences = facts.get("sentences", _SENTENCES)
-        # type(): a bool is an int.
-        if type(sentences) is not int or not 1 <= sentences <= _MOST_SENTENCES:
-            raise ValueError(f"sentences must be an integer from 1 to {_MOST_SENTENCES}, got {sentences!r}")
-        return SupportSettings(sentences=sentences)
+        names = tuple(SupportSettings.__dataclass_fields__)
+        if unknown := sorted(facts.keys() - {_VERSION_KEY, *names}):
+            raise ValueError(f"{unknown[0]!r} is not a setting; expected {', '.join(map(repr, names))}")
+        return SupportSettings(
+            sentences=_read_count(facts, "sentences", 1, _SENTENCES, _MOST_SENTENCES),
+            window=_read_count(facts, "window", 2 * MIN_ROOM, _WINDOW, _MOST_TOKENS),
+            scale=_read_number(facts, "scale", 1.0, above=0.0),
+            shift=_read_number(facts, "shift", 0.0),
+            copied=None if facts.get("copied") is None else _read_number(facts, "copied", 0.5, above=0.0, below=1.0),
+        )
 
     def write(self, folder: Path) -> None:
         """Write `support.json` into a model's folder."""
-        facts = {_VERSION_KEY: _VERSION, "sentences": self.sentences}
+        facts = {_VERSION_KEY: _VERSION, **asdict(self)}
         (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_count(facts: dict[str, Any], name: str, least: int, default: int, most: int) -> int:
+    count = facts.get(name, default)
+    # type(): a bool is an int.
+    if type(count) is not int or not least <= count <= most:
+        raise ValueError(f"{name} must be an integer from {least} to {most:,}, got {count!r}")
+    return count
+
+
+def _read_number(
+    facts: dict[str, Any], name: str, default: float, *, above: float = -math.inf, below: float = math.inf
+) -> float:
+    number = facts.get(name, default)
+    if type(number) not in (int, float) or not above < number < below:
+        raise ValueError(f"{name} must be a number above {above:g} and below {below:g}, got {number!r}")
+    return float(number)
 
 
 # --- Texts as tokens
@@ -224,6 +262,32 @@ class TokenizedSource(TokenizedText):
         sums = np.bincount(passages[shared], weights[shared], len(self.passages))
         best = self.passages[int(np.argmax(sums))]
         return best.start, best.end
+
+    def has_sentence(self, ids: Ids) -> bool:
+        """Whether a sentence of the source, or its beginning up to a punctuation mark, is these tokens."""
+        return any(self._is_sentence(first, first + len(ids)) for first in self._find(ids))
+
+    def _find(self, ids: Ids) -> Iterator[int]:
+        """The first places where these tokens stand one after the other."""
+        width, wanted = self.ids.itemsize, np.ascontiguousarray(ids, self.ids.dtype).tobytes()
+        place, count = self._bytes.find(wanted), 0
+        while place >= 0 and count < _MOST_COPIES:
+            if place % width == 0:
+                yield place // width
+            count += 1
+            place = self._bytes.find(wanted, place + 1)
+
+    def _is_sentence(self, first: int, last: int) -> bool:
+        start, end = int(self.starts[first]), int(self.ends[last - 1])
+        before, after = self.text[max(start - _BORDER, 0) : start], self.text[end : end + _BORDER]
+        # What was cut off is neither the beginning nor the end of the text.
+        before = before if start <= _BORDER else f"x{before}"
+        after = after if end + _BORDER >= len(self.text) else f"{after}x"
+        return bool(_BEGINS.search(before) and _ENDS.match(after))
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        return self.ids.tobytes()
 
     @cached_property
     def _index(self) -> tuple[Ids, NDArray[np.intp], Numbers]:
@@ -331,12 +395,15 @@ class SupportReader:
     the result of a pair does not depend on the others."""
 
     encoder: SupportModel
-    window: int
     threshold: float
+    #: Tokens that are read at once; None: what the settings say.
+    window: int | None = None
+    #: None: those of the model's folder.
+    override: SupportSettings | None = None
 
     @cached_property
     def settings(self) -> SupportSettings:
-        return SupportSettings.read(self.encoder.folder)
+        return self.override or SupportSettings.read(self.encoder.folder)
 
     def read(self, pairs: Sequence[tuple[str, str]]) -> list[Support | Failure]:
         """The support of each (source, output) pair, or why there is none."""
@@ -354,16 +421,16 @@ class SupportReader:
                 results[pair] = _UNREADABLE_SOURCE
             else:
                 tokens = [output.ids[piece.first : piece.last] for piece in pieces]
-                work[pair] = list(self._split_work(source.ids, tokens))
+                copied = np.array([self._is_copied(output, piece, source) for piece in pieces], bool)
+                work[pair] = list(self._split_work(source.ids, [tokens[i] for i in np.flatnonzero(~copied)]))
                 spans = [(piece.start, piece.end) for piece in pieces]
-                results[pair] = Support(spans, np.empty(0), source, tokens)
+                results[pair] = Support(spans, np.where(copied, self.settings.copied or 0.0, np.nan), source, tokens)
         self._run([unit for units in work.values() for unit in units])
         for pair, units in work.items():
             result = results[pair]
             assert isinstance(result, Support)
-            logits = np.concatenate([unit.logits for unit in units])
-            probabilities = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
-            results[pair] = Support(result.spans, probabilities, result.source, result.tokens)
+            logits = np.concatenate([np.empty(0), *(unit.logits for unit in units)])
+            result.probabilities[np.isnan(result.probabilities)] = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
         return [results[pair] for pair in pairs]
 
     def lay_out(self, source: str, output: str) -> list[SupportRow]:
@@ -381,6 +448,18 @@ class SupportReader:
             at += len(spans)
         return rows
 
+    def _is_copied(self, output: TokenizedText, piece: Piece, source: TokenizedSource) -> bool:
+        """Whether the source has this sentence word for word; marks before and after it do not count."""
+        if self.settings.copied is None or piece.last - piece.first < _MIN_COPY:
+            return False
+        words = [
+            i for i in range(piece.first, piece.last) if _WORD.search(output.text, output.starts[i], output.ends[i])
+        ]
+        if not words or words[-1] + 1 - words[0] < _MIN_COPY:
+            return False
+        ids = output.ids[words[0] : words[-1] + 1]
+        return not (ids == self._unknown).any() and source.has_sentence(ids)
+
     @cached_property
     def _unknown(self) -> int | None:
         return unknown_id(self.encoder.tokenizer)
@@ -396,7 +475,7 @@ class SupportReader:
 
     @property
     def _limit(self) -> int:
-        return min(self.window, self.encoder.max_tokens)
+        return min(self.window or self.settings.window, self.encoder.max_tokens)
 
     def _split_work(self, source: Ids, sentences: Sequence[Ids]) -> Iterator[_Work]:
         """Neighbouring sentences that fit beside a window of the source; beside all of it, if it is short."""
@@ -409,7 +488,8 @@ class SupportReader:
                 yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
                 group = []
             group.append(tokens)
-        yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
+        if group:
+            yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
 
     def _run(self, work: Sequence[_Work]) -> None:
         """Read windows in rounds, over all outputs at once, until each sentence is supported or its source read. The
@@ -457,6 +537,7 @@ class SupportReader:
             results = self.encoder.score_spans(HEAD, [row[1] for row in built], [row[2] for row in built])
             for (unit, *_), logits in zip(built, results, strict=True):
                 column = np.asarray(logits, np.float64).reshape(len(unit.open), -1)[:, 0]
+                column = self.settings.scale * column + self.settings.shift
                 unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
 
     def _build_sequences(self, unit: _Work) -> Iterator[tuple[tuple[Ids, int], list[tuple[int, int]]]]:

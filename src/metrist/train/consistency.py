@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -235,7 +235,7 @@ class ConsistencyTask(TrainingTask):
         def write(part: Path) -> None:
             trainer.model.export(weights.folder, part, self.bits)
             # The rows of this training had as many sentences as those of the base.
-            SupportSettings.read(weights.folder).write(part)
+            replace(SupportSettings.read(weights.folder), window=self.window, scale=1.0, shift=0.0).write(part)
             copy_notices(weights.folder, part)
 
         folder.put_model(write)
