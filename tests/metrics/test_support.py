@@ -126,6 +126,15 @@ def test_a_sentence_that_is_copied_whole_has_the_probability_of_the_folder_and_i
     assert read_all.spans == result.spans
 
 
+def test_a_sentence_that_is_repeated_is_read_once_and_has_one_probability():
+    model = Overlap()
+    output = "w3001 w5000. " * 40 + "w3001. " + "w3001 w5000. " * 2
+    [result] = read([("w3000 w3001.", output)], model)
+    assert [output[a:b] for a, b in result.spans] == ["w3001 w5000."] * 40 + ["w3001."] + ["w3001 w5000."] * 2
+    assert logit(result.probabilities) == pytest.approx([-1.0] * 40 + [4.0] + [-1.0] * 2)
+    assert [len(spans) for _, spans in model.calls] == [2]
+
+
 def test_an_output_of_copied_sentences_needs_no_model():
     model = Overlap()
     [result] = read([(COPY_SOURCE, COPY_SOURCE.split(".")[0] + ".")], model, settings=SupportSettings(copied=0.9))
@@ -157,7 +166,7 @@ def test_the_folder_says_how_many_sentences_are_read_together(count, tmp_path):
 
 def test_without_settings_three_sentences_are_read_together():
     model = Overlap()
-    read([("w3000 w3001.", "w3000. w3001. w3000. w3001.")], model)
+    read([("w3000 w3001 w3002 w3003.", "w3000. w3001. w3002. w3003.")], model)
     assert [len(spans) for _, spans in model.calls] == [3, 1]
     assert SupportSettings.from_json({"metrist_support": 1}) == SupportSettings(sentences=3)
 

@@ -412,6 +412,7 @@ class SupportReader:
         outputs = {o: TokenizedText.read(o, self.encoder) for o in dict.fromkeys(output for _, output in distinct)}
         results: dict[tuple[str, str], Support | Failure] = {}
         work: dict[tuple[str, str], list[_Work]] = {}
+        places: dict[tuple[str, str], dict[bytes, list[int]]] = {}
         for pair in distinct:
             source, output = sources[pair[0]], outputs[pair[1]]
             pieces = self._select_pieces(output)
@@ -421,16 +422,22 @@ class SupportReader:
                 results[pair] = _UNREADABLE_SOURCE
             else:
                 tokens = [output.ids[piece.first : piece.last] for piece in pieces]
-                copied = np.array([self._is_copied(output, piece, source) for piece in pieces], bool)
-                work[pair] = list(self._split_work(source.ids, [tokens[i] for i in np.flatnonzero(~copied)]))
                 spans = [(piece.start, piece.end) for piece in pieces]
-                results[pair] = Support(spans, np.where(copied, self.settings.copied or 0.0, np.nan), source, tokens)
+                results[pair] = Support(spans, np.full(len(spans), self.settings.copied or 0.0), source, tokens)
+                # The sentences that are read, by their tokens: one that is repeated is read once.
+                places[pair] = {}
+                for i, piece in enumerate(pieces):
+                    if not self._is_copied(output, piece, source):
+                        places[pair].setdefault(tokens[i].tobytes(), []).append(i)
+                work[pair] = list(self._split_work(source.ids, [tokens[at[0]] for at in places[pair].values()]))
         self._run([unit for units in work.values() for unit in units])
         for pair, units in work.items():
             result = results[pair]
             assert isinstance(result, Support)
             logits = np.concatenate([np.empty(0), *(unit.logits for unit in units)])
-            result.probabilities[np.isnan(result.probabilities)] = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
+            probabilities = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
+            for own, probability in zip(places[pair].values(), probabilities, strict=True):
+                result.probabilities[own] = probability
         return [results[pair] for pair in pairs]
 
     def lay_out(self, source: str, output: str) -> list[SupportRow]:
