@@ -199,8 +199,16 @@ def test_options_of_runs_are_checked(
     assert "Traceback" not in answer.err
 
 
-def test_a_text_encoder_cannot_be_tuned_for_preferences(metrist, pairs: Path, tmp_path: Path) -> None:
-    base = write_text_encoder(tmp_path / "base" / "model")
-    answer = metrist("train", "preference", pairs, "--base", base, "-o", "x", "--dry-run")
-    assert answer.code != 0
-    assert "is a text encoder, which cannot be tuned for preferences yet" in answer.err
+def test_a_text_encoder_is_tuned_for_preferences(metrist, pairs: Path, tmp_path: Path) -> None:
+    base = write_text_encoder(tmp_path / "base" / "model", heads=("preference", "support"))
+    plan = metrist("train", "preference", pairs, "--base", base, "-o", "x", "--dry-run")
+    assert plan.code == 0, plan.err
+    assert "without the head support of its base" in plan.err
+    refused = metrist("train", "preference", pairs, "--base", base, "-o", "x", "--bits", "8", "--dry-run")
+    assert refused.code != 0
+    assert "at most 7 bits, got 8; leave out --bits" in refused.err
+    trained = metrist("train", "preference", pairs, "--base", base, "-o", tmp_path / "tuned", "--epochs", "1")
+    assert trained.code == 0, trained.err
+    assert "the longer answer is the better one in" in trained.out
+    card = json.loads((tmp_path / "tuned" / "card.json").read_text())
+    assert card["recipe"]["bits"] == 7

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy.stats import norm, spearmanr
 
+import metrist
 from metrist.errors import InputError, SpecError
 from metrist.models.devices import Options
 from metrist.records import Record
@@ -26,6 +28,7 @@ from metrist.train.distillation import (
 from metrist.train.fit import fit
 from metrist.train.recipe import Recipe
 from tiny_models import WORDS
+from tiny_text_encoders import write_text_encoder
 
 
 def make_records(items: int, systems: str = "ab", seed: int = 0) -> dict[tuple[str, str], Record]:
@@ -259,6 +262,32 @@ def test_a_card_says_how_far_the_metric_agrees(tiny: Callable[[str], Path], tmp_
     resumed = fit(make_task(tiny("bert"), tmp_path / "stopped", outputs))
     assert resumed["fingerprint"] == card["fingerprint"]
     assert resumed["agreement"]["rows"] == agreement["rows"]
+
+
+@pytest.mark.parametrize("kind", ["bert", "nomic"])
+def test_a_text_encoder_learns_from_a_judge(kind: str, tmp_path: Path) -> None:
+    """The agreement in the card is that of brute force over the scores of the written metric."""
+    base = write_text_encoder(tmp_path / "base" / "model", kind=kind, heads=("support",), scale=0.1)
+    outputs = make_outputs(80, "abc")
+    task = make_task(base, tmp_path / "out", outputs)
+    card = fit(task)
+    rows = {row["scorer"]: row for row in card["agreement"]["rows"]}
+    assert set(rows) == {THIS_METRIC, "length"}
+    assert task.held_out is not None
+    records = [task.held_out.records[key] for key in sorted(task.held_out.judged)]
+    scorers = {THIS_METRIC: card["metric"], "length": "length"}
+    for name, metric in scorers.items():
+        scores = next(iter(metrist.score(records, metric).scores.values())).values
+        by_key = {(record.item, record.system): score for record, score in zip(records, scores, strict=True)}
+        right = [
+            0.5 + 0.5 * np.sign(by_key[item, first] - by_key[item, second])
+            for item in {record.item for record in records}
+            for first, second in itertools.combinations("abc", 2)
+        ]
+        assert rows[name]["pairs"] == len(right)
+        assert rows[name]["accuracy"] == pytest.approx(np.mean(right))
+    assert rows[THIS_METRIC]["accuracy"] > 0.6
+    assert card["recipe"]["left_out_heads"] == "support"
 
 
 def test_a_metric_is_learned_across_items(tiny: Callable[[str], Path], tmp_path: Path) -> None:

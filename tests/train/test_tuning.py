@@ -18,14 +18,15 @@ from toy_pairs import answer_pairs, preference_request
 import tiny_rewards
 from metrist.errors import ModelError, RunError
 from metrist.models.devices import Options
-from metrist.models.loading import load_reward, load_seq2seq
+from metrist.models.loading import load_reward, load_seq2seq, load_text_encoder
 from metrist.models.numpy_inference.export import export_reward, export_t5, restore_transformers
-from metrist.models.reward_layout import RewardInput, RewardLayout
+from metrist.models.reward_layout import RewardFrame, RewardInput, RewardLayout, RewardSettings
 from metrist.models.weights import find_weights
 from metrist.train.fit import fit, plan_training
 from metrist.train.likelihood import LikelihoodTask
 from metrist.train.recipe import Recipe
 from tiny_models import WORDS
+from tiny_text_encoders import write_text_encoder
 
 ROOT = Path(__file__).parents[2]
 Tiny = Callable[[str], Path]
@@ -170,6 +171,154 @@ def test_a_preference_model_of_transformers_is_tuned_from_its_head(tiny: Tiny, t
     card = fit(tuned_task(tmp_path / "out", base, dev=dev))
     assert card["figures"]["before"] == pytest.approx(float((before[:, 0] > before[:, 1]).mean()))
     assert not find_weights(Options(model=str(tmp_path / "out"))).runs_on_numpy
+
+
+# ---- Text encoders
+
+
+def write_preference_encoder(folder: Path, kind: str, heads: tuple[str, ...] = ("preference", "support")) -> Path:
+    """A tiny text encoder with a preference head, laid out as the shipped ones are."""
+    write_text_encoder(folder / "model", kind=kind, heads=heads, scale=0.1)
+    RewardSettings(
+        pooling="answer",
+        layout=RewardLayout(max_length=60, keep="both"),
+        frame=RewardFrame(prefix=(2,), separator=(3,), suffix=(3,)),
+        criteria={"overall": "is it ?"},
+    ).write(folder / "model")
+    return folder / "model"
+
+
+def reward_inputs(pairs: list[Any]) -> list[RewardInput]:
+    return [RewardInput(pair.instruction, side) for pair in pairs for side in (pair.good, pair.bad)]
+
+
+@pytest.mark.parametrize("kind", ["bert", "nomic"])
+def test_torch_computes_the_rewards_of_a_text_encoder(kind: str, tmp_path: Path) -> None:
+    """Up to the rounding of the runtime's products; padding and the other rows change nothing."""
+    import torch
+
+    from metrist.models.reward_layout import build_rows, token_encoder
+    from metrist.models.reward_model import pad_rows
+    from metrist.models.trainable_encoder import TrainableEncoder, TrainableReward
+
+    base = write_preference_encoder(tmp_path, kind)
+    inputs = reward_inputs(answer_pairs(12))
+    settings = RewardSettings.read(base, "base")
+    encode = token_encoder(load_text_encoder(str(base)).tokenizer)
+    rows = build_rows(encode, settings.frame, settings.layout, inputs)
+    expected = load_reward(Options(model=str(base))).rewards(inputs).values
+    model = TrainableReward(TrainableEncoder.load(base, "preference"), "answer")
+    tables = (*pad_rows(rows.ids, 0), np.array(rows.starts))
+    computed = model(*map(torch.from_numpy, tables)).detach().numpy()
+    np.testing.assert_allclose(computed, expected, atol=0.1 * expected.std())
+    alone = [model(*(torch.from_numpy(table[at : at + 1]) for table in tables)).item() for at in range(len(inputs))]
+    np.testing.assert_allclose(computed, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "nomic"])
+def test_a_text_encoder_is_tuned_for_preferences(kind: str, tmp_path: Path) -> None:
+    base = write_preference_encoder(tmp_path, kind)
+    (base / "NOTICE").write_text("the base's notice\n")
+    train, dev = answer_pairs(120), answer_pairs(20, seed=1)
+    inputs = reward_inputs(dev)
+    before = load_reward(Options(model=str(base))).rewards(inputs).values.reshape(-1, 2)
+    task = preference_request(tmp_path / "out", base, train=train, dev=dev, recipe={"epochs": 6})
+    card = fit(task)
+    figures = card["figures"]
+    after = load_reward(Options(model=str(tmp_path / "out"))).rewards(inputs).values.reshape(-1, 2)
+    right, was_right = after[:, 0] > after[:, 1], before[:, 0] > before[:, 1]
+    assert figures["after"] == pytest.approx(float(right.mean()))
+    assert figures["after"] > 0.9
+    assert (figures["gained"], figures["lost"]) == (int((right & ~was_right).sum()), int((was_right & ~right).sum()))
+    # Good answers end in a longer word than bad ones.
+    assert figures["longer_is_better"] == 1
+    assert card["training"]["last_loss"] < 0.5
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {
+        *("NOTICE", "card.json", "card.md", "config.json", "reward.json", "tokenizer.json", "training.json"),
+        "weights.safetensors",
+    }
+    # The layers below the other head changed.
+    assert load_text_encoder(str(tmp_path / "out")).heads == ("preference",)
+    assert card["recipe"]["left_out_heads"] == "support"
+    assert card["recipe"]["bits"] == 7
+    assert "| left_out_heads | support |" in (tmp_path / "out" / "card.md").read_text()
+    settings = RewardSettings.read(tmp_path / "out", "out")
+    assert settings.layout == RewardLayout(max_length=60, keep="both")
+    assert settings.criteria == {"overall": "is it ?", "A": "is it good ?"}
+    # The same training gives the same model.
+    again = fit(preference_request(tmp_path / "again", base, train=train, dev=dev, recipe={"epochs": 6}))
+    assert again["fingerprint"] == card["fingerprint"]
+
+
+def test_what_was_trained_of_a_text_encoder_is_written(tmp_path: Path) -> None:
+    """The scores of the written folder are those of torch, up to rounding to 7 bits."""
+    import torch
+
+    from metrist.models.trainable_encoder import TrainableEncoder
+
+    base = write_preference_encoder(tmp_path, "bert")
+    model = TrainableEncoder.load(base, "preference")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    (tmp_path / "out").mkdir()
+    model.export(base, tmp_path / "out", 7)
+    written = TrainableEncoder.load(tmp_path / "out", "preference")
+    for name, parameter in model.named_parameters():
+        step = parameter.abs().max().item() / 31
+        assert (dict(written.named_parameters())[name] - parameter).abs().max() <= step, name
+
+
+def test_a_stopped_training_of_a_text_encoder_goes_on(tmp_path: Path) -> None:
+    base = write_preference_encoder(tmp_path, "nomic")
+
+    class Stop:
+        def on_progress(self, progress: Any) -> None:
+            if progress.step >= 7:
+                raise RuntimeError("killed")
+
+        def on_evaluation(self, evaluation: Any, name: str) -> None:
+            pass
+
+        def on_message(self, text: str) -> None:
+            pass
+
+    whole = fit(tuned_task(tmp_path / "whole", base, checkpoint_every=3))
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(tuned_task(tmp_path / "stopped", base, checkpoint_every=3), Stop())
+    assert fit(tuned_task(tmp_path / "stopped", base, checkpoint_every=3))["fingerprint"] == whole["fingerprint"]
+
+
+def test_a_text_encoder_without_a_preference_head_gets_a_new_one(tmp_path: Path) -> None:
+    base = write_text_encoder(tmp_path / "base" / "model", heads=("support",), scale=0.1)
+    card = fit(tuned_task(tmp_path / "out", base, layout=RewardLayout(max_length=50)))
+    assert "gained" not in card["figures"]
+    settings = RewardSettings.read(tmp_path / "out", "out")
+    assert (settings.pooling, settings.layout.max_length) == ("answer", 50)
+    assert settings.frame == RewardFrame(prefix=(2,), separator=(3,), suffix=(3,))
+    scores = load_reward(Options(model=str(tmp_path / "out"))).rewards(reward_inputs(answer_pairs(5))).values
+    assert np.isfinite(scores).all()
+
+
+def test_a_text_encoder_has_seven_bits_at_most(tmp_path: Path) -> None:
+    base = write_preference_encoder(tmp_path, "bert")
+    for bits in (8, 16, None):
+        with pytest.raises(RunError, match="in at most 7 bits"):
+            plan_training(tuned_task(tmp_path / "out", base, bits=bits))
+    assert not (tmp_path / "out").exists()
+    card = fit(tuned_task(tmp_path / "out", base, bits=6))
+    assert card["recipe"]["bits"] == 6
+
+
+def test_the_rate_of_the_head_is_that_of_the_head_alone(tmp_path: Path) -> None:
+    base = write_preference_encoder(tmp_path, "bert")
+    task = tuned_task(tmp_path / "out", base, head_lr=1e-2)
+    weights = find_weights(Options(model=str(base)))
+    learner = task.build(weights, task.plan(weights, task.load_data()), None)
+    prefix = next(name for name in learner.rates if name != "line")
+    matching = [name for name, _ in learner.model.named_parameters() if name.startswith(prefix)]
+    assert [name.rpartition("/")[2] for name in matching] == ["bias", "weight"]
 
 
 def likelihood_task(out: Path, base: Path, folder: Path, **settings: Any) -> LikelihoodTask:

@@ -339,7 +339,12 @@ def preference(
         typer.Option("--across", help="With --from-run: compare outputs of different items, if each item has one."),
     ] = False,
     base: Annotated[
-        str, typer.Option("--base", metavar="MODEL", help="The model to fine-tune: an encoder, BART, T5, a causal one.")
+        str,
+        typer.Option(
+            "--base",
+            metavar="MODEL",
+            help="The model to fine-tune: a shipped one, or an encoder, BART, T5 or a causal one of transformers.",
+        ),
     ] = "metrist:preference-small",
     training: PreferenceTrainingOptions,
     labelled: Annotated[
@@ -391,7 +396,14 @@ def preference(
     licence: Annotated[
         str | None, typer.Option("--licence", help="The licence to name in the card, after those of base and data.")
     ] = None,
-    bits: Bits = BitsName.sixteen,
+    bits: Annotated[
+        BitsName | None,
+        typer.Option(
+            "--bits",
+            help="Bits per weight of a model tuned from metrist's own format; few undo small changes.",
+            show_default="16; 7 for a text encoder",
+        ),
+    ] = None,
     criterion: Annotated[
         str | None,
         typer.Option(
@@ -443,7 +455,7 @@ def preference(
         return
     settings |= {
         "out": training.folder("preference"),
-        "bits": bits.number,
+        "bits": bits.number if bits else "auto",
         "resume": training.resume,
         "checkpoint_every": training.checkpoint_every,
         "keep_checkpoints": training.keep_checkpoints,
@@ -603,7 +615,7 @@ def consistency(
         return
     plan = _plan_training(task)
     _print_plan(
-        examples.notes,
+        (*examples.notes, *plan.remarks()),
         f"training outputs   {len(divided.train):,} in {format_count(len(plan.train), 'row')}",
         *_describe_plan(plan, task.recipe.epochs, "row"),
     )
@@ -681,6 +693,8 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
                 f"  of {format_count(figures['pairs'], 'development pair')}, {figures['gained']:,} became right and "
                 f"{figures['lost']:,} wrong (sign test: p = {figures['sign_test_p']:.2g})"
             )
+        if "longer_is_better" in figures:
+            print_text(f"  the longer answer is the better one in {figures['longer_is_better']:.4f} of them")
         by_criterion = figures.get("by_criterion", {})
         if len(by_criterion) > 1:
             width = max(map(len, by_criterion))
@@ -693,7 +707,7 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
     if figures and figures.get("trained", after) > after:
         print_note(
             f"storing the weights in --bits {card['recipe']['bits']} lowered the {figures['name']} from "
-            f"{figures['trained']:.4f}; more bits keep more of the training"
+            f"{figures['trained']:.4f}; more bits, or a higher --lr, keep more of the training"
         )
     if figures and after <= before:
         print_note(

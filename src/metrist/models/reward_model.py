@@ -31,6 +31,7 @@ from metrist.models.reward_layout import (
     token_encoder,
     unknown_id,
 )
+from metrist.models.trainable_encoder import TrainableReward
 from metrist.models.weights import Weights
 from metrist.runtime import Runtime
 
@@ -125,7 +126,7 @@ class RewardModel(torch.nn.Module):
 class PairwiseRewardModel(torch.nn.Module):
     """A reward model in training on pairs; with `ratings`, also the line that maps a reward to a rating."""
 
-    def __init__(self, reward: RewardModel, *, ratings: bool) -> None:
+    def __init__(self, reward: RewardModel | TrainableReward, *, ratings: bool) -> None:
         super().__init__()
         reward.learn()
         self.reward = reward
@@ -225,7 +226,7 @@ Row = NDArray[np.int32]
 class TorchReward:
     """A reward model ready to score."""
 
-    model: RewardModel
+    model: RewardModel | TrainableReward
     encode: Encode
     unknown: int | None
     pad: int
@@ -302,7 +303,7 @@ def make_settings(body: Any, tokenizer: Any, layout: RewardLayout, pooling: Pool
 
 
 def make_torch_reward(
-    model: RewardModel,
+    model: RewardModel | TrainableReward,
     tokenizer: Any,
     settings: RewardSettings,
     place: devices.Placement,
@@ -314,7 +315,8 @@ def make_torch_reward(
         model=model,
         encode=token_encoder(tokenizer),
         unknown=unknown_id(tokenizer),
-        pad=padding_id(model.body.config, tokenizer),
+        # A text encoder masks padding of any token.
+        pad=padding_id(model.body.config, tokenizer) if isinstance(model, RewardModel) else 0,
         settings=settings,
         device=place.device,
         budget=batching.TokenBudget(place.tokens),

@@ -15,11 +15,17 @@ from torch.nn import functional
 
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import export_text_encoder
-from metrist.models.text_encoder import HEAD, EncoderSizes
+from metrist.models.reward_layout import Pooling
+from metrist.models.text_encoder import HEAD, EncoderReward, EncoderSizes
 
 _ROTARY_BASE = 1000.0
 #: The standard deviation of the weights of a new head.
 _INITIAL_STD = 0.02
+
+
+def _parameter_name(name: str) -> str:
+    """Return the name of an array's parameter, in which dots are not allowed."""
+    return name.replace(".", "/")
 
 
 class TrainableEncoder(torch.nn.Module):
@@ -28,8 +34,7 @@ class TrainableEncoder(torch.nn.Module):
     def __init__(self, sizes: EncoderSizes, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         super().__init__()
         self.sizes = sizes
-        # Dots are not allowed in names of parameters.
-        self._names = {name: name.replace(".", "/") for name in arrays}
+        self._names = {name: _parameter_name(name) for name in arrays}
         for name, array in arrays.items():
             self.register_parameter(self._names[name], torch.nn.Parameter(torch.from_numpy(np.array(array))))
 
@@ -112,6 +117,31 @@ class TrainableEncoder(torch.nn.Module):
     def _normalize(self, states: Tensor, name: str) -> Tensor:
         weight, bias = self._array(f"{name}.weight"), self._array(f"{name}.bias")
         return functional.layer_norm(states, (self.sizes.hidden,), weight, bias, self.sizes.epsilon)
+
+
+class TrainableReward(torch.nn.Module):
+    """The preference head of a text encoder, used as a `RewardModel` is."""
+
+    #: The prefix of the head's parameters.
+    HEAD = f"encoder.{_parameter_name(HEAD + EncoderReward.HEAD)}/"
+
+    def __init__(self, encoder: TrainableEncoder, pooling: Pooling) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.pooling = pooling
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, starts: Tensor) -> Tensor:
+        """Return the reward of each row; padding is on the right, and the answers begin at `starts`."""
+        states = self.encoder(input_ids, attention_mask, torch.zeros_like(input_ids))
+        ends = attention_mask.sum(1)
+        zeros = torch.zeros_like(ends)
+        spans = {"answer": (starts, ends), "mean": (zeros, ends), "first": (zeros, zeros + 1), "last": (ends - 1, ends)}
+        rows = torch.arange(len(input_ids), device=input_ids.device)
+        return self.encoder.score_spans(EncoderReward.HEAD, states, rows, *spans[self.pooling])
+
+    def learn(self) -> None:
+        """Make all weights trainable."""
+        self.requires_grad_(True)
 
 
 def collate_sequences(sequences: Sequence[tuple[np.ndarray[Any, Any], int]]) -> tuple[Tensor, Tensor, Tensor]:

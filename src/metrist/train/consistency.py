@@ -30,7 +30,7 @@ from metrist.train.batches import Shuffled
 from metrist.train.dataset import parse_share
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
 from metrist.train.recipe import Recipe
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
+from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -214,7 +214,13 @@ class ConsistencyTask(TrainingTask):
         settings: dict[str, Any] = {"batch": self.recipe.batch, "seed": self.recipe.seed, "bucket": self.recipe.bucket}
         sampler = Shuffled(lengths=train.lengths, **settings)
         steps = self.recipe.epochs * sampler.steps
-        return TrainingPlan(train=train, dev=dev if len(dev) else None, sampler=sampler, steps=steps)
+        return TrainingPlan(
+            train=train,
+            dev=dev if len(dev) else None,
+            sampler=sampler,
+            steps=steps,
+            left_out_heads=tuple(name for name in reader.encoder.heads if name != HEAD),
+        )
 
     def _make_reader(self, weights: Weights, threshold: float = 0.5) -> SupportReader:
         if weights.config.get("architecture") != storage.TEXT_ENCODER:
@@ -249,7 +255,7 @@ class ConsistencyTask(TrainingTask):
                 "rows": len(plan.train),
                 "tokens": int(plan.train.lengths.sum()),
             },
-            "choices": {"window": self.window, "bits": self.bits},
+            "choices": {"window": self.window, "bits": self.bits, **describe_heads(plan)},
             "stored": self._measure(weights, data.dev) if data.dev else None,
             "licence": self.licence or INHERITED_LICENCE,
         }

@@ -31,7 +31,7 @@ from metrist.stats.measures import measure
 from metrist.stats.resampling import pooled_interval
 from metrist.train.dataset import parse_share
 from metrist.train.folder import TrainingFolder
-from metrist.train.preference import PreferencePairs, PreferencePlan, PreferenceTask, read_reward_settings
+from metrist.train.preference import PreferencePairs, PreferencePlan, PreferenceTask, is_preference_model
 
 if TYPE_CHECKING:
     from metrist.train.loop import Trainer
@@ -445,7 +445,7 @@ class DistillationTask(PreferenceTask):
         began = time.perf_counter()
         scorers = {THIS_METRIC: _score(trained, records)}
         seconds = time.perf_counter() - began
-        if read_reward_settings(find_weights(self.base)) is not None:
+        if is_preference_model(find_weights(self.base)):
             scorers[self.base.model] = _score(build(f"preference(model={self.base.model!r})"), records)
         scorers["length"] = _score(build("length"), records)
         rows = measure_agreement(self.held_out, scorers, across=self.across)

@@ -259,6 +259,8 @@ def _figure_lines(figures: Mapping[str, Any] | None, kind: str) -> Iterator[str]
         return
     yield f"{figures['name'].capitalize()} of the development data: {figures['before']:.4f} before training,"
     yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). {_MEANING[kind]}"
+    if "longer_is_better" in figures:
+        yield f"The longer answer is the better one in {figures['longer_is_better']:.4f} of the pairs."
 
 
 def _agreement_blocks(agreement: Mapping[str, Any]) -> Iterator[str]:

@@ -11,24 +11,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, ModelError, RunError, agree, format_count
 from metrist.models.devices import Options, Placement
+from metrist.models.loading import load_reward, load_text_encoder
 from metrist.models.numpy_inference.export import default_group, export_reward
 from metrist.models.numpy_inference.storage import TEXT_ENCODER
 from metrist.models.reward_layout import NAME as REWARD
-from metrist.models.reward_layout import RewardLayout, RewardSettings, token_encoder
+from metrist.models.reward_layout import Encode, Pooling, RewardFrame, RewardLayout, RewardSettings, token_encoder
+from metrist.models.text_encoder import EncoderReward, TextEncoder
 from metrist.models.weights import Weights, find_weights, read_shape, read_tokenizer
 from metrist.train.batches import Balanced, Sampler, Shuffled, split_parts
 from metrist.train.dataset import fill_instructions
 from metrist.train.examples import AnswerPairs, accuracy_by_criterion, encode_answer_pairs, score_pairs
-from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
 from metrist.train.recipe import Recipe
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
+from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +47,8 @@ RECIPE = Recipe(epochs=5, batch=32, lr=2e-5, warmup=0.1, weight_decay=0.01, buck
 _MEASURED_PAIRS = 4_000
 #: The line from rewards to ratings has two parameters, which may start far from their best values.
 _LINE_LR = 1e-2
+#: The most bits per weight of a text encoder, whose products are computed with the stored integers.
+_ENCODER_BITS = 7
 
 
 class PairLoss:
@@ -104,7 +108,7 @@ class PreferencePlan(TrainingPlan):
     ties: tuple[int, int]
 
     def remarks(self) -> list[str]:
-        remarks = []
+        remarks = TrainingPlan.remarks(self)
         if any(self.ties):
             remarks.append(
                 f"{format_count(self.ties[0], 'tie')} among the training pairs and {self.ties[1]:,} for development "
@@ -123,7 +127,7 @@ class PreferencePlan(TrainingPlan):
 class PreferenceTask(TrainingTask):
     """Trains a reward model. A base that is a preference model already is tuned: it keeps its layout, pooling and
     head, and the criteria that it has learned. One in metrist's own format ends in that format, in `bits` per weight
-    (None: float32).
+    (None: float32; "auto": 16, and 7 for a text encoder, which has no more).
 
     A criterion's share of an epoch is proportional to its number of pairs to the power `balance`. Pairs of certainty .5
     are ties: dropped, or learned as equal. `regression` is the weight of the squared error of ratings; `head_lr` is a
@@ -144,7 +148,7 @@ class PreferenceTask(TrainingTask):
     checkpoint_every: int = 1_000
     data: Mapping[str, Any] = field(default_factory=dict)
     licence: str | None = None
-    bits: int | None = 16
+    bits: int | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
         if not 0 <= self.balance <= 1:
@@ -172,7 +176,7 @@ class PreferenceTask(TrainingTask):
             "ties": self.ties,
             "regression": self.regression,
             "head_lr": self.head_lr,
-            **({"bits": self.bits} if weights.runs_on_numpy else {}),
+            **({"bits": self._bits(weights)} if weights.runs_on_numpy else {}),
             **self.recipe.identity(),
         }
 
@@ -188,33 +192,35 @@ class PreferenceTask(TrainingTask):
             )
         return tuned.layout
 
+    def _bits(self, weights: Weights) -> int | None:
+        is_encoder = _is_text_encoder(weights)
+        if self.bits == "auto":
+            return _ENCODER_BITS if is_encoder else 16
+        if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
+            raise RunError(
+                f"{weights.name} is a text encoder, which is stored in at most {_ENCODER_BITS} bits, got "
+                f"{self.bits or 'float32'}; leave out --bits, or give 6 or 4"
+            )
+        return self.bits
+
     def _pooling(self, weights: Weights) -> str:
         tuned = read_reward_settings(weights)
         if tuned is None:
-            return self.pooling
+            return "answer" if self.pooling == "auto" and _is_text_encoder(weights) else self.pooling
         if self.pooling not in ("auto", tuned.pooling):
             raise RunError(f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out --pooling")
         return tuned.pooling
 
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
-        from metrist.models.reward_model import make_settings, padding_id, resolve_pooling
-
         train, dev = self._select_training_pairs(data), _without_ties(data.dev)
         self._check(data, train, dev)
-        if weights.config.get("architecture") == TEXT_ENCODER:
-            raise ModelError(
-                f"{weights.name} is a text encoder, which cannot be tuned for preferences yet; tune "
-                "'metrist:preference-small', or train a model for transformers, such as BERT or BART"
-            )
-        if weights.runs_on_numpy and read_reward_settings(weights) is None:
-            raise ModelError(
-                f"{weights.name} is a likelihood model; a preference metric is tuned from 'metrist:preference-small', "
-                "or trained from a model for transformers, such as BERT or BART"
-            )
-        tokenizer, shape = read_tokenizer(weights, self.base), read_shape(weights, self.base)
-        tuned, pooling = read_reward_settings(weights), resolve_pooling(weights, self._pooling(weights))
-        settings = tuned or make_settings(shape, tokenizer, self._layout(weights), pooling)
-        encode, pad = token_encoder(tokenizer), padding_id(shape.config, tokenizer)
+        heads: tuple[str, ...] = ()
+        if _is_text_encoder(weights):
+            encoder = load_text_encoder(str(weights.folder))
+            settings, encode, pad = self._encoder_settings(weights, encoder), token_encoder(encoder.tokenizer), 0
+            heads = tuple(name for name in encoder.heads if name != EncoderReward.HEAD)
+        else:
+            settings, encode, pad = self._read_base(weights)
         examples = encode_answer_pairs(encode, settings, pad, train)
         sampler = self._make_sampler(examples)
         return PreferencePlan(
@@ -225,18 +231,53 @@ class PreferenceTask(TrainingTask):
             steps=self.recipe.epochs * sampler.steps,
             padding=_padding_share(examples, sampler, self.recipe),
             ties=(len(data.train) - len(train), len(data.dev) - len(dev)),
+            left_out_heads=heads,
         )
 
-    def build(self, weights: Weights, plan: PreferencePlan, placement: Placement) -> Learner:
-        from metrist.models.reward_model import PairwiseRewardModel, init_reward_model, load_reward_model
+    def _read_base(self, weights: Weights) -> tuple[RewardSettings, Encode, int]:
+        """Return the settings, tokenizer and padding token of a base for transformers."""
+        from metrist.models.reward_model import make_settings, padding_id, resolve_pooling
 
-        if read_reward_settings(weights) is not None:
+        tuned = read_reward_settings(weights)
+        if weights.runs_on_numpy and tuned is None:
+            raise ModelError(
+                f"{weights.name} is a likelihood model; a preference metric is tuned from 'metrist:preference-small', "
+                "or trained from a model for transformers, such as BERT or BART"
+            )
+        tokenizer, shape = read_tokenizer(weights, self.base), read_shape(weights, self.base)
+        pooling = resolve_pooling(weights, self._pooling(weights))
+        settings = tuned or make_settings(shape, tokenizer, self._layout(weights), pooling)
+        return settings, token_encoder(tokenizer), padding_id(shape.config, tokenizer)
+
+    def _encoder_settings(self, weights: Weights, encoder: TextEncoder) -> RewardSettings:
+        """Return the settings of a text encoder, within its limit of tokens; one that has learned no preferences gets
+        those of the options."""
+        sizes = encoder.sizes
+        begin, end = (sizes.begin_token,), (sizes.end_token,)
+        settings = read_reward_settings(weights) or RewardSettings(
+            pooling=_check_pooling(self._pooling(weights)),
+            layout=self._layout(weights),
+            frame=RewardFrame(prefix=begin, separator=end, suffix=end),
+        )
+        limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
+        return replace(settings, layout=replace(settings.layout, max_length=limit))
+
+    def build(self, weights: Weights, plan: PreferencePlan, placement: Placement) -> Learner:
+        from metrist.models.reward_model import PairwiseRewardModel, RewardModel, init_reward_model, load_reward_model
+        from metrist.models.trainable_encoder import TrainableEncoder, TrainableReward
+
+        reward: RewardModel | TrainableReward
+        if _is_text_encoder(weights):
+            encoder = TrainableEncoder.load(weights.folder, EncoderReward.HEAD, self.recipe.seed)
+            reward = TrainableReward(encoder, plan.settings.pooling)
+        elif read_reward_settings(weights) is not None:
             reward = load_reward_model(weights, self.base, placement, plan.settings.pooling)
         else:
             reward = init_reward_model(weights, self.base, placement, plan.settings.pooling, self.recipe.seed)
         rates = {"line": _LINE_LR / self.recipe.lr}
         if self.head_lr is not None:
-            rates["reward.head."] = self.head_lr / self.recipe.lr
+            head = TrainableReward.HEAD if isinstance(reward, TrainableReward) else "head."
+            rates[f"reward.{head}"] = self.head_lr / self.recipe.lr
         criteria = len(set(plan.dev.criteria)) if plan.dev else 1
         return Learner(
             PairwiseRewardModel(reward, ratings=self.regression > 0),
@@ -247,17 +288,29 @@ class PreferenceTask(TrainingTask):
     def publish(
         self, weights: Weights, data: PreferencePairs, plan: PreferencePlan, trainer: Trainer, folder: TrainingFolder
     ) -> dict[str, Any]:
-        tokenizer = read_tokenizer(weights, self.base)
+        is_encoder = _is_text_encoder(weights)
+        tokenizer: Any = load_text_encoder(str(weights.folder)).tokenizer if is_encoder else None
+        tokenizer = tokenizer or read_tokenizer(weights, self.base)
         reward = self._make_scorer(weights, plan, trainer, tokenizer)
         settings = self._measure(data, reward)
         dev = _without_ties(data.dev)
+        bits = self._bits(weights)
+        model = trainer.model.reward
 
         def save(path: Path) -> None:
-            reward.model.save(path, tokenizer, settings)
+            model.save(path, tokenizer, settings)
 
-        if weights.runs_on_numpy:
+        def export_encoder(path: Path) -> None:
+            model.encoder.export(weights.folder, path, bits)
+            settings.write(path)
+            copy_notices(weights.folder, path)
+
+        if is_encoder:
+            folder.put_model(export_encoder)
+            figures = self._compare_stored(weights, dev)
+        elif weights.runs_on_numpy:
             base, group = find_weights(self.base), default_group(weights.config)
-            folder.put_exported(base.folder, save, lambda trained, out: export_reward(trained, out, self.bits, group))
+            folder.put_exported(base.folder, save, lambda trained, out: export_reward(trained, out, bits, group))
             figures = self._compare_stored(base, dev)
         else:
             folder.put_model(save)
@@ -272,32 +325,29 @@ class PreferenceTask(TrainingTask):
                 "ties": self.ties,
                 "regression": self.regression,
                 "head_lr": self.head_lr,
-                **({"bits": self.bits or "float32"} if weights.runs_on_numpy else {}),
+                **({"bits": bits or "float32"} if weights.runs_on_numpy else {}),
+                **describe_heads(plan),
             },
             **figures,
             "licence": self.licence or (INHERITED_LICENCE if weights.runs_on_numpy else None),
         }
 
     def _compare_stored(self, base: Weights, dev: Sequence[GoodBad]) -> dict[str, Any]:
-        """Score the development pairs with the model as it was written and with its base."""
-        from metrist.models.numpy_inference.scorers import NumpyReward
-
+        """Score the development pairs with the model as it was written and with its base, if that scores pairs."""
         if not dev:
             return {"by_criterion": None}
-        before = score_pairs(NumpyReward(base), dev)
-        after = score_pairs(NumpyReward(find_weights(Options(model=str(self.out)))), dev)
+        after = score_pairs(load_reward(Options(model=str(self.out))), dev)
         by_criterion = accuracy_by_criterion(dev, after)
-        gained, lost = int((after.won & ~before.won).sum()), int((before.won & ~after.won).sum())
-        return {
-            "stored": {
-                "after": sum(by_criterion.values()) / len(by_criterion),
-                "pairs": len(dev),
-                "gained": gained,
-                "lost": lost,
-                "sign_test_p": _sign_test(gained, lost),
-            },
-            "by_criterion": by_criterion,
+        stored: dict[str, Any] = {
+            "after": sum(by_criterion.values()) / len(by_criterion),
+            "pairs": len(dev),
+            "longer_is_better": _share_of_longer(dev),
         }
+        if is_preference_model(base):
+            before = score_pairs(load_reward(Options(model=str(base.folder))), dev)
+            gained, lost = int((after.won & ~before.won).sum()), int((before.won & ~after.won).sum())
+            stored |= {"gained": gained, "lost": lost, "sign_test_p": _sign_test(gained, lost)}
+        return {"stored": stored, "by_criterion": by_criterion}
 
     def _make_scorer(self, weights: Weights, plan: PreferencePlan, trainer: Trainer, tokenizer: Any) -> TorchReward:
         """Return the trained model as it will score: in float32, with the batches of scoring."""
@@ -363,6 +413,29 @@ class PreferenceTask(TrainingTask):
 def read_reward_settings(weights: Weights) -> RewardSettings | None:
     """Read the settings of a base that is a preference model already; None for any other model."""
     return RewardSettings.read(weights.folder, weights.name) if (weights.folder / REWARD).is_file() else None
+
+
+def is_preference_model(weights: Weights) -> bool:
+    """Whether a model scores answers: a text encoder may have been trained for something else."""
+    if _is_text_encoder(weights) and EncoderReward.HEAD not in load_text_encoder(str(weights.folder)).heads:
+        return False
+    return read_reward_settings(weights) is not None
+
+
+def _is_text_encoder(weights: Weights) -> bool:
+    return weights.config.get("architecture") == TEXT_ENCODER
+
+
+def _check_pooling(name: str) -> Pooling:
+    if name not in get_args(Pooling):
+        raise ModelError(f"pooling must be one of {', '.join(map(repr, get_args(Pooling)))}, got {name!r}")
+    return name  # type: ignore[return-value]
+
+
+def _share_of_longer(pairs: Sequence[GoodBad]) -> float:
+    """Return how often the better answer is the longer one, in characters; equal lengths are half right."""
+    signs = [np.sign(len(pair.good[-1][1]) - len(pair.bad[-1][1])) for pair in pairs]
+    return float(0.5 + 0.5 * np.mean(signs))
 
 
 def base_instructions(options: Options) -> Mapping[str, str]:

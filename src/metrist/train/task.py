@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.errors import agree
 from metrist.models.devices import Options, Placement
 from metrist.models.weights import Weights
 from metrist.train.batches import Sampler
@@ -76,16 +77,29 @@ class Learner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """Tokenized data, its sampler and the number of updates."""
+    """Tokenized data, its sampler and the number of updates. `left_out_heads` are heads of the base that the trained
+    model does not have: training changes the layers below them, and with these their numbers."""
 
     train: Examples
     dev: Examples | None
     sampler: Sampler
     steps: int
+    left_out_heads: tuple[str, ...] = ()
 
     def remarks(self) -> list[str]:
         """Return what the user should know before training."""
-        return []
+        if not self.left_out_heads:
+            return []
+        heads = agree(len(self.left_out_heads), "head", "heads")
+        return [
+            f"the trained model will be without the {heads} {', '.join(self.left_out_heads)} of its base, as training "
+            "changes the layers below"
+        ]
+
+
+def describe_heads(plan: TrainingPlan) -> dict[str, str]:
+    """Return what the card says about heads of the base that were left out."""
+    return {"left_out_heads": ", ".join(plan.left_out_heads)} if plan.left_out_heads else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
