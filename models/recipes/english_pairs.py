@@ -20,16 +20,14 @@ import json
 import lzma
 import math
 import random
-import re
-import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agreement import mean_rating, rows
-from damage import split_sentences
+from english_attributes import attribute_pairs, style_pairs, word_instruction
 from english_made_pairs import (
     Fields,
     Pair,
@@ -76,22 +74,6 @@ _LONGER = 0.6
 _HUMAN_WEIGHT = 1.5
 #: The longest of HEAP's codes of criteria.
 _CODE = 4
-
-
-# ---- Wordings
-
-_WORDINGS = tomllib.loads((Path(__file__).parent / "english_wordings.toml").read_text(encoding="utf-8"))
-
-
-def word_instruction(criterion: str, rng: random.Random) -> str:
-    """Draw a wording of a criterion; an instruction stays as it is."""
-    other = _WORDINGS["criteria"].get(criterion, ())
-    known = criteria.known(criterion)
-    if known is None:
-        return rng.choice(other) if other else criterion
-    if not other or rng.random() < 0.45:
-        return rng.choices(known.instructions, (2, 1, 1))[0]
-    return rng.choice(other)
 
 
 # ---- Texts that must not be learned
@@ -319,115 +301,6 @@ def teacher_pairs(path: Path) -> Iterator[Pair]:
             )
 
 
-# ---- Attributes, asked both ways
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[A-Za-z']+", text)
-
-
-def _rate(pattern: str) -> Callable[[str], float]:
-    compiled = re.compile(pattern, re.IGNORECASE)
-    return lambda text: len(compiled.findall(text)) / max(8, len(_words(text)))
-
-
-def _mean_length(text: str) -> float:
-    words = _words(text)
-    return sum(map(len, words)) / max(1, len(words))
-
-
-def _list_items(text: str) -> float:
-    return min(4, len(re.findall(r"(?m)^\s*(?:[-*•]|\d+[.)])\s", text)))
-
-
-_INFORMAL = _rate(
-    r"\b(?:\w+n't|\w+'(?:re|ll|ve|m|d)|gonna|wanna|yeah|ok|okay|hey|kids?|guys?|cool|awesome|stuff|lots?)\b|!"
-)
-_POLITE = _rate(r"\b(?:please|thank|thanks|sorry|kindly|appreciate|welcome|glad|happy to)\b")
-_HEDGES = _rate(
-    r"\b(?:may|might|could|perhaps|possibly|likely|seems?|appears?|probably|suggests?|often|sometimes|generally|typically)\b"
-)
-_GLAD = _rate(
-    r"\b(?:good|great|excellent|best|happy|loved?|wonderful|success\w*|enjoy\w*|beautiful|improv\w*|win|won|benefit\w*|safe)\b"
-)
-_SAD = _rate(
-    r"\b(?:bad|worst|kill\w*|dead|death|died?|attack\w*|fail\w*|loss|lost|terrible|injur\w*|crash\w*|war|fear\w*|sad|poor"
-    r"|murder\w*|accus\w*|problem\w*|danger\w*)\b"
-)
-#: How texts are compared in an attribute, and the least difference. `english_wordings.toml` has the wordings.
-ATTRIBUTES: dict[str, tuple[Callable[[str], float], float]] = {
-    "length": (lambda text: math.log(1 + len(_words(text))), 0.45),
-    "word length": (_mean_length, 0.45),
-    "formality": (lambda text: -_INFORMAL(text), 0.03),
-    "politeness": (_POLITE, 0.02),
-    "numbers": (_rate(r"\d+"), 0.03),
-    "question": (lambda text: min(1, text.count("?")), 0.5),
-    "hedging": (_HEDGES, 0.03),
-    "mood": (lambda text: _GLAD(text) - _SAD(text), 0.06),
-    "list": (_list_items, 1.5),
-    "first person": (_rate(r"\b(?:I|me|my|we|our)\b"), 0.05),
-    "address": (_rate(r"\b(?:you|your|yours|yourself)\b"), 0.05),
-    "sentence length": (lambda text: len(_words(text)) / max(1, len(split_sentences(text))), 6),
-    "sentences": (lambda text: min(8, len(split_sentences(text))), 2),
-    "example": (_rate(r"\b(?:for example|for instance|such as|e\.g\.)"), 0.01),
-    "quotation": (lambda text: min(2, len(re.findall(r'["“”]', text))), 2),
-}
-
-
-def attribute_pairs(pairs: Sequence[Pair], rng: random.Random, each: int = 1100) -> Iterator[Pair]:
-    """Yield the outputs of pairs as two pairs: one with a wish that one output meets better, one with its opposite."""
-    counts: Counter[str] = Counter()
-    frequency = Counter(word for pair in pairs[:20_000] for word in set(map(str.lower, _words(pair.good))))
-    for pair in rng.sample(pairs, len(pairs)):
-        first, second = pair.good, pair.bad
-        if min(len(_words(first)), len(_words(second))) < 2 or max(len(_words(first)), len(_words(second))) > 160:
-            continue
-        context = pair.context if rng.random() < 0.4 and _count_words(pair.context) < 150 else ()
-        if rng.random() < 0.12:
-            yield from _mentions(context, first, second, frequency, counts, 3 * each, rng)
-            continue
-        for name in rng.sample(list(ATTRIBUTES), 6):
-            value, least = ATTRIBUTES[name]
-            difference = value(first) - value(second)
-            if abs(difference) >= least and counts[name] < each:
-                counts[name] += 1
-                more, less = (first, second) if difference > 0 else (second, first)
-                yield Pair(f"attribute {name}", _wish(name, "more", rng), context, more, less)
-                yield Pair(f"attribute {name}", _wish(name, "less", rng), context, less, more)
-                break
-
-
-def _wish(attribute: str, direction: str, rng: random.Random) -> str:
-    """Draw a whole wish, or an adjective in a sentence that asks for it."""
-    wordings = _WORDINGS["attributes"][attribute]
-    if not wordings[direction] or rng.random() < 0.55:
-        return str(rng.choice(wordings[f"{direction}_wishes"]))
-    wish: str = rng.choice(_WORDINGS["asked"]["adjective"]).format(rng.choice(wordings[direction]))
-    return wish[0].upper() + wish[1:]
-
-
-def _mentions(
-    context: Fields,
-    first: str,
-    second: str,
-    frequency: Counter[str],
-    counts: Counter[str],
-    most: int,
-    rng: random.Random,
-) -> Iterator[Pair]:
-    own = [word for word in set(_words(first)) if len(word) > 3 and frequency[word.lower()] < 400]
-    own = sorted(word for word in own if word.lower() not in second.lower())
-    if own and counts["mention"] < most:
-        counts["mention"] += 1
-        word = rng.choice(own)
-        yield Pair("attribute mention", rng.choice(_WORDINGS["asked"]["mention"]).format(word), context, first, second)
-        yield Pair("attribute mention", rng.choice(_WORDINGS["asked"]["avoid"]).format(word), context, second, first)
-
-
-def _count_words(context: Fields) -> int:
-    return sum(len(text.split()) for _, text in context)
-
-
 # ---- Assembly
 
 
@@ -455,7 +328,8 @@ def build(arguments: argparse.Namespace) -> dict[str, list[Pair]]:
         pairs = remove_unusable(map(shorten, pairs), protected)
         pairs = balance_length(limit_kinds(pairs, rng), rng)
         usable = [pair for pair in pairs if not pair.kind.startswith(("human esnli", "human blimp", *_CODES))]
-        result[side] = pairs + list(attribute_pairs(usable, rng, arguments.each if side == "train" else 30))
+        each = arguments.each if side == "train" else 30
+        result[side] = [*pairs, *attribute_pairs(usable, rng, each), *style_pairs(usable, rng, each)]
     return result
 
 
@@ -543,7 +417,7 @@ def pack(splits: dict[str, list[Pair]], rng: random.Random) -> dict[str, Any]:
         for pair in pairs:
             group, longer = find_group(pair.kind), _longer(pair)
             weight = _HUMAN_WEIGHT if pair.kind.startswith("human") or len(pair.kind) <= _CODE else 1.0
-            if longer and not group.startswith("attribute"):
+            if longer and not group.startswith(("attribute", "style")):
                 both = counts[group, 1] + counts[group, -1]
                 weight *= min(2.5, max(0.4, both / (2 * counts[group, longer])))
             context = [[field, number(text)] for field, text in pair.context]
