@@ -149,19 +149,20 @@ def _count_words(context: Fields) -> int:
 _CONTRACTIONS = {
     "do not": "don't", "does not": "doesn't", "did not": "didn't", "is not": "isn't", "are not": "aren't",
     "was not": "wasn't", "cannot": "can't", "will not": "won't", "it is": "it's", "that is": "that's",
-    "they are": "they're", "we are": "we're", "you are": "you're", "I am": "I'm", "I have": "I've", "there is": "there's",
-    "would not": "wouldn't", "should not": "shouldn't", "could not": "couldn't", "has not": "hasn't", "have not": "haven't", "let us": "let's",
+    "they are": "they're", "we are": "we're", "you are": "you're", "I am": "I'm", "I have": "I've",
+    "there is": "there's", "would not": "wouldn't", "should not": "shouldn't", "could not": "couldn't",
+    "has not": "hasn't", "have not": "haven't", "let us": "let's",
 }  # fmt: skip
 #: Everyday words, and what a formal or learned text says.
 _LEARNED = {
     "use": "utilize", "uses": "utilizes", "used": "utilized", "using": "utilizing", "help": "facilitate",
     "helps": "facilitates", "show": "demonstrate", "shows": "demonstrates", "showed": "demonstrated",
-    "start": "commence", "started": "commenced", "end": "conclude", "ended": "concluded", "about": "approximately",
+    "start": "commence", "started": "commenced", "end": "conclude", "ended": "concluded",
     "many": "numerous", "enough": "sufficient", "also": "additionally", "because": "due to the fact that",
     "try": "endeavour", "tried": "endeavoured", "need": "require", "needs": "requires", "get": "obtain",
     "gets": "obtains", "got": "obtained", "big": "substantial", "small": "minuscule", "house": "residence",
     "home": "domicile", "doctor": "physician", "buy": "purchase", "bought": "purchased", "ask": "inquire",
-    "asked": "inquired", "tell": "inform", "think": "postulate", "like": "appreciate", "make": "construct",
+    "asked": "inquired", "tell": "inform", "make": "construct",
     "made": "constructed", "find": "ascertain", "found": "ascertained", "give": "provide", "gives": "provides",
     "gave": "provided", "keep": "retain", "kept": "retained", "people": "individuals", "kids": "children",
     "job": "occupation", "work": "employment", "money": "monetary resources", "food": "nutrition",
@@ -169,7 +170,7 @@ _LEARNED = {
     "before": "prior to", "after": "subsequent to", "good": "beneficial", "bad": "detrimental", "hard": "arduous",
     "easy": "effortless", "fast": "expeditious", "live": "reside", "lives": "resides", "see": "perceive",
     "way": "methodology", "ways": "methodologies", "whole": "entire", "part": "component", "parts": "components",
-    "later": "subsequently", "now": "at present", "so": "consequently", "but": "nevertheless", "first": "initial",
+    "later": "subsequently", "now": "at present",
 }  # fmt: skip
 _OPENINGS = ("Hey, ", "So, ", "Well, ", "Oh, ", "Okay, so ", "Hi there, ", "Yeah, ", "You know, ")
 _ENDINGS = ("", "", " You know?", " Ok?", " Pretty cool, huh?", " That's it, really.", " Crazy stuff!")
@@ -201,7 +202,7 @@ _WISHES = (" Please let me know if I can do anything else.", " I hope that this 
 _PERSONAL = ("I think that ", "In my experience, ", "I have found that ", "We believe that ", "If you ask me, ")
 _NEUTRAL = ("It is known that ", "According to the sources, ", "Generally, ", "", "")
 _QUESTIONS = (" What do you think?", " Would you like to know more?", " Have you heard of it?", " Does that answer it?")
-_AMOUNTS = ("some", "several", "many", "a few", "a certain number of")
+_AMOUNTS = ("some", "several", "many", "a few")
 _EXCITED = ("Wow! ", "Amazing! ", "This is so exciting! ", "Guess what! ", "Incredible! ")
 
 
@@ -269,7 +270,8 @@ def _write_polite(text: str, rng: random.Random) -> tuple[str, str]:
 
 
 def _write_numbers(text: str, rng: random.Random) -> tuple[str, str]:
-    return text, re.sub(r"\d+(?:[.,]\d+)*", lambda _: rng.choice(_AMOUNTS), text)
+    number = re.compile(r"\d+(?:[.,]\d+)*")
+    return text, number.sub(lambda _: rng.choice(_AMOUNTS), text) if len(number.findall(text)) <= 3 else text
 
 
 def _write_list(text: str, rng: random.Random) -> tuple[str, str]:

@@ -204,8 +204,9 @@ def task_pairs(tasks: Tasks, rng: random.Random) -> Iterator[Pair]:
             yield Pair("task near answer", rng.choice(_FOLLOWING), context, answer, tasks.answers[other], 0.9)
         if weak and near:
             # The plain answer that follows the task, against a polished one that does not.
-            polished = max((tasks.answers[other] for other in near[:4]), key=len)
-            if len(polished) > 0.8 * len(weak):
+            others = [tasks.answers[other] for other in near[:4]]
+            polished = max(others, key=len) if rng.random() < 0.5 else rng.choice(others)
+            if len(polished) > 0.6 * len(weak):
                 yield Pair("task weak follows", rng.choice(_FOLLOWING), context, weak, polished, 0.85)
             if near[0] in tasks.weak:
                 yield Pair("task weak neighbour", rng.choice(_FOLLOWING), context, answer, tasks.weak[near[0]], 0.95)

@@ -63,12 +63,9 @@ _DEV = 0.03
 #: Rows of a kind that has more.
 _MOST = 4_500
 _MOST_OF = {
-    "task neighbour": 26_000,
-    "reply other": 6_000,
-    "reply same topic": 6_000,
-    "HSO": 2_000,
-    "task weak answer": 3_500,
-}
+    "task neighbour": 26_000, "reply other": 6_000, "reply same topic": 6_000, "HSO": 2_000, "task weak answer": 3_500,
+    "task weak follows": 2_500, "summary padded": 1_500, "summary says less": 1_500, "summary broken": 1_500,
+}  # fmt: skip
 #: The share of a group's rows in which the longer output may be the better one, or the worse one.
 _LONGER = 0.6
 _HUMAN_WEIGHT = 1.5
@@ -358,6 +355,9 @@ def remove_unusable(pairs: Iterable[Pair], protected: Known) -> list[Pair]:
             removed["no difference"] += 1
         elif key in seen:
             removed["seen before"] += 1
+        elif sorted([*good.split(), "not"]) == sorted(bad.split()):
+            # The word would mark the worse text: people deny things as well.
+            removed["negated"] += 1
         elif any(protected.is_judged(text) for text in (pair.good, pair.bad, *(text for _, text in pair.context))):
             removed["protected"] += 1
         else:
