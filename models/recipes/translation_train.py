@@ -42,14 +42,17 @@ Tensors = dict[str, torch.Tensor]
 BEGIN, PAD, END = 0, 1, 2
 TRAIN, HARD, DEV = range(3)
 MAX_TOKENS, MAX_SIDE, MAX_OUTPUTS = 480, 200, 20
-#: Padded tokens of a part of a step; widths are multiples of the second number.
-CHUNK_TOKENS, WIDTH_STEP = 32_768, 16
+#: Most padded tokens of a chunk, and how many make it worth a pass of its own rather than more padding; widths are
+#: multiples of WIDTH_STEP.
+CHUNK_TOKENS, LEAST_CHUNK_TOKENS, WIDTH_STEP = 32_768, 14_000, 16
 HEADS = ("quality", "ranking", "error", "major")
 ALIGNMENTS = ("reference precision", "reference recall", "source precision", "source recall")
 WIDTH, INNER, ATTENTION_HEADS, LAYERS, POSITIONS = 384, 1536, 12, 12, 512
 #: The layer whose states are aligned: half of the work of the last one, and no worse (LOG-translation.md).
 ALIGNED_LAYER = 6
 DIRECT = ("mlqe-pe", "wmt-qe23-da")
+#: Probabilities above which a token may be taken for a part of an error.
+THRESHOLDS = (0.2, 0.3, 0.4, 0.5)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -65,7 +68,7 @@ class Setting:
     hidden: float = 0.03
     decay: float = 0.01
     #: Tokens of a step.
-    tokens: int = 49_152
+    tokens: int = 65_536
     warm_up: int = 80
     averaging: float = 0.998
     #: How often an epoch has the groups of direct assessments, of paragraphs, of parallel texts.
@@ -305,8 +308,8 @@ class Drawing:
             self.pairs.append(np.stack((rows[better], rows[worse]), 1))
             self.weights.append((weights / weights.sum() * np.sqrt(len(rated))).astype(np.float32))
 
-    def finish(self) -> dict[str, Any]:
-        """Return the tensors of a step, with every number checked: one out of range would stop a GPU."""
+    def finish(self) -> Step:
+        """Return the arrays of a step, with every number checked: one out of range would stop a GPU."""
         rows = np.array(self.rows, np.int64)
         singles = np.full((len(self.singles), 3), -1, np.int64)
         singles[:, 0] = list(self.singles)
@@ -338,7 +341,7 @@ class Drawing:
                 )
         values = np.array(self.values, np.float32)
         counts = np.bincount(owners[:, 1], minlength=self.groups) if len(owners) else np.zeros(self.groups, np.int64)
-        tensors = {
+        arrays = {
             "pairs": pairs,
             "weights": weights / max(float(weights.sum()), 1e-6),
             "made": made,
@@ -352,12 +355,38 @@ class Drawing:
             "aligned pairs": near[kept],
             "aligned weights": shares[kept].astype(np.float32),
         }
-        return {
-            "chunks": chunk_rows(self.pack, rows),
-            "singles": chunk_rows(self.pack, singles) if len(singles) else None,
-            "tokens": self.tokens,
-            **{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors.items()},
-        }
+        return Step(
+            {
+                "chunks": chunk_rows(self.pack, rows),
+                "singles": chunk_rows(self.pack, singles) if len(singles) else None,
+                "tokens": self.tokens,
+                **arrays,
+            }
+        )
+
+
+class Step:
+    """The content of a step. Workers send arrays through a pipe: shared memory would take a file for each tensor."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
+
+    def pin_memory(self) -> Step:
+        """Called by the loader. Pinned memory is kept until a copy to the device is done; other memory may be used
+        again before, and the device would read what stands there then."""
+        return Step(to_tensors(self.content, pinned=True))
+
+
+def to_tensors(content: dict[str, Any], *, pinned: bool = False) -> dict[str, Any]:
+    def convert(value: Any) -> Any:
+        if isinstance(value, dict):
+            return to_tensors(value, pinned=pinned)
+        if not isinstance(value, np.ndarray):
+            return value
+        tensor = torch.from_numpy(np.ascontiguousarray(value))
+        return tensor.pin_memory() if pinned else tensor
+
+    return {name: convert(value) for name, value in content.items()}
 
 
 def chunk_rows(pack: Pack, rows: Array) -> dict[str, Any]:
@@ -371,17 +400,19 @@ def chunk_rows(pack: Pack, rows: Array) -> dict[str, Any]:
     bounds, first = [], 0
     widths = -(-lengths[order] // WIDTH_STEP) * WIDTH_STEP
     for at in range(1, len(order) + 1):
-        if at == len(order) or (at + 1 - first) * widths[at] > CHUNK_TOKENS:
+        wider = at < len(order) and widths[at] > 1.3 * widths[first]
+        enough = (at - first) * widths[at - 1] >= LEAST_CHUNK_TOKENS
+        if at == len(order) or (wider and enough) or (at + 1 - first) * widths[at] > CHUNK_TOKENS:
             bounds.append((first, at, int(widths[at - 1])))
             first = at
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     starts = np.where(rows >= 0, pack.starts[rows], 0)
     layout = np.concatenate((starts, sizes, rows >= 0), 1)[order]
-    return {"layout": torch.from_numpy(layout), "bounds": bounds, "places": torch.from_numpy(places)}
+    return {"layout": layout, "bounds": bounds, "places": places}
 
 
-class Batches(torch.utils.data.IterableDataset[dict[str, Any]]):
+class Batches(torch.utils.data.IterableDataset[Step]):
     """Steps of whole groups without end; each worker process has its share of the groups."""
 
     def __init__(self, pack: Pack, setting: Setting, parts: Sequence[int]) -> None:
@@ -394,7 +425,7 @@ class Batches(torch.utils.data.IterableDataset[dict[str, Any]]):
         shares[arrays["joined"][self.groups] > 0] = setting.joined
         self.shares = shares
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Step]:
         worker = torch.utils.data.get_worker_info()
         number, count = (worker.id, worker.num_workers) if worker else (0, 1)
         rng = np.random.default_rng((self.setting.seed, number))
@@ -582,10 +613,13 @@ def compute_acc_eq(groups: Sequence[tuple[Array, Array]]) -> float:
 
 
 @torch.no_grad()
-def score_rows(reader: Reader, pack: Pack, rows: Array, texts: Array) -> NDArray[np.float32]:
-    """Return quality, ranking, the expected MQM penalty and the four alignments of each row; `texts` are output,
-    reference and source, whether the row has them or not."""
+def score_rows(reader: Reader, pack: Pack, rows: Array, texts: Array) -> tuple[NDArray[np.float32], Array]:
+    """Return quality, ranking, the expected MQM penalty and the four alignments of each row, and F1 of the tags at each
+    threshold; `texts` are output, reference and source, whether the row has them or not."""
     reader.network.eval()
+    thresholds = torch.tensor(THRESHOLDS, device=device)
+    #: Tokens that are marked by the model, by people, by both.
+    counts = torch.zeros(len(THRESHOLDS), 3, device=device)
     results = np.zeros((len(rows), 3 + len(ALIGNMENTS)), np.float32)
     penalties = torch.tensor([1.0, 4.0], device=device)
     for begin in range(0, len(rows), 2_048):
@@ -596,10 +630,16 @@ def score_rows(reader: Reader, pack: Pack, rows: Array, texts: Array) -> NDArray
         near = inverse.reshape(-1, 3) - (numbers[0] < 0)
         singles = singles[singles[:, 0] >= 0]
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            chunked = chunk_rows(pack, rows[part])
+            chunked = to_tensors(chunk_rows(pack, rows[part]))
             whole, tokens = reader.read_rows(chunked)
-            states = reader.read_singles(single_chunks := chunk_rows(pack, singles))
+            states = reader.read_singles(single_chunks := to_tensors(chunk_rows(pack, singles)))
         sums = [((logits.float().sigmoid() * penalties).sum(-1) * own).sum(1) for logits, own, _ in tokens]
+        for logits, _, tags in tokens:
+            known = (tags >= 0)[..., None]
+            marked = (logits[..., :1].float().sigmoid() > thresholds) & known
+            wrong = (tags > 0)[..., None] & known
+            both = marked & wrong
+            counts += torch.stack([own.expand(both.shape).sum((0, 1)).float() for own in (marked, wrong, both)], 1)
         penalty = torch.cat(sums)[chunked["places"].to(device)]
         columns = [whole.float(), penalty[:, None]]
         width = max(width for _, _, width in single_chunks["bounds"])
@@ -611,7 +651,8 @@ def score_rows(reader: Reader, pack: Pack, rows: Array, texts: Array) -> NDArray
             )
         results[part] = torch.cat(columns, 1).cpu().numpy()
     reader.network.train()
-    return results
+    totals = counts.cpu().numpy()
+    return results, 2 * totals[:, 2] / np.maximum(totals[:, 0] + totals[:, 1], 1)
 
 
 def measure(reader: Reader, pack: Pack, part: int, out: Path, most: int) -> dict[str, Any]:
@@ -629,12 +670,14 @@ def measure(reader: Reader, pack: Pack, part: int, out: Path, most: int) -> dict
                 rows, texts, owners = list_rows(pack, numbers, mode)
                 if len(rows) < 2:
                     continue
-                scores = score_rows(reader, pack, rows, texts)
+                scores, agreement = score_rows(reader, pack, rows, texts)
                 key = f"{name} {'joined ' if joined else ''}{mode}"
                 extra = np.stack([arrays[column][owners[:, 2]] for column in ("value", "overlap")], 1)
                 facts = np.stack((arrays["number"][owners[:, 0]], arrays["place"][owners[:, 2]]), 1)
                 stored[key] = np.column_stack((scores, extra, owners[:, 0], facts)).astype(np.float32)
                 table[key] = summarize(pack, stored[key], owners, mode)
+                if agreement.any():
+                    table[key]["F1"] = dict(zip(map(str, THRESHOLDS), agreement.tolist(), strict=True))
     np.savez_compressed(out.with_suffix(".npz"), **stored)  # type: ignore[arg-type]
     table["choice"] = summarize_all(table)
     out.with_suffix(".json").write_text(json.dumps(table, indent=1))
@@ -757,17 +800,17 @@ def train(
         batch_size=None,
         num_workers=workers,
         prefetch_factor=8 if workers else None,
-        # Pinned memory is kept until the copy is done; other memory may be used again before.
         pin_memory=device == "cuda",
     )
     begin, seen, losses = time.monotonic(), 0, []
     print(f"{len(batches.groups):,} groups, {batches.shares.sum():,.0f} of them an epoch", flush=True)
-    for step, batch in enumerate(loader):
+    for step, drawn in enumerate(loader):
         share = max((time.monotonic() - begin) / seconds, step / steps)
         if share >= 1:
             break
         for group in optimizer.param_groups:
             group["lr"] = setting.rate * group["share"] * min(1, (step + 1) / setting.warm_up) * max(0.02, 1 - share)
+        batch = to_tensors(drawn.content)
         loss = compute_loss(reader, batch, setting)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
@@ -820,7 +863,7 @@ def main() -> None:
     setting = SETTINGS[arguments.setting]
     setting = replace(setting, tokens=arguments.tokens or setting.tokens)
     torch.manual_seed(setting.seed)
-    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.set_float32_matmul_precision("high")
     pack = Pack(arguments.pack)
     state = load_base(arguments.base / "base.npz")
     if len(state["words.weight"]) != pack.pieces:
