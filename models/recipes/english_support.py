@@ -78,6 +78,7 @@ _RUN, _SENTENCE_RUNS = 8, 30
 _WORDS = 365
 _MOST_SENTENCE_WORDS = 180
 _MOST_TOGETHER = 12
+_MOST_ROWS = 110_000
 _ARTICLE_WORDS = range(80, 1401)
 
 
@@ -441,8 +442,18 @@ class Rows:
     def save(self, path: Path) -> None:
         for rows in self.splits.values():
             self.rng.shuffle(rows)
+        limit_rows(self.splits["train"])
         with path.open("w", encoding="utf-8") as file:
             json.dump({"passages": list(self.numbers), **self.splits}, file, ensure_ascii=False)
+
+
+def limit_rows(rows: list[list[Any]]) -> None:
+    """Drop rows about captions of images, which are farthest from outputs that people score, until few enough are
+    left."""
+    surplus = max(0, len(rows) - _MOST_ROWS)
+    captions = [place for place, (_, _, name) in enumerate(rows) if name == "esnli"]
+    for place in reversed(captions[-surplus:] if surplus else []):
+        del rows[place]
 
 
 def choose_passage(source: str, text: str) -> str:
