@@ -164,6 +164,25 @@ def test_the_folder_says_how_many_sentences_are_read_together(count, tmp_path):
     assert ids[first:-1].tolist() == model.tokenizer.encode(source).ids
 
 
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(12, [12]), (13, [13]), (14, [14]), (15, [12, 3]), (24, [12, 12]), (26, [12, 14]), (27, [12, 12, 3])],
+)
+def test_one_or_two_sentences_more_do_not_take_a_pass_of_their_own(count, sizes):
+    model = Overlap()
+    output = " ".join(f"w{3000 + n}." for n in range(count))
+    read([("w2999 w2998.", output)], model, settings=SupportSettings(sentences=12))
+    assert [len(spans) for _, spans in model.calls] == sizes
+
+
+def test_many_sentences_fill_little_more_than_half_of_a_window_even_if_the_source_is_short():
+    model = Overlap()
+    model.max_tokens = 512
+    output = make_text(random.Random(14), 12, 39)
+    read([("w2999 w2998.", output)], model, settings=SupportSettings(sentences=12))
+    assert [first - 2 for (_, first), _ in model.calls] == [280, 200]
+
+
 def test_without_settings_three_sentences_are_read_together():
     model = Overlap()
     read([("w3000 w3001 w3002 w3003.", "w3000. w3001. w3002. w3003.")], model)

@@ -485,13 +485,18 @@ class SupportReader:
         return min(self.window or self.settings.window, self.encoder.max_tokens)
 
     def _split_work(self, source: Ids, sentences: Sequence[Ids]) -> Iterator[_Work]:
-        """Neighbouring sentences that fit beside a window of the source; beside all of it, if it is short."""
+        """Neighbouring sentences that fit beside a window of the source, or, if they are few, beside all of it. More
+        than about half of the tokens are not theirs even if the source is short: no training has such rows."""
         # Three special tokens.
         room = self._limit - 3
-        most = max(int(_OUTPUT_SHARE * room), min(room - len(source), room - MIN_ROOM))
+        few = _SENTENCES * _MAX_SENTENCE
+        most = max(int(_OUTPUT_SHARE * room), min(room - len(source), room - MIN_ROOM, few))
+        limit = self.settings.sentences
         group: list[Ids] = []
-        for tokens in sentences:
-            if len(group) == self.settings.sentences or (group and sum(map(len, group)) + len(tokens) > most):
+        for number, tokens in enumerate(sentences):
+            # The last few sentences are not worth a pass of their own.
+            closing = len(group) + len(sentences) - number <= limit + limit // 6
+            if (len(group) >= limit and not closing) or (group and sum(map(len, group)) + len(tokens) > most):
                 yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
                 group = []
             group.append(tokens)
