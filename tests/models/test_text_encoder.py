@@ -147,7 +147,9 @@ def test_equal_sequences_are_computed_once(folder: Path, monkeypatch: pytest.Mon
     encoder = load_text_encoder(str(folder))
     sizes: list[int] = []
     encode = encoder._network.encode
-    monkeypatch.setattr(encoder._network, "encode", lambda batch, _: (sizes.append(len(batch)), encode(batch))[1])
+    monkeypatch.setattr(
+        encoder._network, "encode", lambda batch, *more: (sizes.append(len(batch)), encode(batch, *more))[1]
+    )
     sequence = encoder.join(np.arange(4, 9))
     first, second, third = encoder.score_spans("support", [sequence] * 3, [[(0, 2)], [(1, 4), (0, 2)], []])
     assert sizes == [1]
@@ -193,7 +195,9 @@ def test_several_heads_take_one_pass(folder: Path, monkeypatch: pytest.MonkeyPat
     apart = [encoder.score_tokens(head, sequences) for head in ("tags", "support")]
     passes = []
     encode = encoder._network.encode
-    monkeypatch.setattr(encoder._network, "encode", lambda batch, _: passes.append(len(batch)) or encode(batch))
+    monkeypatch.setattr(
+        encoder._network, "encode", lambda batch, *more: passes.append(len(batch)) or encode(batch, *more)
+    )
     together = encoder.score_tokens(("tags", "support"), sequences)
     assert sum(passes) == len({ids.tobytes() for ids, _ in sequences})
     for rows, *columns in zip(together, *apart, strict=True):
@@ -361,3 +365,18 @@ def test_an_encoder_without_a_preference_head_is_no_reward_model(tmp_path: Path)
     folder = export_random(tmp_path / "model", "bert")
     with pytest.raises(ModelError, match="preference model"):
         load_reward(Options(model=str(folder)))
+
+
+def test_spans_are_means_of_the_last_states_wherever_they_are(folder: Path) -> None:
+    """The last layer is computed to the end only for the tokens of spans."""
+    from metrist import kernels
+
+    encoder = load_text_encoder(str(folder))
+    sequences = make_sequences(encoder, 12)
+    spans = [[(0, 1), (len(ids) // 2, len(ids)), (1, 2)][: number % 4] for number, (ids, _) in enumerate(sequences)]
+    matrix, bias = encoder._heads["support"]
+    scored = encoder.score_spans("support", sequences, spans)
+    for states, own, outputs in zip(encoder.read_states(sequences), spans, scored, strict=True):
+        means = np.array([states[a:b].mean(0, dtype=np.float64) for a, b in own]).reshape(-1, states.shape[1])
+        expected = (means[:, None, :] * matrix).sum(2) + bias
+        np.testing.assert_allclose(outputs, expected, rtol=0, atol=0 if kernels.has_encoder() else 0.02)

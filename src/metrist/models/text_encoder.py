@@ -169,12 +169,13 @@ class TextEncoder:
             means = [states[start:end].mean(0, dtype=np.float64) for start, end in spans[number]]
             return np.array(means).reshape(-1, self.sizes.hidden)
 
-        return self._score(head, sequences, pool)
+        return self._score(head, sequences, spans, pool)
 
     def score_tokens(self, head: str | Sequence[str], sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
         """Return, for each sequence, the head's outputs on each token of its first part, [tokens, outputs]. The
         outputs of several heads stand side by side: all of them take one pass."""
-        return self._score(head, sequences, lambda number, states: states[: sequences[number][1]])
+        first_parts = [[(0, first)] for _, first in sequences]
+        return self._score(head, sequences, first_parts, lambda number, states: states[: sequences[number][1]])
 
     def read_states(self, sequences: Sequence[TokenSequence], layer: int | None = None) -> list[Floats]:
         """Return, for each sequence, the states of its tokens after a layer, [tokens, width]: 1 is the first one, None
@@ -187,6 +188,7 @@ class TextEncoder:
         self,
         head: str | Sequence[str],
         sequences: Sequence[TokenSequence],
+        spans: Sequence[Sequence[tuple[int, int]]],
         pool: Callable[[int, Floats], NDArray[Any]],
     ) -> list[NDArray[np.float64]]:
         names = (head,) if isinstance(head, str) else tuple(head)
@@ -201,15 +203,17 @@ class TextEncoder:
             result: NDArray[np.float64] = (pooled[:, None, :] * matrix).sum(2) + bias
             return result
 
-        return self._compute(sequences, apply)
+        return self._compute(sequences, apply, spans=spans)
 
     def _compute(
         self,
         sequences: Sequence[TokenSequence],
         finish: Callable[[int, Floats], NDArray[Any]],
         layer: int | None = None,
+        spans: Sequence[Sequence[tuple[int, int]]] | None = None,
     ) -> list[NDArray[Any]]:
-        """Return what `finish` makes of each sequence's number and the states of its tokens."""
+        """Return what `finish` makes of each sequence's number and the states of its tokens; of those in its spans, if
+        there are any."""
         for number, (ids, first) in enumerate(sequences):
             self._check_sequence(number, ids, first)
         # Equal sequences are computed once.
@@ -221,8 +225,15 @@ class TextEncoder:
         batches = list(batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False))
 
         def compute(batch: Sequence[int]) -> dict[int, NDArray[Any]]:
-            states = self._network.encode([sequences[groups[at][0]] for at in batch], layer)
             starts = np.cumsum([0, *(lengths[at] for at in batch)])
+            rows_read = None
+            if spans is not None:
+                is_read = np.zeros(starts[-1], bool)
+                for at, begin in zip(batch, starts[:-1].tolist(), strict=True):
+                    for start, end in (span for number in groups[at] for span in spans[number]):
+                        is_read[begin + start : begin + end] = True
+                rows_read = np.flatnonzero(is_read)
+            states = self._network.encode([sequences[groups[at][0]] for at in batch], layer, rows_read)
             results = {}
             for at, start in zip(batch, starts[:-1].tolist(), strict=True):
                 for number in groups[at]:
@@ -329,8 +340,11 @@ class _Network:
         if sizes.kind == "nomic":
             self._turns = _rotary_turns(sizes.max_tokens, width // sizes.attention_heads)
 
-    def encode(self, sequences: Sequence[TokenSequence], layer: int | None = None) -> Floats:
-        """Return the states after a layer (None: the last one), one row per token of all sequences."""
+    def encode(
+        self, sequences: Sequence[TokenSequence], layer: int | None = None, rows_read: NDArray[np.intp] | None = None
+    ) -> Floats:
+        """Return the states after a layer (None: the last one), one row per token of all sequences. If only some rows
+        are read, the others are not computed to the end."""
         sizes, lengths = self._sizes, [len(ids) for ids, _ in sequences]
         starts = np.cumsum([0, *lengths], dtype=np.int64)
         states = self.words.look_up(np.concatenate([np.asarray(ids, np.int32) for ids, _ in sequences]))
@@ -343,15 +357,25 @@ class _Network:
             else:
                 rows += self._types[0]
         self._normalize(states, None, self._norm)
-        for block in self._layers[:layer]:
+        blocks = self._layers[:layer]
+        for number, block in enumerate(blocks):
             joined = kernels.apply_linear(block.attention_in, states)
             mixed = kernels.attend(joined, starts, sizes.attention_heads, self._turns)
-            self._normalize(states, kernels.apply_linear(block.attention_out, mixed), block.attention_norm)
-            if sizes.kind == "bert":
-                inner = kernels.apply_linear(block.feed_in, states, gelu=True)
+            if rows_read is not None and number == len(blocks) - 1:
+                # No row of the last layer depends on another one from here on.
+                states[rows_read] = self._feed(block, states[rows_read], mixed[rows_read])
             else:
-                inner = kernels.gate_rows(kernels.apply_linear(block.feed_in, states))
-            self._normalize(states, kernels.apply_linear(block.feed_out, inner), block.feed_norm)
+                states = self._feed(block, states, mixed)
+        return states
+
+    def _feed(self, block: _Layer, states: Floats, mixed: Floats) -> Floats:
+        """Return the states after what follows the attention of a layer; `states` is overwritten."""
+        self._normalize(states, kernels.apply_linear(block.attention_out, mixed), block.attention_norm)
+        if self._sizes.kind == "bert":
+            inner = kernels.apply_linear(block.feed_in, states, gelu=True)
+        else:
+            inner = kernels.gate_rows(kernels.apply_linear(block.feed_in, states))
+        self._normalize(states, kernels.apply_linear(block.feed_out, inner), block.feed_norm)
         return states
 
     def _normalize(self, states: Floats, more: Floats | None, norm: tuple[Floats, Floats]) -> None:
