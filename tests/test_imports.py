@@ -103,7 +103,7 @@ def test_definitions_are_recognised() -> None:
 
 def test_no_definition_has_a_forbidden_name() -> None:
     # The established name of early stopping's limit, and a key of training recipes.
-    allowed = {"metrist.train.recipe: patience", "metrist.cli.train: patience"}
+    allowed = {"metrist.train.recipe: patience", "metrist.cli.train_options: patience"}
     names = {
         f"{module}: {name}"
         for module, path in _modules().items()
