@@ -1,12 +1,14 @@
 """Fit how the head `support` of an exported text encoder is used, and report what that changes.
 
-    python calibrate_support.py MODEL dev.jsonl [--sentences 12] [--window 512] [--write] [--most 150] [--seed 0]
+    python calibrate_support.py MODEL DATA [--sentences 12] [--window 512] [--write] [--most 150] [--seed 0]
 
-dev.jsonl has rows {set, source, output, label}, label from 0 (unsupported) to 1, of sources that no training saw.
---sentences and --window say what the rows of the training had: sentences read together, and tokens. Fitted are
+DATA is the support.json of `english_support.py`, of which the rows of `dev` are used, or a file .jsonl with lines {set,
+source, output, label}, label from 0 (unsupported) to 1; sources that no training saw. --sentences and --window say what
+the rows of the training had: sentences read together, and tokens. Rows about one source are read together, as sentences
+of an output are. Fitted are
 
 - the probability of a sentence that the source has word for word: the share of these that people call supported, over
-  all rows;
+  all rows; without at least 20 of them, the model reads copied sentences too;
 - the scale a and shift b of the logits of other sentences, at most --most of a set: z becomes a z + b, with the least
   cross-entropy, all families of human labels weighing the same. Sets with common sources are one family.
 
@@ -41,6 +43,9 @@ FAMILIES = {
     "wice": ("wice-claims", "wice-tokens"),
 }
 BINS = 10
+LEAST_COPIES = 20
+#: Between rows that are read together.
+SEPARATOR = "\n\n"
 #: Stands for any probability: which sentences are copied is what matters.
 COPIED = 0.75
 
@@ -58,11 +63,12 @@ class Scores(NamedTuple):
 class Fit(NamedTuple):
     scale: float
     shift: float
-    copied: float
+    copied: float | None
 
     def apply(self, scores: Scores) -> Floats:
         """The calibrated logits."""
-        return np.where(scores.copied, logit(self.copied), self.scale * scores.logits + self.shift)
+        moved = self.scale * scores.logits + self.shift
+        return moved if self.copied is None else np.where(scores.copied, logit(self.copied), moved)
 
 
 def main() -> None:
@@ -84,10 +90,12 @@ def main() -> None:
     rng = random.Random(arguments.seed)
     scores = {name: score(reader, own, arguments.most, rng) for name, own in rows.items()}
     human = {name: own for name, own in scores.items() if not name.startswith(MADE)}
+    if not human:
+        parser.error(f"{arguments.data}: has no set with labels of people")
     result = fit(human)
     report(scores, human, result)
     if arguments.write:
-        fitted = {name: round(value, 4) for name, value in result._asdict().items()}
+        fitted = {name: None if value is None else round(value, 4) for name, value in result._asdict().items()}
         replace(settings, **fitted).write(arguments.model)
         print(f"wrote {arguments.model / SETTINGS}")
 
@@ -95,22 +103,60 @@ def main() -> None:
 def read_rows(path: Path) -> dict[str, list[dict[str, Any]]]:
     sets: dict[str, list[dict[str, Any]]] = defaultdict(list)
     with path.open(encoding="utf-8") as file:
-        for row in map(json.loads, file):
-            sets[row["set"]].append(row)
+        if path.suffix == ".json":
+            stored = json.load(file)
+            rows = [
+                {"set": name, "source": stored["passages"][passage], "output": text, "label": label}
+                for passage, sentences, name in stored["dev"]
+                for text, label, _ in sentences
+            ]
+        else:
+            rows = [json.loads(line) for line in file]
+    for row in rows:
+        sets[row["set"]].append(row)
     return dict(sorted(sets.items()))
 
 
 def score(reader: SupportReader, rows: list[dict[str, Any]], most: int, rng: random.Random) -> Scores:
-    """Find the copied ones among all rows, and score at most `most` of them with the model."""
+    """Find the copied ones among all rows, and score about `most` of them with the model."""
     pairs = [(row["source"], row["output"]) for row in rows]
     labels = np.array([row["label"] for row in rows], np.float64)
     marked = replace(reader, encoder=NoModel(reader.encoder), override=replace(reader.settings, copied=COPIED))
     copied = np.array([is_supported(result) for result in marked.read(pairs)], bool)
-    chosen = sorted(rng.sample(range(len(rows)), min(most, len(rows))))
-    plain = replace(reader, override=replace(reader.settings, copied=None)).read([pairs[i] for i in chosen])
-    lowest = [float(result.probabilities.min()) if isinstance(result, Support) else 0.5 for result in plain]
-    logits = logit(np.clip(lowest, 1e-9, 1 - 1e-9))
-    return Scores(logits, copied[chosen], labels[chosen], labels[copied])
+    outputs = join_rows(rows, reader.settings.sentences, rng)
+    rng.shuffle(outputs)
+    chosen: list[tuple[str, str, list[int]]] = []
+    while outputs and sum(len(numbers) for _, _, numbers in chosen) < most:
+        chosen.append(outputs.pop())
+    plain = replace(reader, override=replace(reader.settings, copied=None))
+    lowest: dict[int, float] = {}
+    for (_, output, numbers), result in zip(chosen, plain.read([pair[:2] for pair in chosen]), strict=True):
+        ends = np.cumsum([len(part) + len(SEPARATOR) for part in output.split(SEPARATOR)])
+        for number in numbers:
+            lowest[number] = 0.5
+        if isinstance(result, Support):
+            owners = np.searchsorted(ends, [start for start, _ in result.spans], side="right")
+            for at in np.unique(owners):
+                lowest[numbers[at]] = float(result.probabilities[owners == at].min())
+    at = sorted(lowest)
+    logits = logit(np.clip([lowest[number] for number in at], 1e-9, 1 - 1e-9))
+    return Scores(logits, copied[at], labels[at], labels[copied])
+
+
+def join_rows(rows: list[dict[str, Any]], most: int, rng: random.Random) -> list[tuple[str, str, list[int]]]:
+    """Put rows about one source together: source, output, and the numbers of the rows. Half of them stand alone, the
+    others are two to `most`."""
+    sources: dict[str, list[int]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        sources[row["source"]].append(number)
+    joined = []
+    for source, numbers in sources.items():
+        rng.shuffle(numbers)
+        while numbers:
+            size = 1 if most == 1 or rng.random() < 0.5 else rng.randint(2, most)
+            part, numbers = numbers[:size], numbers[size:]
+            joined.append((source, SEPARATOR.join(" ".join(rows[i]["output"].split()) for i in part), part))
+    return joined
 
 
 def is_supported(result: Any) -> bool:
@@ -131,12 +177,14 @@ class NoModel:
 
 
 def report(scores: dict[str, Scores], human: dict[str, Scores], result: Fit) -> None:
-    print(f"scale {result.scale:.4f}, shift {result.shift:.4f}, copied {result.copied:.4f}")
+    copied = "not fitted" if result.copied is None else f"{result.copied:.4f}"
+    print(f"scale {result.scale:.4f}, shift {result.shift:.4f}, copied {copied}")
     without: dict[str, Fit] = {}
     for name in human:
         family = find_family(name)
         if family not in without:
-            without[family] = fit({other: own for other, own in human.items() if find_family(other) != family})
+            others = {other: own for other, own in human.items() if find_family(other) != family}
+            without[family] = fit(others) if others else result
     table = []
     for name, own in scores.items():
         moved = without.get(find_family(name), result).apply(own)
@@ -187,8 +235,8 @@ def fit(sets: dict[str, Scores]) -> Fit:
 
     result = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead")
     copies = np.concatenate([own.copies for own in sets.values()])
-    share = (copies.sum() + 1) / (len(copies) + 2)
-    return Fit(float(result.x[0]), float(result.x[1]), float(share))
+    share = (copies.sum() + 1) / (len(copies) + 2) if len(copies) >= LEAST_COPIES else None
+    return Fit(float(result.x[0]), float(result.x[1]), None if share is None else float(share))
 
 
 def logit(probabilities: Any) -> Any:
