@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("torch")
 
 import metrist
 from metrist.evaluate.distill import read_judged_run
+from metrist.metrics.support import SupportSettings
 from metrist.models.loading import load_text_encoder
 from metrist.ratings import Error
 from metrist.scores import Score
@@ -114,6 +116,13 @@ def test_a_base_without_the_head_gets_a_new_one(tmp_path):
     card = train_consistency(data, tmp_path / "out", base=str(base), epochs=1)
     assert "agreement_base" not in card["figures"]
     assert load_text_encoder(str(tmp_path / "out")).heads == ("support",)
+
+
+def test_the_layout_of_the_base_is_kept_and_its_calibration_dropped(tmp_path, base):
+    SupportSettings(sentences=5, window=512, scale=0.5, shift=1.0, copied=0.9).write(Path(base))
+    data = write(tmp_path / "rows.jsonl", make_rows(10))
+    train_consistency(data, tmp_path / "out", base=base, epochs=1, window=128)
+    assert SupportSettings.read(tmp_path / "out") == SupportSettings(sentences=5, window=128, copied=0.9)
 
 
 def test_all_outputs_of_a_source_are_on_one_side():
