@@ -53,10 +53,20 @@ class TrainableEncoder(torch.nn.Module):
         return TrainableEncoder(sizes, arrays)
 
     def export(self, base: Path, out: Path, bits: int) -> None:
-        """Write the model in metrist's own format, with the configuration and tokenizer of its base."""
+        """Write the model in metrist's own format, with the configuration and tokenizer of its base.
+
+        Matrices that the base has in as many bits, and the table of words, keep its scales: see
+        `storage.Quantized.requantize`."""
         config = storage.read_config(base, storage.TEXT_ENCODER)
         facts = {name: value for name, value in config.items() if name not in ("metrist_format", "architecture")}
-        arrays = {name: self._array(name).detach().float().cpu().numpy() for name in self._names}
+        stored = storage.read_quantized(base / storage.WEIGHTS)
+        rng = np.random.default_rng(0)
+        arrays: dict[str, np.ndarray[Any, Any] | storage.Quantized] = {}
+        for name in self._names:
+            arrays[name] = array = self._array(name).detach().float().cpu().numpy()
+            before = stored.get(name)
+            if isinstance(before, storage.Quantized) and (name == "words.weight" or before.bits == bits):
+                arrays[name] = before.requantize(array, rng)
         exported = out / "exported"
         export_text_encoder(arrays, facts, base / storage.TOKENIZER, exported, bits=bits)
         for path in exported.iterdir():

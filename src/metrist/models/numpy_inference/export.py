@@ -87,7 +87,7 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
 
 
 def export_text_encoder(
-    arrays: Mapping[str, Floats],
+    arrays: Mapping[str, Floats | storage.Quantized],
     config: Mapping[str, Any],
     tokenizer: Path,
     out: Path,
@@ -99,11 +99,11 @@ def export_text_encoder(
 ) -> Path:
     """Export a text encoder. `arrays` are its weights under the names of `metrist.models.text_encoder`, `config` has
     the fields of its `EncoderSizes`. Products are computed with the stored integers, which have at most 7 bits; the
-    table of words may have 8."""
+    table of words may have 8. Arrays that are quantized already stay as they are."""
     if not 2 <= bits <= 7:
         raise SpecError(f"bits must be from 2 to 7, got {bits}")
     for name, array in arrays.items():
-        if array.ndim == 2 and array.shape[1] % (word_group if name == "words.weight" else group):
+        if len(array.shape) == 2 and array.shape[1] % (word_group if name == "words.weight" else group):
             raise SpecError(f"a group of {group} columns does not divide the {array.shape[1]} of {name!r}")
     # Every token passes through these, and they are a hundredth of the file.
     exact = ("types.weight", "places.weight", "heads.")
@@ -118,8 +118,14 @@ def export_text_encoder(
     return out
 
 
-def _write(source: Path, out: Path, config: Mapping[str, Any], arrays: Mapping[str, Floats], depths: Depths) -> None:
-    chosen = {name: depths(name) for name, array in arrays.items() if array.ndim == 2}
+def _write(
+    source: Path,
+    out: Path,
+    config: Mapping[str, Any],
+    arrays: Mapping[str, Floats | storage.Quantized],
+    depths: Depths,
+) -> None:
+    chosen = {name: depths(name) for name, array in arrays.items() if len(array.shape) == 2}
     write_arrays(out / storage.WEIGHTS, arrays, {name: depth for name, depth in chosen.items() if depth is not None})
     shutil.copyfile(_require_file(source, storage.TOKENIZER), out / storage.TOKENIZER)
     text = json.dumps({"metrist_format": storage.FORMAT, **config}, indent=2, ensure_ascii=False)

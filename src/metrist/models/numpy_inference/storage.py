@@ -101,13 +101,20 @@ def find_distribution(folder: Path) -> str | None:
 # ---- Weights
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Floats], bits: Mapping[str, tuple[int, int | None]]) -> None:
+def write_arrays(
+    path: Path, arrays: Mapping[str, Floats | Quantized], bits: Mapping[str, tuple[int, int | None]]
+) -> None:
     """Write all arrays to one file. `bits` maps the names of matrices to quantize to (bits, column group size); 16 bits
-    are float16."""
+    are float16. Matrices that are quantized already are written as they are."""
     from safetensors.numpy import save_file
 
     stored: dict[str, NDArray[np.generic]] = {}
     for name, array in arrays.items():
+        if isinstance(array, Quantized):
+            stored[name], stored[name + SCALE] = array.stored, array.scale
+            if array.bits != 8:
+                stored[name + SHAPE] = np.array(array.shape, np.int64)
+            continue
         if name not in bits:
             stored[name] = np.ascontiguousarray(array, np.float32)
             continue
@@ -173,6 +180,22 @@ class Quantized(NamedTuple):
     def dequantize(self) -> Floats:
         """Return the matrix as float32."""
         return dequantize(self.integers(), self.scale)
+
+    def requantize(self, matrix: Floats, rng: np.random.Generator) -> Quantized:
+        """Quantize another matrix with these scales; a group of columns that outgrew its scale gets a new one.
+
+        A weight between two steps is rounded up or down at random, more often to the nearer one. Small changes of many
+        weights then remain in sums over them, while rounding to the nearest step would undo them all.
+        """
+        (rows, columns), bits = self.shape, self.bits
+        grouped = matrix.reshape(rows, self.scale.shape[1], -1).astype(np.float32)
+        largest, scale = 2 ** (bits - 1) - 1, self.scale
+        outgrown = np.abs(grouped).max(2) > (largest + 0.5) * self.steps
+        if outgrown.any():
+            scale = np.where(outgrown, quantize(matrix, bits, columns // scale.shape[1])[1], scale)
+        noise = rng.random(grouped.shape, np.float32) - np.float32(0.5)
+        integers = _round(grouped, scale, largest, noise).astype(np.int8).reshape(rows, columns)
+        return Quantized(integers if bits == 8 else pack_bits(integers, bits), scale, self.shape)
 
     def take_rows(self, numbers: NDArray[np.integer[Any]]) -> Floats:
         """Return some rows as float32 without unpacking the others."""
@@ -248,9 +271,10 @@ def _step_sizes(scale: NDArray[np.float16]) -> Floats:
     return (scale.astype(np.float32) * _UNIT)[..., None]
 
 
-def _round(grouped: Floats, scale: NDArray[np.float16], largest: int) -> Floats:
+def _round(grouped: Floats, scale: NDArray[np.float16], largest: int, noise: Floats | None = None) -> Floats:
     steps = _step_sizes(scale)
-    return np.clip(np.rint(grouped / np.where(steps > 0, steps, 1)), -largest, largest)
+    exact = grouped / np.where(steps > 0, steps, 1)
+    return np.clip(np.rint(exact if noise is None else exact + noise), -largest, largest)
 
 
 def pack_bits(integers: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:
