@@ -278,9 +278,16 @@ class Packer:
         for parent in self.rng.sample(good, min(len(good), 1 if alone else 3)):
             at, (ids, tags) = parent, self.stored[outputs[parent]["text"]]
             clean = np.maximum(tags, 0) if tags.max() >= 0 else np.zeros(len(ids), np.int8)
-            for _ in range(3 if unrated else 2 if alone else 1):
-                result = self.damage(ids, clean, self.stored[source][0], self.ids[self.rng.choice(others)])
-                if result is None:
+            count = 3 if unrated else 2 if alone else 1
+            for link in range(count):
+                # What is another text already does not get worse.
+                whole = link == count - 1
+                for _ in range(5):
+                    other = self.ids[self.rng.choice(others)]
+                    result = self.damage(ids, clean, self.stored[source][0], other, whole=whole)
+                    if result is not None and not np.array_equal(result[0], ids):
+                        break
+                else:
                     break
                 ids, clean = result
                 output = {**outputs[parent], "text": self.store(ids, clean), "parent": at, "same": -1}
@@ -288,9 +295,11 @@ class Packer:
                 at = len(outputs) + len(made) - 1
         return made
 
-    def damage(self, ids: Ids, tags: Tags, source: Ids, other: Ids) -> tuple[Ids, Tags] | None:
-        """Return the text with one to three faults, and tags that tell where; None if none was made."""
-        rng, chance = self.rng, self.rng.random()
+    def damage(self, ids: Ids, tags: Tags, source: Ids, other: Ids, *, whole: bool) -> tuple[Ids, Tags] | None:
+        """Return the text with one to three faults, or a fault of the text as a whole, and tags that tell where; None
+        if none was made."""
+        rng = self.rng
+        chance = rng.random() if whole else 1.0
         if chance < 0.05:  # Another text.
             return other, np.full(len(other), 2, np.int8)
         if chance < 0.08:  # Nothing translated.

@@ -755,6 +755,8 @@ def summarize_all(table: dict[str, Any]) -> float:
             for key, results in table.items()
             if key.startswith(families) and key.endswith(mode) and figure in results.get(column, {})
         ]
+        # Of a very small set, all numbers or ratings may be equal.
+        found = [number for number in found if not np.isnan(number)]
         return float(np.mean(found)) if found else 0.0
 
     ordered = ("wmt", "bio")
