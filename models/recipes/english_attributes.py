@@ -76,10 +76,11 @@ ATTRIBUTES: dict[str, tuple[Callable[[str], float], float]] = {
     "word length": (_mean_length, 0.45),
     "formality": (lambda text: -_INFORMAL(text), 0.03),
     "politeness": (_POLITE, 0.02),
-    "numbers": (_rate(r"\d+"), 0.03),
+    # Not the numbers of a list.
+    "numbers": (_rate(r"\d+(?![\d.]*[.)]\s)"), 0.03),
     "question": (lambda text: min(1, text.count("?")), 0.5),
     "hedging": (_HEDGES, 0.03),
-    "mood": (lambda text: _GLAD(text) - _SAD(text), 0.06),
+    "mood": (lambda text: _GLAD(text) - _SAD(text), 0.14),
     "list": (_list_items, 1.5),
     "first person": (_rate(r"\b(?:I|me|my|we|our)\b"), 0.05),
     "address": (_rate(r"\b(?:you|your|yours|yourself)\b"), 0.05),
@@ -102,10 +103,11 @@ def attribute_pairs(pairs: Sequence[Pair], rng: random.Random, each: int = 1100)
         if rng.random() < 0.12:
             yield from _mentions(context, first, second, frequency, counts, 3 * each, rng)
             continue
-        for name in rng.sample(list(ATTRIBUTES), 6):
+        lacking = [name for name in ATTRIBUTES if counts[name] < each]
+        for name in rng.sample(lacking, min(6, len(lacking))):
             value, least = ATTRIBUTES[name]
             difference = value(first) - value(second)
-            if abs(difference) >= least and counts[name] < each:
+            if abs(difference) >= least:
                 counts[name] += 1
                 more, less = (first, second) if difference > 0 else (second, first)
                 yield Pair(f"attribute {name}", _wish(name, "more", rng), context, more, less)
@@ -214,9 +216,12 @@ def style_pairs(pairs: Sequence[Pair], rng: random.Random, each: int = 900) -> I
         if not 6 <= len(text.split()) <= 80 or "\n" in text or not text[0].isupper():
             continue
         context = pair.context if rng.random() < 0.3 and _count_words(pair.context) < 60 else ()
-        for name in rng.sample(list(STYLES), 4):
+        lacking = [name for name in STYLES if counts[name] < each]
+        if not lacking:
+            return
+        for name in rng.sample(lacking, min(4, len(lacking))):
             more, less = STYLES[name](text, rng)
-            if counts[name] < each and more.split() != less.split():
+            if more.split() != less.split():
                 counts[name] += 1
                 yield Pair(f"style {name}", _wish(name, "more", rng), context, more, less)
                 yield Pair(f"style {name}", _wish(name, "less", rng), context, less, more)

@@ -267,7 +267,7 @@ CONSTRAINTS = (
     Constraint(
         ("Include numbers.", "Support the answer with figures.", "Give exact quantities."),
         ("Do not use any digits.", "Leave out all numbers.", "Explain it without figures."),
-        lambda text: float(bool(re.search(r"\d", text))),
+        lambda text: float(bool(re.search(r"\d(?![\d.]*[.)]\s)", text))),
         1,
     ),
     Constraint(

@@ -271,7 +271,14 @@ def damaged_pairs(known: Known, rng: random.Random) -> Iterator[Pair]:
     for pair in pairs:
         if pair.good[:-1] == pair.bad[:-1]:
             name = "translation" if pair.item and pair.item.startswith("wmt") else pair.criterion
-            yield _as_pair(pair)._replace(kind=f"damaged {name}", certainty=0.85 if pair.item else 0.97)
+            certainty = 0.85 if pair.item else 0.97
+            yield _name_reply(_as_pair(pair)._replace(kind=f"damaged {name}", certainty=certainty))
+
+
+def _name_reply(pair: Pair) -> Pair:
+    """Ask whether a reply fits: it rarely has two sentences that could hold together."""
+    is_reply = pair.criterion == "coherence" and any(field == "dialogue" for field, _ in pair.context)
+    return pair._replace(criterion="reply fit") if is_reply else pair
 
 
 def teacher_pairs(path: Path) -> Iterator[Pair]:
@@ -285,17 +292,12 @@ def teacher_pairs(path: Path) -> Iterator[Pair]:
             fields: Fields = tuple((field, text) for field, text in context)
             wrong_source = any(field == "meaning" or text in dialogues for field, text in fields)
             is_human = kind.startswith("human") or len(kind) <= _CODE
-            if kind.startswith("attribute") or wrong_source or (lead < -1.5 and not is_human):
+            # Supported sentences have better pairs now; attributes are made anew.
+            if kind.startswith(("attribute", "support")) or wrong_source or (lead < -1.5 and not is_human):
                 continue
             criterion = kind if criteria.known(kind) else instruction
-            yield Pair(
-                kind if len(kind) <= _CODE or kind != criterion else f"damaged {kind}",
-                criterion,
-                fields,
-                good,
-                bad,
-                certainty,
-            )
+            name = kind if len(kind) <= _CODE or kind != criterion else f"damaged {kind}"
+            yield _name_reply(Pair(name, criterion, fields, good, bad, certainty))
 
 
 # ---- Assembly
