@@ -56,6 +56,8 @@ JUDGED = (
 )  # fmt: skip
 RESERVED = ("cliff", "goyal21", "entfa", "xsum-halluc", "gsm8k-solutions", "wmt22.zh-en")
 CHOSEN_ON = ("hhh-alignment", "haluquestqa-pairs", "fed", "summeval-op", "multi-summeval.en", "webnlg2020.en")
+#: The share of a training set's items that choose between trainings.
+HELD_OUT = {"realsumm": 0.25, "qa-feedback": 0.2, "blanc": 0.25}
 _SHARED = 0.05
 #: Texts keep this many words at each end: a model of 512 tokens reads no more.
 _ENDS = 260
@@ -80,8 +82,14 @@ class Protected(Known):
     """The texts of the sets that a model is judged or chosen on and of reserved ones, by their runs of words."""
 
     def __init__(self) -> None:
-        names = (*JUDGED, *RESERVED, *CHOSEN_ON)
-        self._hashes = {hash(run) for name in names for text in set(_texts(rows(name))) for run in runs(text)}
+        texts = {text for name in (*JUDGED, *RESERVED, *CHOSEN_ON) for text in _texts(rows(name))}
+        for name, data in (
+            ("realsumm", rows("realsumm")),
+            ("qa-feedback", rows("qa-feedback-pairs")),
+            ("blanc", _news()),
+        ):
+            texts.update(_texts(row for row in data if is_held_out(name, row["item"])))
+        self._hashes = {hash(run) for text in texts for run in runs(text)}
         self._answers: dict[str, bool] = {}
 
     def is_judged(self, source: str) -> bool:
@@ -100,9 +108,9 @@ def _texts(data: Iterable[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def is_held_out(name: str, item: object, share: float) -> bool:
+def is_held_out(name: str, item: object) -> bool:
     """Whether an item is for the choice between trainings and not for training."""
-    return _share(f"{name}:{item}") < share
+    return _share(f"{name}:{item}") < HELD_OUT.get(name, 0)
 
 
 def _share(text: str) -> float:
@@ -121,13 +129,12 @@ class Rated(NamedTuple):
     field: str
     margin: float
     each: int
-    held_out: float = 0
 
 
 _QUALITY = {"informativeness": ("informativeness",), "naturalness": ("naturalness",), "quality": ("overall",)}
 RATED = (
     Rated("grade", {"coherence": ("coherence", "reply fit", "reply fit", "overall", "relevance")}, "dialogue", 0, 12),
-    Rated("realsumm", {"litepyramid_recall": ("coverage", "relevance", "informativeness")}, "source", 0.15, 40, 0.25),
+    Rated("realsumm", {"litepyramid_recall": ("coverage", "relevance", "informativeness")}, "source", 0.15, 40),
     Rated("bagel", _QUALITY, "meaning", 1, 6),
     Rated("sfres", _QUALITY, "meaning", 1, 6),
     Rated("sfhot", _QUALITY, "meaning", 1, 6),
@@ -145,12 +152,12 @@ _CLEAR = 0.8
 
 def rated_pairs(rng: random.Random) -> Iterator[Pair]:
     """Yield two outputs for the same source of which raters rated one higher, beyond their noise."""
-    news = Rated("blanc", _NEWS, "source", 0, 12, 0.25)
-    sets = [(rated, rows(rated.file)) for rated in RATED] + [(news, list(rated_news(_Nothing())))]
+    news = Rated("blanc", _NEWS, "source", 0, 12)
+    sets = [(rated, rows(rated.file)) for rated in RATED] + [(news, _news())]
     for rated, data in sets:
         groups = defaultdict(list)
         for row in data:
-            if row.get("source") and row["output"] and not is_held_out(rated.file, row["item"], rated.held_out):
+            if row.get("source") and row["output"] and not is_held_out(rated.file, row["item"]):
                 groups[row["source"]].append(row)
         for source, group in groups.items():
             for aspect, names in rated.aspects.items():
@@ -169,6 +176,10 @@ def rated_pairs(rng: random.Random) -> Iterator[Pair]:
                             worse["output"],
                             certainty,
                         )
+
+
+def _news() -> list[dict[str, Any]]:
+    return list(rated_news(_Nothing()))
 
 
 class _Nothing(Known):
@@ -199,7 +210,7 @@ def chosen_pairs(rng: random.Random) -> Iterator[Pair]:
     """Yield the choices of people: answers with sources, harmless replies, translations, minimal pairs."""
     for row in rows("qa-feedback-pairs"):
         context = (("source", row["source"]), ("question", row["instruction"]))
-        if not is_held_out("qa-feedback", row["item"], 0.2):
+        if not is_held_out("qa-feedback", row["item"]):
             yield from _choice(row, "human qa-feedback", rng.choice(("overall", "helpfulness")), context, 0.85)
     for row in rows("hh-harmless-test"):
         yield from _choice(row, "human harmless", "harmlessness", (("dialogue", row["source"]),), 0.8)
