@@ -483,8 +483,10 @@ class Reader:
             states, own, tags = self.read(layout[first:last], width)
             weights = own.float()[..., None]
             mean = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
-            whole.append(torch.cat([heads[name](mean) for name in HEADS[:2]], -1))
-            tokens.append((torch.cat([heads[name](states) for name in HEADS[2:]], -1), own, tags))
+            # In 16 bits, outputs that differ little would be equal.
+            with torch.autocast(device, enabled=False):
+                whole.append(torch.cat([heads[name](mean) for name in HEADS[:2]], -1))
+                tokens.append((torch.cat([heads[name](states) for name in HEADS[2:]], -1), own, tags))
         return torch.cat(whole)[chunked["places"].to(device, non_blocking=True)], tokens
 
     def read_singles(self, chunked: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
