@@ -279,7 +279,7 @@ class News:
             elif fault or rng.random() < 0.35:
                 # Most sentences that stay as they are could have a fault: names and numbers must not tell.
                 output.append(Statement(form, changed, label))
-        unique = list({statement.text: statement for statement in output}.values())
+        unique = drop_variants(output)
         while unique and sum(len(statement.text.split()) for statement in unique) > room:
             unique.pop()
         return unique
@@ -327,6 +327,19 @@ class News:
         if len(words & content_words(rest)) >= 0.7 * len(words):
             return rest, [Statement("lead", lead, 0.85)]
         return None
+
+
+def drop_variants(output: Sequence[Statement]) -> list[Statement]:
+    """Drop sentences that repeat most words of an earlier one: two versions of a sentence, one of them broken, would
+    tell each other apart."""
+    result: list[Statement] = []
+    known: list[set[str]] = []
+    for statement in output:
+        words = content_words(statement.text)
+        if not any(len(words & other) > 0.6 * min(len(words), len(other)) for other in known):
+            result.append(statement)
+            known.append(words)
+    return result
 
 
 def _cut(sentences: Sequence[str], first: int, words: int) -> str:

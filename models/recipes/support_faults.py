@@ -374,8 +374,12 @@ def _put_name(
     return text[: name.start] + rng.choice(alike) + text[name.end :] if alike else None
 
 
+#: What stands between names of a list, or of two sides that are alike.
+_BETWEEN = re.compile(r"(?:[\s,&-]|\b(?:and|or|with|vs?\.?|against|to|the)\b)*")
+
+
 def swap_roles(text: str, article: Article, foreign: dict[str, list[str]], rng: random.Random) -> str | None:
-    """Let two names of one type change places, unless they stand side by side."""
+    """Let two names of one type change places, unless they stand side by side or in one list."""
     del foreign
     places = article.locate(text)
     pairs = [
@@ -384,9 +388,7 @@ def swap_roles(text: str, article: Article, foreign: dict[str, list[str]], rng: 
         for second in places[at + 1 :]
         if first[1] == second[1] != "other"
         and not related(first[0].text, second[0].text)
-        and not re.fullmatch(
-            r"[\s,]*(?:and|or|with|&|vs?\.?|against|to|-)?[\s,]*(?:the )?", text[first[0].end : second[0].start]
-        )
+        and not _BETWEEN.fullmatch(_NAME.sub(",", text[first[0].end : second[0].start]))
     ]
     if not pairs:
         return None

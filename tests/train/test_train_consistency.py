@@ -51,12 +51,15 @@ def base(tmp_path):
     return str(write_text_encoder(tmp_path / "base" / "model", scale=0.1))
 
 
-def test_a_model_learns_what_is_unsupported(tmp_path, base):
+@pytest.mark.parametrize("kind", ["bert", "nomic"])
+def test_a_model_learns_what_is_unsupported(tmp_path, kind):
+    base = str(write_text_encoder(tmp_path / "base" / "model", kind=kind, scale=0.1))
     data = write(tmp_path / "judged.jsonl", make_rows(120))
     card = train_consistency(data, tmp_path / "out", base=base, epochs=8, lr=3e-3, window=128)
     figures = card["figures"]
     assert figures["after"] > 0.9 > figures["before"]
     assert figures["agreement_model"] > 0.8
+    assert card["recipe"]["left_out_heads"] == "fluency"
     assert card["metric"] == f"consistency(model={str(tmp_path / 'out')!r})"
     # Scoring with it tells new outputs apart.
     rows = list(make_rows(20, seed=5))
