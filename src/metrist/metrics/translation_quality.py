@@ -24,7 +24,7 @@ from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.model_metric import ModelMetric
-from metrist.metrics.sentences import split_sentences
+from metrist.sentences import split_sentences
 from metrist.models import loading
 from metrist.models.text_encoder import TextEncoder, Tokens, TokenSequence
 from metrist.models.weights import find_weights

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from metrist.metrics.sentences import split_sentences
+from metrist.sentences import split_sentences
 
 
 @pytest.mark.parametrize(
