@@ -1,8 +1,7 @@
 """The kinds of faults that `metrist.data.perturbations` puts into good texts, and changes that do no harm.
 
-Every kind proposes one edit of the original text: some characters are replaced by others. The words are English; kinds
-that need no words (numbers, order, omission, repetition, truncation, gibberish, ...) work in any language with sentences
-and spaces.
+Every kind proposes one edit of the original text: some characters are replaced by others. Kinds that exchange words of
+a list are for English; the others work in any language with sentences and spaces.
 """
 
 from __future__ import annotations
@@ -100,20 +99,24 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 #: One to four capitalised words in a row.
 _NAME = re.compile(r"\b[A-Z][a-zà-ÿ]+(?:[ -][A-Z][a-zà-ÿ]+){0,3}\b|\b[A-Z]{2,6}\b")
 _NUMBER = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.,])\d+(?:\.\d+)?(?![\d,.]*\d|\w)")
-_YEAR = re.compile(r"(?<![\w.,$£€])(?:1[5-9]|20)\d\d(?![\w]|[.,]\d)")
+_YEAR = re.compile(r"(?<![\w.,$£€=*/+])(?<![=*/+-] )(?:1[7-9]|20)\d\d(?![\w%]|[.,]\d| ?[=*/+])")
 _EQUATION = re.compile(
     r"(?P<left>\d[\d,]*(?:\.\d+)?)\s*(?P<operator>[-+*/x×÷−])\s*(?P<right>\d[\d,]*(?:\.\d+)?)\s*=\s*[$£€]?\s*"
     r"(?P<result>-?\d[\d,]*(?:\.\d+)?)"
 )
 _AUXILIARY = re.compile(r"\b(?:is|are|was|were|has|have|had|will|would|can|could|should|may|might|must)\b(?! not\b)")
 _DENIAL = re.compile(r"(?<=\w) not(?= \w)|(?<=\w)n't\b| never(?= \w)")
-_SPOKEN = frozenset({"The", "This", "That", "These", "Those", "There", "They", "When", "While", "After", "Before"})
 
 
 @cache
 def _lists() -> Mapping[str, Any]:
     text = (resources.files("metrist.data") / "english_words.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
+
+
+@cache
+def _not_names() -> frozenset[str]:
+    return frozenset(_lists()["not_names"].split())
 
 
 @cache
@@ -217,11 +220,11 @@ def _is_name(text: Text, match: re.Match[str]) -> bool:
     """Whether a match is a name rather than an ordinary word at the start of a sentence."""
     starts_sentence = any(match.start() == start for start, _ in text.sentences)
     if not starts_sentence:
-        return match[0] not in _SPOKEN
-    return " " in match[0] and match[0].split()[0] not in _SPOKEN
+        return match[0] not in _not_names()
+    return " " in match[0] and match[0].split()[0] not in _not_names()
 
 
-@_kind("facts", "major", 4.0)
+@_kind("facts", "major", 4.0, needs=("English",))
 def propose_entity(text: Text, rng: random.Random) -> Edit | None:
     """Replace a name by another one of the source or of the donor."""
     names = [match for match in text.find(_NAME) if _is_name(text, match)]
@@ -234,7 +237,7 @@ def propose_entity(text: Text, rng: random.Random) -> Edit | None:
         others = {
             name for name in _NAME.findall(pool)
             if len(name.split()) == len(place[0].split()) and name.isupper() == place[0].isupper()
-            and name not in text.output and name not in _SPOKEN and name not in months_and_days
+            and name not in text.output and name not in _not_names() and name not in months_and_days
         }  # fmt: skip
         if others:
             new = rng.choice(sorted(others))
@@ -269,7 +272,8 @@ def propose_number(text: Text, rng: random.Random) -> Edit | None:
     new = _change_number(place[0], rng)
     return Edit(
         kind="number", start=place.start(), end=place.end(), text=new,
-        explanation=f"The number {new} is wrong: it should be {place[0]}.", evidence=text.find_evidence(place.start(), place[0]),
+        explanation=f"The number {new} is wrong: it should be {place[0]}.",
+        evidence=text.find_evidence(place.start(), place[0]),
     )  # fmt: skip
 
 
@@ -299,13 +303,13 @@ def _find_capitals(text: Text, name: str) -> list[re.Match[str]]:
     return [match for match in text.find(_pattern(name)) if match[0] in _exchanges(name)]
 
 
-@_kind("facts", "major", 3.0)
+@_kind("facts", "major", 3.0, needs=("English",))
 def propose_unit(text: Text, rng: random.Random) -> Edit | None:
     """Change a unit of time, length, weight, money or size."""
     return _exchange(text, rng, "units", "unit", _contradict("The unit"))
 
 
-@_kind("facts", "major", 4.0)
+@_kind("facts", "major", 4.0, needs=("English",))
 def propose_negation(text: Text, rng: random.Random) -> Edit | None:
     """Deny a statement, or take a denial out."""
     denials, verbs = text.find(_DENIAL), text.find(_AUXILIARY)
@@ -325,7 +329,7 @@ def propose_negation(text: Text, rng: random.Random) -> Edit | None:
     )  # fmt: skip
 
 
-@_kind("facts", "major", 4.0)
+@_kind("facts", "major", 4.0, needs=("English",))
 def propose_role_swap(text: Text, rng: random.Random) -> Edit | None:
     """Exchange two names of one sentence."""
     swaps = []
@@ -354,7 +358,7 @@ def _insert_sentence(text: Text, rng: random.Random, kind: str, sentence: str, e
     return Edit(kind=kind, start=at, end=at, text=f" {sentence}", explanation=explanation)
 
 
-@_kind("facts", "major", 3.0)
+@_kind("facts", "major", 3.0, needs=("English",))
 def propose_addition(text: Text, rng: random.Random) -> Edit | None:
     """Add a statement that nothing supports: a sentence, or a clause at the end of one."""
     if rng.random() < 0.5:
@@ -423,7 +427,7 @@ def propose_unrelated(text: Text, rng: random.Random) -> Edit | None:
     )
 
 
-@_kind("facts", "major", 4.0)
+@_kind("facts", "major", 4.0, needs=("English",))
 def propose_contradiction(text: Text, rng: random.Random) -> Edit | None:
     """Say the opposite by a single word."""
     return _exchange(text, rng, "opposites", "contradiction", _contradict("This"))
@@ -491,7 +495,7 @@ def propose_spelling(text: Text, rng: random.Random) -> Edit | None:
     )  # fmt: skip
 
 
-@_kind("language", "minor", 1.0)
+@_kind("language", "minor", 1.0, needs=("English",))
 def propose_agreement(text: Text, rng: random.Random) -> Edit | None:
     """Give a verb the form that does not agree with its subject."""
     return _exchange(
@@ -503,7 +507,7 @@ def propose_agreement(text: Text, rng: random.Random) -> Edit | None:
     )
 
 
-@_kind("language", "minor", 1.0)
+@_kind("language", "minor", 1.0, needs=("English",))
 def propose_tense(text: Text, rng: random.Random) -> Edit | None:
     """Change the tense of one verb."""
     return _exchange(
@@ -579,7 +583,7 @@ def propose_word_order(text: Text, rng: random.Random) -> Edit | None:
     )
 
 
-@_kind("style", "minor", 1.0)
+@_kind("style", "minor", 1.0, needs=("English",))
 def propose_register(text: Text, rng: random.Random) -> Edit | None:
     """Replace a plain word by slang or by officialese."""
     return _exchange(

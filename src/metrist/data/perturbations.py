@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from metrist.data.fault_kinds import HARMLESS, KINDS, Edit, Text, quote
 from metrist.errors import SpecError, did_you_mean
+from metrist.language import is_other_language
 from metrist.ratings import Error
 from metrist.records import Record
 
@@ -93,6 +94,8 @@ def perturb(
     """Put one fault of each kind into the record's output; a kind may be named more than once. None if a kind finds no
     place. The same seed and record give the same result."""
     check_kinds(kinds)
+    if not all(can_perturb(name, record, donor) for name in kinds):
+        return None
     rng = random.Random(f"{seed}\0{record.item}\0{record.system}\0{','.join(kinds)}")
     text = Text(
         output=record.output,
@@ -171,7 +174,7 @@ def perturb_many(
         rng = random.Random(f"{seed}\0{record.item}\0{record.system}")
         peers = by_task[record.task]
         donor = _choose_donor(record, peers, rng)
-        possible = [name for name in kinds or list_kinds(record.task) if _suits(name, record, donor)]
+        possible = [name for name in kinds or list_kinds(record.task) if can_perturb(name, record, donor)]
         for _ in range(6):
             if not possible:
                 break
@@ -190,6 +193,11 @@ def _choose_donor(record: Record, peers: Sequence[Record], rng: random.Random) -
     return None
 
 
-def _suits(name: str, record: Record, donor: Record | None) -> bool:
-    needs = KINDS[name].needs if name in KINDS else frozenset()
-    return not ("source" in needs and not record.source) and not ("donor" in needs and donor is None)
+def can_perturb(name: str, record: Record, donor: Record | None = None) -> bool:
+    """Whether a record has what a kind of fault needs."""
+    needs = KINDS[name].needs if name in KINDS else frozenset({"English"} if name in ("paraphrase", "padding") else ())
+    return (
+        not ("source" in needs and not record.source)
+        and not ("donor" in needs and donor is None)
+        and not ("English" in needs and is_other_language(record))
+    )

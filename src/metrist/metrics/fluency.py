@@ -16,8 +16,7 @@ from metrist.errors import SpecError, agree, format_count
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
-from metrist.metrics.language import warn_of_other_language
-from metrist.metrics.model_metric import ModelMetric
+from metrist.metrics.model_metric import ModelMetric, warn_of_other_language
 from metrist.metrics.support import SupportModel, TokenizedText
 from metrist.models import loading
 from metrist.ratings import Error

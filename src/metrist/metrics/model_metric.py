@@ -10,8 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from metrist.errors import SpecError, format_count
+from metrist.language import find_other_language
 from metrist.metrics.base import Metric
 from metrist.models.devices import Dtype, Options, dtype_problem
+from metrist.models.weights import SHIPPED
+from metrist.records import Record
 from metrist.scores import Scores
 
 #: The part that counts tokens of an output's texts that did not fit the model.
@@ -131,3 +134,10 @@ def _find_piece(text: str, piece: str, position: int) -> Span:
         position += 1
     start = text.find(piece, position, position + len(piece) + _LOOK_AHEAD)
     return None if start < 0 else (start, start + len(piece))
+
+
+def warn_of_other_language(label: str, model: str, records: Sequence[Record]) -> list[str]:
+    """A warning if a shipped model, which knows English, is to judge texts in another language."""
+    if not model.startswith(SHIPPED) or not (language := find_other_language(records)):
+        return []
+    return [f"{label}: many outputs are in {language}, but {model} knows only English, so that these scores say little"]

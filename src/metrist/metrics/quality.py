@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import MissingExtra, ModelError, SpecError, format_count
+from metrist.language import find_other_language
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
-from metrist.metrics.language import find_other_language
 from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind, Score, Scores

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import ModelError
-from metrist.sentences import split_sentences
 from metrist.models.numpy_inference.storage import suggest_repair
 from metrist.models.reward_layout import unknown_id
 from metrist.scores import Failure, FailureKind
+from metrist.sentences import split_sentences
 
 Ids = NDArray[np.int32]
 Numbers = NDArray[np.float64]

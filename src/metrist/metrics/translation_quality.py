@@ -24,13 +24,13 @@ from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.model_metric import ModelMetric
-from metrist.sentences import split_sentences
 from metrist.models import loading
 from metrist.models.text_encoder import TextEncoder, Tokens, TokenSequence
 from metrist.models.weights import find_weights
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.sentences import split_sentences
 
 Numbers = NDArray[np.float64]
 

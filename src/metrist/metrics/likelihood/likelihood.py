@@ -11,7 +11,6 @@ import numpy as np
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Reduce, Shard, check_choice, hash_file
-from metrist.metrics.language import warn_of_other_language
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
     NEEDS,
@@ -28,7 +27,7 @@ from metrist.metrics.likelihood.layout import (
     read_phrases,
     score_pairs,
 )
-from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored
+from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored, warn_of_other_language
 from metrist.metrics.token_weights import (
     DocumentFrequencies,
     Weighting,

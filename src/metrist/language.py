@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from metrist.models.weights import SHIPPED
 from metrist.records import Record
 
 #: Records that are looked at; fewest words by which a text is judged; letters beyond which a script is not Latin.
@@ -61,13 +60,6 @@ _OTHERS = {
 }
 
 
-def warn_of_other_language(label: str, model: str, records: Sequence[Record]) -> list[str]:
-    """A warning if a shipped model, which knows English, is to judge texts in another language."""
-    if not model.startswith(SHIPPED) or not (language := find_other_language(records)):
-        return []
-    return [f"{label}: many outputs are in {language}, but {model} knows only English, so that these scores say little"]
-
-
 def find_other_language(records: Sequence[Record]) -> str | None:
     """The language of the outputs if many of them are surely not in English, such as `German` or `another language than
     English`; None if not."""
@@ -79,6 +71,11 @@ def find_other_language(records: Sequence[Record]) -> str | None:
         return None
     most = max(set(others), key=others.count)
     return most if others.count(most) > len(others) / 2 else "another language than English"
+
+
+def is_other_language(record: Record) -> bool:
+    """Whether an output is surely not in English."""
+    return bool(_judge(record))
 
 
 def _judge_together(records: Sequence[Record]) -> str | None:
