@@ -25,6 +25,7 @@ from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
 from metrist.cli.score import remove, run, score
 from metrist.cli.setup import setup
+from metrist.cli.stress import stress
 from metrist.errors import MetristError, format_count
 
 _INTERRUPTED = 130
@@ -63,6 +64,7 @@ app = _group(
         "calibrate": calibrate,
         "run": run,
         "audit": audit,
+        "stress": stress,
         "reproduce": reproduce,
         "heat": heat,
         "explain": explain,
