@@ -45,7 +45,7 @@ from support_faults import (
     vary,
 )
 
-from metrist.metrics.sentences import split_sentences
+from metrist.sentences import split_sentences
 
 #: Sets of whole outputs with one label each, and of outputs with error spans.
 LABELLED_SETS = (

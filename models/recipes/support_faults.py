@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from metrist.metrics.sentences import split_sentences
+from metrist.sentences import split_sentences
 
 
 def split_words(text: str) -> frozenset[str]:
