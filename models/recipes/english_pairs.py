@@ -42,6 +42,7 @@ from english_made_pairs import (
 )
 from made_pairs import build_pairs as build_damaged_pairs
 from packaged_texts import rated_news
+from preference_leaks import JUDGED as JUDGED_PREFERENCES
 from preference_leaks import runs
 from preference_pairs import flawed_pairs, translation_pairs
 from preference_texts import Known, lines, split_heap, split_turns
@@ -50,10 +51,7 @@ from metrist import criteria
 from metrist.data.pairs import GoodBad
 
 SEED = 15
-JUDGED = (
-    "summeval", "qags-cnn", "qags-xsum", "rank19", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar",
-    "wmt23.en-de", "lau-acceptability",
-)  # fmt: skip
+JUDGED = (*JUDGED_PREFERENCES, "wmt23.en-de", "lau-acceptability")
 RESERVED = ("cliff", "goyal21", "entfa", "xsum-halluc", "gsm8k-solutions", "wmt22.zh-en")
 CHOSEN_ON = ("hhh-alignment", "haluquestqa-pairs", "fed", "summeval-op", "multi-summeval.en", "webnlg2020.en")
 #: The share of a training set's items that choose between trainings.

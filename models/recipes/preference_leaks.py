@@ -1,6 +1,9 @@
-"""Measure how much of the preference model's test data occurs in its training data.
+"""Measure how much of the judged sets occurs in the training data of a preference model.
 
     python preference_leaks.py PAIRS [SPLIT ...]      PAIRS: a file of pairs; by default its train and dev pairs
+
+preference-small learned from QAGS and Rank19, as its card says, so its pairs contain them: its card's table has the
+other sets. No other training data may contain any of them.
 
 For the distinct sources and outputs of each test set, counts those that share a run of eight words with a text of the
 pairs, those that share more than 5 % of their runs, and more than half. A text of five to seven words is one run;
@@ -20,7 +23,12 @@ from agreement import DATA, rows
 from metrist.data.pairs import GoodBad, read_good_bad
 from metrist.data.text_overlap import normalise_text
 
-JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
+#: The sets that training data must not contain.
+JUDGED = (
+    "summeval", "qags-cnn", "qags-xsum", "rank19", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar",
+)  # fmt: skip
+#: Those that preference-small learned from, and is not judged on.
+LEARNED_BY_SMALL = ("qags-cnn", "qags-xsum", "rank19")
 LEARNED = ("train", "dev")
 #: The words of a run, and of the shortest text that counts as one.
 RUN, SHORTEST = 8, 5

@@ -1,6 +1,8 @@
-"""Read good English texts from the preference model's training sets: lines, passages, stories, articles, dialogues.
+"""Read good English texts from preference-small's training sets: lines, passages, stories, articles, dialogues.
 
-Sources that overlap with a test set are excluded: REALSumm and QAGS use articles of the same corpus as SummEval.
+Sources that overlap with a set that preference-small is judged on are excluded: REALSumm and QAGS, which it learned
+from, use articles of the same corpus as SummEval. Recipes of other models pass a `Known` that also protects QAGS and
+Rank19, such as `english_pairs.Protected`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import NamedTuple
 
 from agreement import DATA, mean_rating, rows
 from damage import split_sentences
-from preference_leaks import JUDGED, runs
+from preference_leaks import JUDGED, LEARNED_BY_SMALL, runs
 
 from metrist.data.heap import read_heap_pairs
 from metrist.data.splits import Split, split_pairs
@@ -38,10 +40,11 @@ class Dialogue(NamedTuple):
 
 
 class Known:
-    """The test sets' sources, by their runs of words."""
+    """The sources of the sets that preference-small is judged on, by their runs of words."""
 
     def __init__(self) -> None:
-        self._runs = {run for name in JUDGED for row in rows(name) for run in runs(row.get("source") or "")}
+        names = [name for name in JUDGED if name not in LEARNED_BY_SMALL]
+        self._runs = {run for name in names for row in rows(name) for run in runs(row.get("source") or "")}
 
     def is_judged(self, source: str) -> bool:
         own = runs(source)

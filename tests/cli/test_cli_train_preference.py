@@ -171,6 +171,10 @@ def test_a_run_is_learned_from(metrist, tiny: Callable[[str], Path], judged: Pat
     )
     assert "accuracy by people: quality on 6 pairs of 6 held-out items: the judge 1.000, this metric " in answer.out
     assert "cost: 1,000 outputs cost 0 US dollars by the judge, nothing by this metric" in answer.out
+    # `good` is longer than `bad`, so length is always right, but six items are few.
+    assert "this metric agrees with people: quality" in answer.err
+    assert "output length alone (the longer one is better)" in answer.err
+    assert "that is too few to tell" in answer.err
     assert answer.out.splitlines()[-1] == f"use it: metrist score … -m \"preference(model='{tmp_path / 'mine'}')\""
     card = json.loads((tmp_path / "mine" / "card.json").read_text())
     assert card["data"]["criteria"]["overall"]["instruction"] == "chrf"

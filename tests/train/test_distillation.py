@@ -19,9 +19,11 @@ from metrist.models.devices import Options
 from metrist.records import Record
 from metrist.train.distillation import (
     JUDGE,
+    LENGTH,
     THIS_METRIC,
     DistillationTask,
     JudgedOutputs,
+    compare_with_length,
     make_pairs,
     measure_agreement,
 )
@@ -187,6 +189,56 @@ def test_agreement_is_that_of_brute_force() -> None:
     assert rows["judge", "length"].accuracy == 0.5
 
 
+def rank(records: Any, right: int) -> dict[tuple[str, str], float]:
+    """Scores that put the first of two systems first in the first `right` items."""
+    return {
+        (item, system): float((system == "a") == (int(item[1:]) < right)) for item, system in records
+    }
+
+
+@pytest.mark.parametrize(
+    ("items", "metric", "length", "expected"),
+    [
+        # Length has 45 of 60 pairs right, or with the signs turned: the interval of the difference is below 0.
+        (60, 30, 45, "warning: this metric agrees with judge less than output length alone (the longer one is better): "
+         "0.500 of 60 pairs of 60 items in the right order against 0.750"),
+        (60, 30, 15, "warning: this metric agrees with judge less than output length alone (the shorter one is better):"
+         " 0.500 of 60 pairs of 60 items in the right order against 0.750"),
+        (15, 8, 9, "too few to tell"),
+        (60, 40, 40, "warning: this metric agrees with judge no better than"),
+        (60, 42, 40, "it is not certain that this metric agrees with judge more than output length"),
+        (5, 5, 3, "too few to tell"),
+        (60, 60, 40, None),
+    ],
+)  # fmt: skip
+def test_a_metric_that_agrees_no_better_than_length_is_reported(
+    items: int, metric: int, length: int, expected: str | None
+) -> None:
+    outputs = make_outputs(items)
+    scorers = {THIS_METRIC: rank(outputs.records, metric), LENGTH: rank(outputs.records, length)}
+    remarks = compare_with_length(outputs, scorers)
+    if expected is None:
+        assert remarks == []
+        return
+    (remark,) = remarks
+    assert expected in remark
+    # 30 of 60 against 45 of 60, the same items right: a difference of .25 with a standard error of .056.
+    assert ("too few" in remark) == ((items, metric, length) not in {(60, 30, 45), (60, 30, 15)})
+
+
+def test_length_is_compared_for_people_too_and_across_items() -> None:
+    outputs = make_outputs(40)
+    ratings = {key: -value for key, value in outputs.values.items()}
+    outputs = replace(outputs, ratings={"quality": ratings})
+    scorers = {THIS_METRIC: rank(outputs.records, 40), LENGTH: rank(outputs.records, 10)}
+    (remark,) = compare_with_length(outputs, scorers)
+    assert "agrees with people: quality less than output length alone (the longer one is better)" in remark
+    assert "0.000 of 40 pairs of 40 items in the right order against 0.750" in remark
+    (across,) = compare_with_length(outputs, scorers, across=True)
+    assert "people: quality" in across
+    assert "too few" not in across
+
+
 def test_agreement_with_choices_uses_the_choices() -> None:
     records = make_records(20, "abc")
     choices = {(f"i{n}", *pair): 1.0 for n in range(20) for pair in (("a", "b"), ("b", "c"), ("a", "c"))}
@@ -259,6 +311,7 @@ def test_a_card_says_how_far_the_metric_agrees(tiny: Callable[[str], Path], tmp_
     assert "| judge seconds per 1000 outputs | unknown |" in page
     with pytest.raises(RuntimeError, match="killed"):
         fit(make_task(tiny("bert"), tmp_path / "stopped", outputs), StopAt(5))
+    assert agreement["remarks"] == []
     resumed = fit(make_task(tiny("bert"), tmp_path / "stopped", outputs))
     assert resumed["fingerprint"] == card["fingerprint"]
     assert resumed["agreement"]["rows"] == agreement["rows"]
@@ -287,6 +340,8 @@ def test_a_text_encoder_learns_from_a_judge(kind: str, tmp_path: Path) -> None:
         assert rows[name]["pairs"] == len(right)
         assert rows[name]["accuracy"] == pytest.approx(np.mean(right))
     assert rows[THIS_METRIC]["accuracy"] > 0.6
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert all(f"{remark[1:]}." in page for remark in card["agreement"]["remarks"])
     assert card["recipe"]["left_out_heads"] == "support"
 
 

@@ -7,7 +7,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from metrist.errors import InputError, ModelError, RunError, SpecError
 from tiny_text_encoders import write_text_encoder
@@ -21,7 +23,7 @@ from metrist.models.loading import load_text_encoder
 from metrist.ratings import Error
 from metrist.scores import Score
 from metrist.train import train_consistency
-from metrist.train.consistency import SupportExample, divide_examples, read_support_examples
+from metrist.train.consistency import SupportExample, compare_with_length, divide_examples, read_support_examples
 
 NOUNS, PLACES = ("dog", "cat", "john", "mary"), ("mat", "tree", "house", "river")
 
@@ -188,3 +190,26 @@ def test_a_run_that_cannot_be_learned_from_is_refused(tmp_path):
     metrist.score(data, FakeJudge, out=tmp_path / "bare")
     with pytest.raises(RunError, match="none of 3 scored outputs has a source"):
         read_judged_run(tmp_path / "bare")
+
+
+def test_a_model_that_agrees_no_better_than_length_is_reported():
+    """Length orders all outputs as the labels do, or as the ratings do if the shorter one is better."""
+    rng = np.random.default_rng(0)
+    labels, noise = np.arange(60.0), rng.random(60)
+    sources = [f"source {number // 2}" for number in range(60)]
+    worse = compare_with_length("the labels", labels, noise, labels, sources)
+    assert worse is not None
+    assert worse.startswith("warning: the trained model agrees with the labels no better than output length alone (the longer")
+    assert f"{spearmanr(noise, labels).statistic:.3f} against 1.000 on 60 outputs of 30 sources" in worse
+    assert "too few" not in worse
+    shorter = compare_with_length("people's ratings", labels, noise, -labels, sources)
+    assert shorter is not None
+    assert "(the shorter one is better)" in shorter
+    few = compare_with_length("the labels", labels[:6], noise[:6], labels[:6], sources[:6])
+    assert few is not None
+    assert "that is too few to tell" in few
+    near = compare_with_length("the labels", labels, labels + 20 * noise, labels + 25 * rng.random(60), sources)
+    assert near is not None
+    assert near.startswith("it is not certain")
+    assert compare_with_length("the labels", labels, labels, noise, sources) is None
+    assert compare_with_length("people's ratings", np.full(60, np.nan), noise, labels, sources) is None

@@ -268,6 +268,8 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
             f"warning: on the development {data}, the trained model is {'no better' if after == before else 'worse'} "
             f"than {card['base']['model']}; go on using that one, or try more {data}, fewer --epochs or a lower --lr"
         )
+    for remark in (*(figures or {}).get("remarks", ()), *card.get("agreement", {}).get("remarks", ())):
+        print_note(remark)
     print_text(f'use it: metrist score … -m "{card["metric"]}"')
 
 

@@ -43,6 +43,10 @@ Floats = NDArray[np.float64]
 RECIPE = Recipe(epochs=3, batch=16, lr=3e-5, warmup=0.1, weight_decay=0.01, bucket=20)
 #: Probabilities this close to 0 and 1 are not told apart in the loss.
 _CERTAIN = 1e-6
+#: An interval over fewer sources is too narrow to be trusted.
+_FEW_SOURCES = 10
+#: Resamples of an interval, and the share of them that may have no correlation.
+_DRAWS, _MOST_UNDEFINED = 500, 0.025
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +283,12 @@ class ConsistencyTask(TrainingTask):
             ratings = np.array([np.nan if e.rating is None else e.rating for e in dev], np.float64)
             if (~np.isnan(ratings)).sum() > 1:
                 figures[f"people_{name}"] = _correlate(values, ratings)
+            if name == "model":
+                lengths = np.array([len(example.output) for example in dev], np.float64)
+                sources = [example.source for example in dev]
+                targets = {"the labels": labels, "people's ratings": ratings}
+                remarks = [compare_with_length(kind, target, values, lengths, sources) for kind, target in targets.items()]
+                figures["remarks"] = [remark for remark in remarks if remark]
         return figures
 
 
@@ -287,6 +297,52 @@ def score_examples(reader: SupportReader, examples: Sequence[SupportExample]) ->
     results = reader.read([(example.source, example.output) for example in examples])
     means = [float(result.probabilities.mean()) if isinstance(result, Support) else np.nan for result in results]
     return np.array(means, np.float64)
+
+
+def compare_with_length(
+    target: str, expected: Floats, values: Floats, lengths: Floats, sources: Sequence[str]
+) -> str | None:
+    """Return what the user should know if output length correlates with the expected values as well as the model's
+    values do, or if there are too few outputs to tell; None if the model is clearly better. Length counts in the
+    direction that agrees better; the interval is over sources."""
+    known = ~(np.isnan(expected) | np.isnan(values))
+    expected, values, lengths = expected[known], values[known], lengths[known]
+    ours, rival = _correlate(values, expected), _correlate(lengths, expected)
+    if ours is None or rival is None:
+        return None
+    shorter = rival < 0
+    lengths, rival = (-lengths, -rival) if shorter else (lengths, rival)
+    groups: dict[str, list[int]] = {}
+    for number, source in enumerate(np.array(sources, object)[known]):
+        groups.setdefault(source, []).append(number)
+    low, high = _resample_difference(list(groups.values()), expected, values, lengths)
+    is_certain = len(groups) >= _FEW_SOURCES and (ours - rival) * low > 0 and (ours - rival) * high > 0
+    if ours > rival and is_certain:
+        return None
+    name = f"output length alone ({'the shorter' if shorter else 'the longer'} one is better)"
+    sizes = f"{format_count(len(values), 'output')} of {format_count(len(groups), 'source')}"
+    figures = f"Spearman's correlation {ours:.3f} against {rival:.3f} on {sizes}"
+    interval = "" if np.isnan(low) else f" (95 % interval of the difference {low:.3f} to {high:.3f})"
+    few = "" if is_certain else f"; that is too few to tell{interval}: give more development data (--dev)"
+    if ours <= rival:
+        return f"warning: the trained model agrees with {target} no better than {name}: {figures}{few}"
+    return f"it is not certain that the trained model agrees with {target} more than {name}: {figures}{few}"
+
+
+def _resample_difference(
+    groups: Sequence[Sequence[int]], expected: Floats, values: Floats, lengths: Floats
+) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two correlations, by resampling groups of outputs."""
+    rng = np.random.default_rng(0)
+    differences = []
+    for _ in range(_DRAWS):
+        rows = np.concatenate([groups[at] for at in rng.integers(len(groups), size=len(groups))])
+        ours, rival = (_correlate(side[rows], expected[rows]) for side in (values, lengths))
+        differences.append(np.nan if ours is None or rival is None else ours - rival)
+    if len(groups) < 2 or np.isnan(differences).mean() > _MOST_UNDEFINED:
+        return np.nan, np.nan
+    low, high = np.nanquantile(differences, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def _correlate(values: Floats, labels: Floats) -> float | None:

@@ -49,8 +49,10 @@ _USUAL_CERTAINTY = 0.9
 #: Pairs that an item takes part in if outputs of different items are compared.
 _PAIRS_ACROSS = 10
 _DRAWS = 1000
-#: The names of the judge and of the trained metric in tables of agreement.
-JUDGE, THIS_METRIC = "the judge", "this metric"
+#: An interval over fewer items is too narrow to be trusted.
+_FEW_ITEMS = 10
+#: The names of the judge, of the trained metric and of its simplest rival in tables of agreement.
+JUDGE, THIS_METRIC, LENGTH = "the judge", "this metric", "length"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,30 +326,84 @@ def measure_agreement(
     """Measure the agreement of scorers with the judge, and of the judge and the scorers with people. All of them are
     compared on the same pairs and outputs: those that each of them scored. Pairs that the target calls equal are left
     out."""
+    common, (judge, *people) = _find_targets(outputs, scorers)
+    rows = []
+    gaps = {name: _differences(_restrict(values, common)) for name, values in scorers.items()}
+    for target in (judge, *people):
+        everyone = scorers if target is judge else {JUDGE: judge.values, **scorers}
+        for name, values in everyone.items():
+            if across:
+                rows.append(_agree_across(target.name, name, target.values, _restrict(values, set(target.values))))
+            else:
+                own = judge.gaps if name == JUDGE else gaps[name]
+                rows.append(_agree(target.name, name, target.gaps, own, target.values, values))
+    return [row for row in rows if row.pairs]
+
+
+class _Target(NamedTuple):
+    """What agreement is measured with: differences between two outputs of an item, and values of outputs."""
+
+    name: str
+    gaps: Mapping[PairKey, float]
+    values: Mapping[Key, float]
+
+
+def _find_targets(
+    outputs: JudgedOutputs, scorers: Mapping[str, Mapping[Key, float]]
+) -> tuple[set[Key], list[_Target]]:
+    """Return the outputs that every scorer scored, and what the judge and then people said about them."""
     common = set.intersection(outputs.judged, *(set(values) for values in scorers.values()))
-    judge_values = {key: value for key, value in outputs.output_values().items() if key in common}
     known = {
         pair: gap for pair, gap in outputs.differences().items() if {(pair[0], pair[1]), (pair[0], pair[2])} <= common
     }
-    rows = []
-    gaps = {name: _differences(_restrict(values, common)) for name, values in scorers.items()}
-    for name, values in scorers.items():
-        if across:
-            rows.append(_agree_across(outputs.name, name, judge_values, _restrict(values, common)))
-        else:
-            rows.append(_agree(outputs.name, name, known, gaps[name], judge_values, values))
-    everyone = {JUDGE: judge_values, **scorers}
+    targets = [_Target(outputs.name, known, _restrict(outputs.output_values(), common))]
     for aspect in dict.fromkeys([*outputs.ratings, *outputs.preferences]):
         ratings = _restrict(outputs.ratings.get(aspect, {}), common)
-        targets = {**_differences(ratings), **outputs.preferences.get(aspect, {})}
-        targets = {pair: gap for pair, gap in targets.items() if pair in known}
-        for name, values in everyone.items():
-            if across:
-                rows.append(_agree_across(f"people: {aspect}", name, ratings, _restrict(values, set(ratings))))
-            else:
-                own = known if name == JUDGE else gaps[name]
-                rows.append(_agree(f"people: {aspect}", name, targets, own, ratings, values))
-    return [row for row in rows if row.pairs]
+        gaps = {**_differences(ratings), **outputs.preferences.get(aspect, {})}
+        gaps = {pair: gap for pair, gap in gaps.items() if pair in known}
+        targets.append(_Target(f"people: {aspect}", gaps, ratings))
+    return common, targets
+
+
+def compare_with_length(
+    outputs: JudgedOutputs, scorers: Mapping[str, Mapping[Key, float]], *, across: bool = False
+) -> list[str]:
+    """Return what the user should know about each target, the judge or people, with which the length of outputs agrees
+    as well as the trained metric, or which has too few pairs to tell. Length counts in the direction that agrees
+    better. Within items, the difference of the two accuracies has a 95 % interval over items."""
+    common, targets = _find_targets(outputs, scorers)
+    rivals = [_restrict(scorers[name], common) for name in (THIS_METRIC, LENGTH)]
+    messages = []
+    for target in targets:
+        if across:
+            figures = [_agree_across("", "", target.values, _restrict(side, set(target.values))) for side in rivals]
+            shares = [np.array([[row.accuracy * row.pairs, row.pairs]]) for row in figures if row.pairs]
+        else:
+            shares = [_count_right(target.gaps, _differences(side)) for side in rivals]
+        if len(shares) == len(rivals) and len(shares[0]):
+            messages += _describe_rival(target.name, *shares, across=across)
+    return messages
+
+
+def _describe_rival(target: str, metric: Floats, length: Floats, *, across: bool) -> list[str]:
+    """Compare rows of the right pairs and all pairs of items."""
+    shorter = bool(2 * length[:, 0].sum() < length[:, 1].sum())
+    points = length[:, 1] - length[:, 0] if shorter else length[:, 0]
+    pairs = int(metric[:, 1].sum())
+    ours, rival = metric[:, 0].sum() / pairs, points.sum() / pairs
+    value, low, high = _estimate(np.stack([metric[:, 0] - points, metric[:, 1]], axis=1))
+    name = f"output length alone ({'the shorter' if shorter else 'the longer'} one is better)"
+    sizes = format_count(pairs, "pair") + ("" if across else f" of {format_count(len(metric), 'item')}")
+    figures = f"{ours:.3f} of {sizes} in the right order against {rival:.3f}"
+    few = (
+        ""
+        if across or (len(metric) >= _FEW_ITEMS and value * low > 0 and value * high > 0)
+        else f"; that is too few to tell{describe_interval(low, high)}: judge more items, or hold out more (--dev)"
+    )
+    if value <= 0:
+        how = "no better than" if value == 0 else "less than"
+        return [f"warning: this metric agrees with {target} {how} {name}: {figures}{few}"]
+    return [f"it is not certain that this metric agrees with {target} more than {name}: {figures}{few}"] if few else []
 
 
 def _restrict(values: Mapping[Key, float], keys: set[Key]) -> dict[Key, float]:
@@ -362,12 +418,7 @@ def _agree(
     expected_values: Mapping[Key, float],
     actual_values: Mapping[Key, float],
 ) -> Agreement:
-    right: dict[str, list[float]] = {}
-    for pair, gap in expected.items():
-        if gap:
-            sign = np.sign(gap) * np.sign(actual[pair])
-            right.setdefault(pair[0], []).append((1 + float(sign)) / 2)
-    accuracy = np.array([[sum(points), len(points)] for points in right.values()], np.float64).reshape(-1, 2)
+    accuracy = _count_right(expected, actual)
     by_item: dict[str, list[Key]] = {}
     for key in expected_values:
         by_item.setdefault(key[0], []).append(key)
@@ -380,6 +431,20 @@ def _agree(
     return Agreement(
         target, scorer, int(accuracy[:, 1].sum()), *_estimate(accuracy), len(correlations), *_estimate(spearman)
     )
+
+
+def describe_interval(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f" (95 % interval of the difference {low:.3f} to {high:.3f})"
+
+
+def _count_right(expected: Mapping[PairKey, float], actual: Mapping[PairKey, float]) -> Floats:
+    """Return the right pairs of each item, equal scores being half right, and all its pairs that the target orders."""
+    right: dict[str, list[float]] = {}
+    for pair, gap in expected.items():
+        if gap:
+            sign = np.sign(gap) * np.sign(actual[pair])
+            right.setdefault(pair[0], []).append((1 + float(sign)) / 2)
+    return np.array([[sum(points), len(points)] for points in right.values()], np.float64).reshape(-1, 2)
 
 
 def _agree_across(target: str, scorer: str, expected: Mapping[Key, float], actual: Mapping[Key, float]) -> Agreement:
@@ -447,7 +512,7 @@ class DistillationTask(PreferenceTask):
         seconds = time.perf_counter() - began
         if is_preference_model(find_weights(self.base)):
             scorers[self.base.model] = _score(build(f"preference(model={self.base.model!r})"), records)
-        scorers["length"] = _score(build("length"), records)
+        scorers[LENGTH] = _score(build("length"), records)
         rows = measure_agreement(self.held_out, scorers, across=self.across)
         return {
             "judge": self.held_out.name,
@@ -456,6 +521,7 @@ class DistillationTask(PreferenceTask):
             "outputs": len(records),
             "not_scored": len(records) - len(scorers[THIS_METRIC]),
             "rows": [{name: _plain(value) for name, value in row._asdict().items()} for row in rows],
+            "remarks": compare_with_length(self.held_out, scorers, across=self.across),
             "cost": {
                 **self.held_out.cost,
                 "metric_us_dollars_per_1000_outputs": 0.0,

@@ -261,6 +261,7 @@ def _figure_lines(figures: Mapping[str, Any] | None, kind: str) -> Iterator[str]
     yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). {_MEANING[kind]}"
     if "longer_is_better" in figures:
         yield f"The longer answer is the better one in {figures['longer_is_better']:.4f} of the pairs."
+    yield from (f"{remark[0].upper()}{remark[1:]}." for remark in figures.get("remarks", ()))
 
 
 def _agreement_blocks(agreement: Mapping[str, Any]) -> Iterator[str]:
@@ -288,6 +289,7 @@ def _agreement_blocks(agreement: Mapping[str, Any]) -> Iterator[str]:
             if row["target"] == target
         ]
         yield _table(("scorer", "pairs", "accuracy", "Spearman"), rows)
+    yield from (f"{remark[0].upper()}{remark[1:]}." for remark in agreement.get("remarks", ()))
     yield "## Cost"
     facts = agreement["cost"].items()
     yield _table(
