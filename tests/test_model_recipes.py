@@ -29,7 +29,7 @@ def test_judged_sets_are_protected_from_training(leaks: Any) -> None:
     card = (RECIPES.parent / "src" / "metrist_models" / "preference-small" / "card.md").read_text(encoding="utf-8")
     assert "\n| QAGS |" in card
     assert "\n| Rank19 |" in card
-    assert leaks.JUDGED == importlib.import_module("english_pairs").JUDGED[: len(leaks.JUDGED)]
+    assert importlib.import_module("english_pairs").JUDGED[: len(leaks.JUDGED)] == leaks.JUDGED
 
 
 @pytest.mark.skipif(not os.environ.get("METRIST_TEST_DATA"), reason="METRIST_TEST_DATA does not name the data")

@@ -199,7 +199,8 @@ def test_a_model_that_agrees_no_better_than_length_is_reported():
     sources = [f"source {number // 2}" for number in range(60)]
     worse = compare_with_length("the labels", labels, noise, labels, sources)
     assert worse is not None
-    assert worse.startswith("warning: the trained model agrees with the labels no better than output length alone (the longer")
+    start = "warning: the trained model agrees with the labels no better than output length alone (the longer"
+    assert worse.startswith(start)
     assert f"{spearmanr(noise, labels).statistic:.3f} against 1.000 on 60 outputs of 30 sources" in worse
     assert "too few" not in worse
     shorter = compare_with_length("people's ratings", labels, noise, -labels, sources)

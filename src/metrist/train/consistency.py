@@ -287,7 +287,7 @@ class ConsistencyTask(TrainingTask):
                 lengths = np.array([len(example.output) for example in dev], np.float64)
                 sources = [example.source for example in dev]
                 targets = {"the labels": labels, "people's ratings": ratings}
-                remarks = [compare_with_length(kind, target, values, lengths, sources) for kind, target in targets.items()]
+                remarks = (compare_with_length(key, targets[key], values, lengths, sources) for key in targets)
                 figures["remarks"] = [remark for remark in remarks if remark]
         return figures
 
