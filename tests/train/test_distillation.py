@@ -191,9 +191,7 @@ def test_agreement_is_that_of_brute_force() -> None:
 
 def rank(records: Any, right: int) -> dict[tuple[str, str], float]:
     """Scores that put the first of two systems first in the first `right` items."""
-    return {
-        (item, system): float((system == "a") == (int(item[1:]) < right)) for item, system in records
-    }
+    return {(item, system): float((system == "a") == (int(item[1:]) < right)) for item, system in records}
 
 
 @pytest.mark.parametrize(

@@ -348,9 +348,7 @@ class _Target(NamedTuple):
     values: Mapping[Key, float]
 
 
-def _find_targets(
-    outputs: JudgedOutputs, scorers: Mapping[str, Mapping[Key, float]]
-) -> tuple[set[Key], list[_Target]]:
+def _find_targets(outputs: JudgedOutputs, scorers: Mapping[str, Mapping[Key, float]]) -> tuple[set[Key], list[_Target]]:
     """Return the outputs that every scorer scored, and what the judge and then people said about them."""
     common = set.intersection(outputs.judged, *(set(values) for values in scorers.values()))
     known = {
