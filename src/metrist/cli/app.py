@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from metrist._version import __version__
-from metrist.cli import build, cache, train, train_study
+from metrist.cli import build, build_error_analysis, cache, train, train_study
 from metrist.cli.audit import audit
 from metrist.cli.compare import calibrate, check, compare, methods
 from metrist.cli.convert import convert, export
@@ -81,8 +81,14 @@ app = _group(
 app.add_typer(
     _group(
         "build",
-        "Build training data: pairs of a good and a bad answer.",
-        {"heap": build.heap, "pairs": build.pairs, "split": build.split, "leaks": build.leaks},
+        "Build training data: pairs of a good and a bad answer, and outputs with their errors.",
+        {
+            "heap": build.heap,
+            "pairs": build.pairs,
+            "split": build.split,
+            "leaks": build.leaks,
+            "error-analysis": build_error_analysis.error_analysis,
+        },
     )
 )
 app.add_typer(

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from typing import Any, Literal
@@ -20,8 +20,8 @@ from metrist.sentences import split_sentences
 
 Span = tuple[int, int]
 Severity = Literal["minor", "major"]
-#: What a kind is about.
-Concern = Literal["facts", "content", "order", "language", "style", "calculation", "method"]
+#: What an error is about. `content` is missing, `excess` is there and should not be.
+Concern = Literal["facts", "content", "excess", "order", "language", "style", "terminology", "calculation", "method"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,13 @@ class Text:
         """Whether no other edit touches this place."""
         return all(end < first or start > last for first, last in self.taken)
 
-    @cached_property
-    def sentences(self) -> list[Span]:
-        return split_sentences(self.output)
+    @property
+    def sentences(self) -> tuple[Span, ...]:
+        return _split(self.output)
 
-    @cached_property
-    def words(self) -> list[re.Match[str]]:
-        return list(_WORD.finditer(self.output))
+    @property
+    def words(self) -> tuple[re.Match[str], ...]:
+        return _find_words(self.output)
 
     def find(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
         """The free places that match."""
@@ -78,21 +78,34 @@ class Text:
         words = {word.lower() for word in _WORD.findall(statement) if len(word) > 3}
         has_word = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
         best, most = None, (False, 0.0)
-        for (start, end), found in self._source_sentences:
+        for (start, end), found in _index_sentences(self.source):
             rank = bool(word and has_word.search(self.source, start, end)), len(words & found) / (len(found) + 5) ** 0.5
             if rank > most:
                 best, most = (start, end), rank
         return best
 
-    @cached_property
-    def _source_sentences(self) -> list[tuple[Span, frozenset[str]]]:
-        return [
-            ((start, end), frozenset(word.lower() for word in _WORD.findall(self.source[start:end]) if len(word) > 3))
-            for start, end in split_sentences(self.source)
-        ]
-
     def sentence_around(self, at: int) -> Span:
         return next((span for span in self.sentences if span[0] <= at < span[1]), (0, len(self.output)))
+
+
+# Several faults are put into one text, and several outputs share a source.
+@lru_cache(maxsize=64)
+def _split(text: str) -> tuple[Span, ...]:
+    return tuple(split_sentences(text))
+
+
+@lru_cache(maxsize=64)
+def _find_words(text: str) -> tuple[re.Match[str], ...]:
+    return tuple(_WORD.finditer(text))
+
+
+@lru_cache(maxsize=64)
+def _index_sentences(source: str) -> tuple[tuple[Span, frozenset[str]], ...]:
+    """The sentences of a source with their words of more than three letters."""
+    return tuple(
+        ((start, end), frozenset(word.lower() for word in _WORD.findall(source[start:end]) if len(word) > 3))
+        for start, end in split_sentences(source)
+    )
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -224,6 +237,21 @@ def _is_name(text: Text, match: re.Match[str]) -> bool:
     return " " in match[0] and match[0].split()[0] not in _not_names()
 
 
+#: What stands before the first word of a sentence, where a capital letter does not make a name.
+_BEFORE_SENTENCE = re.compile(r"(?:\A|[.!?:;\n…\"“”'‘’(\[–—-])\s*\Z")
+
+
+@lru_cache(maxsize=64)
+def _find_names(text: str) -> frozenset[str]:
+    """The names in a text. A single word at the start of a sentence may be any word."""
+    return frozenset(
+        match[0]
+        for match in _NAME.finditer(text)
+        if (" " in match[0] and match[0].split()[0] not in _not_names())
+        or not _BEFORE_SENTENCE.search(text[max(0, match.start() - 3) : match.start()])
+    )
+
+
 @_kind("facts", "major", 4.0, needs=("English",))
 def propose_entity(text: Text, rng: random.Random) -> Edit | None:
     """Replace a name by another one of the source or of the donor."""
@@ -235,7 +263,7 @@ def propose_entity(text: Text, rng: random.Random) -> Edit | None:
     place = rng.choice(names)
     for pool in (text.source, text.donor_source, text.donor_output):
         others = {
-            name for name in _NAME.findall(pool)
+            name for name in _find_names(pool)
             if len(name.split()) == len(place[0].split()) and name.isupper() == place[0].isupper()
             and name not in text.output and name not in _not_names() and name not in months_and_days
         }  # fmt: skip
@@ -394,7 +422,7 @@ def propose_omission(text: Text, rng: random.Random) -> Edit | None:
     )  # fmt: skip
 
 
-@_kind("content", "minor", 1.5)
+@_kind("excess", "minor", 1.5)
 def propose_repetition(text: Text, rng: random.Random) -> Edit | None:
     """Say a sentence twice, or a run of words of the only one."""
     if len(text.sentences) > 1:
@@ -415,10 +443,10 @@ def propose_repetition(text: Text, rng: random.Random) -> Edit | None:
     )
 
 
-@_kind("content", "major", 3.0, needs=("donor",))
+@_kind("excess", "major", 3.0, needs=("donor",))
 def propose_unrelated(text: Text, rng: random.Random) -> Edit | None:
     """Insert a sentence of the donor."""
-    sentences = [text.donor_output[start:end] for start, end in split_sentences(text.donor_output)]
+    sentences = [text.donor_output[start:end] for start, end in _split(text.donor_output)]
     sentences = [sentence for sentence in sentences if len(sentence) > 20 and sentence not in text.output]
     if not sentences:
         return None

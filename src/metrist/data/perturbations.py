@@ -12,41 +12,60 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from metrist.data.fault_kinds import HARMLESS, KINDS, Edit, Text, quote
+from metrist.data.fault_kinds import HARMLESS, KINDS, Concern, Edit, Text, quote
 from metrist.errors import SpecError, did_you_mean
 from metrist.language import is_other_language
+from metrist.metrics.errors.aspect_tables import choose_table
+from metrist.metrics.prompt_layout import resolve_task
 from metrist.ratings import Error
 from metrist.records import Record
 
 #: The aspect of each concern in the shipped tables of aspects, by task.
-_ASPECTS: Mapping[str, Mapping[str, str]] = {
-    "summarization": {"facts": "Fact Consistency", "content": "Relevance", "order": "Coherence", "style": "Fluency"},
-    "translation": {"facts": "Accuracy", "content": "Accuracy", "order": "Fluency", "style": "Style Matching"},
+_ASPECTS: Mapping[str, Mapping[Concern, str]] = {
+    "summarization": {
+        "facts": "Fact Consistency", "content": "Relevance", "excess": "Relevance", "order": "Coherence",
+        "language": "Fluency", "style": "Fluency",
+    },
+    "translation": {
+        "facts": "Accuracy", "content": "Accuracy", "excess": "Accuracy", "order": "Fluency", "language": "Fluency",
+        "style": "Style Matching", "terminology": "Terminology",
+    },
     "data_to_text": {
-        "facts": "Accuracy", "content": "Accuracy", "order": "Logical Coherence", "style": "Fluency",
+        "facts": "Accuracy", "content": "Accuracy", "excess": "Accuracy", "order": "Logical Coherence",
+        "language": "Fluency", "style": "Fluency",
     },
     "long_form_qa": {
-        "facts": "Accuracy", "content": "Completeness", "order": "Clarity", "style": "Clarity", "language": "Clarity",
+        "facts": "Accuracy", "content": "Completeness", "excess": "Informativeness", "order": "Clarity",
+        "language": "Clarity", "style": "Clarity",
     },
     "math": {
-        "facts": "Problem Understanding", "content": "Solution Interpretation", "order": "Problem Formulation",
-        "language": "Solution Interpretation", "style": "Solution Interpretation", "calculation": "Computing Accuracy",
-        "method": "Problem Formulation",
+        "facts": "Problem Understanding", "content": "Solution Interpretation", "excess": "Solution Interpretation",
+        "order": "Problem Formulation", "language": "Solution Interpretation", "style": "Solution Interpretation",
+        "calculation": "Computing Accuracy", "method": "Problem Formulation",
     },
-    "story": {"facts": "Plot", "content": "Fit", "order": "Plot", "style": "Language", "language": "Language"},
+    "story": {
+        "facts": "Plot", "content": "Plot", "excess": "Fit", "order": "Plot", "language": "Language",
+        "style": "Language",
+    },
     "instruction_following": {
-        "facts": "Accuracy", "content": "Informativeness", "order": "Coherence", "style": "Coherence",
-        "language": "Coherence",
+        "facts": "Accuracy", "content": "Informativeness", "excess": "Informativeness", "order": "Coherence",
+        "language": "Coherence", "style": "Coherence",
     },
 }  # fmt: skip
 
 
 def choose_aspect(kind: str, task: str | None) -> str:
     """The aspect that a fault of this kind counts for in the table of a task."""
-    table = _ASPECTS.get(task or "", _ASPECTS["instruction_following"])
-    concern = KINDS[kind].concern if kind in KINDS else "style"
-    return table.get(concern) or table.get("facts" if concern in ("calculation", "method") else "", "Fluency")
+    return find_aspect(KINDS[kind].concern if kind in KINDS else "style", task)
+
+
+def find_aspect(concern: Concern, task: str | None) -> str:
+    """The aspect of a concern in the table of a task, under any of its names; tasks without a table have the general
+    one."""
+    table = _ASPECTS[choose_table(task).task]
+    return table.get(concern) or table["facts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +96,8 @@ class Perturbed:
 
 def list_kinds(task: str | None = None) -> list[str]:
     """The names of the faults that are made for a task."""
-    return [name for name, kind in KINDS.items() if not kind.tasks or task in kind.tasks]
+    known = resolve_task(task)
+    return [name for name, kind in KINDS.items() if not kind.tasks or known in kind.tasks]
 
 
 def check_kinds(names: Sequence[str]) -> None:
@@ -173,7 +193,7 @@ def perturb_many(
     for record in records:
         rng = random.Random(f"{seed}\0{record.item}\0{record.system}")
         peers = by_task[record.task]
-        donor = _choose_donor(record, peers, rng)
+        donor = choose_donor(record, peers, rng)
         possible = [name for name in kinds or list_kinds(record.task) if can_perturb(name, record, donor)]
         for _ in range(6):
             if not possible:
@@ -185,7 +205,8 @@ def perturb_many(
                 break
 
 
-def _choose_donor(record: Record, peers: Sequence[Record], rng: random.Random) -> Record | None:
+def choose_donor(record: Record, peers: Sequence[Record], rng: random.Random) -> Record | None:
+    """A record of another item with another output; None if a few tries find none."""
     for _ in range(8):
         donor = rng.choice(peers)
         if donor.item != record.item and donor.output != record.output:
@@ -199,5 +220,11 @@ def can_perturb(name: str, record: Record, donor: Record | None = None) -> bool:
     return (
         not ("source" in needs and not record.source)
         and not ("donor" in needs and donor is None)
-        and not ("English" in needs and is_other_language(record))
+        and not ("English" in needs and _is_in_other_language(record.output, record.language))
     )
+
+
+# Asked for every kind of fault.
+@lru_cache(maxsize=256)
+def _is_in_other_language(output: str, language: str | None) -> bool:
+    return is_other_language(Record(item="", system="", output=output, language=language))

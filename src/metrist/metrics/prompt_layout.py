@@ -20,7 +20,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from metrist.records import Record
@@ -128,6 +128,7 @@ _LOOK_ALIKES = str.maketrans(
 )
 
 
+@lru_cache(maxsize=1024)
 def resolve_task(name: str | None) -> str | None:
     """metrist's name of a task that a data set may call differently; None if unknown."""
     return _load_task_names().get(_normalise_task((name or "").split("/")[0]))

@@ -1,0 +1,199 @@
+"""`metrist build error-analysis`: training data for models that explain errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metrist.cli.options import (
+    Format,
+    Inputs,
+    ReadingOptions,
+    TableFormat,
+    expand_options,
+    parse_numbers,
+    parse_pairs,
+)
+
+if TYPE_CHECKING:
+    from metrist.data.error_analysis.build import BuildResult
+    from metrist.report.tables import Table
+
+
+class GoodTexts(StrEnum):
+    """Which texts are good enough to put faults into."""
+
+    references = "references"
+    outputs = "outputs"
+    both = "both"
+
+
+@expand_options
+def error_analysis(
+    inputs: Inputs,
+    *,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FOLDER", help="The folder to write.")],
+    channels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--channel",
+            metavar="A,B",
+            help="Where errors come from: human, synthetic, reference, freeform.",
+            show_default="all",
+        ),
+    ] = None,
+    synthetic: Annotated[
+        int | None,
+        typer.Option(
+            "--synthetic",
+            metavar="N",
+            min=0,
+            help="Examples with faults put into good texts.",
+            show_default="one per text",
+        ),
+    ] = None,
+    freeform: Annotated[
+        int | None,
+        typer.Option(
+            "--freeform",
+            metavar="N",
+            min=0,
+            help="The same with aspects that are not in the task's table.",
+            show_default="one per text",
+        ),
+    ] = None,
+    faults: Annotated[int, typer.Option("--faults", metavar="N", min=1, help="Faults of a text, at most.")] = 3,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--fault", metavar="KIND", help="A kind of fault; repeatable.", show_default="all"),
+    ] = None,
+    good: Annotated[
+        GoodTexts | None,
+        typer.Option(
+            "--good",
+            help="Texts to put faults into: references, outputs without marked errors, or both.",
+            show_default="references, and outputs of items without one",
+        ),
+    ] = None,
+    categories: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--category",
+            metavar="NAME=ASPECT",
+            help="The aspect of a category of marked errors, such as unspecified=Accuracy; repeatable.",
+        ),
+    ] = None,
+    clean: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clean",
+            metavar="RATING=VALUE",
+            help="Outputs without marked errors have none if this rating is at least VALUE, such as grammatical=1.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="The task of all records.", show_default="their own")
+    ] = None,
+    instruction: Annotated[
+        str | None,
+        typer.Option("--instruction", metavar="TEXT", help="The instruction of all records.", show_default="their own"),
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", metavar="N", min=1, help="Length limit of an example, in tokens (about).")
+    ] = 1024,
+    mix: Annotated[
+        str, typer.Option("--mix", metavar="NAME_OR_FILE", help="Examples per task and channel: all, paper, or TOML.")
+    ] = "all",
+    size: Annotated[
+        int | None,
+        typer.Option("--size", metavar="N", min=1, help="Examples in all, in the proportions of the mix."),
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Also write chat.jsonl with user and assistant turns.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all choices.")] = 0,
+    reading: ReadingOptions,
+    form: TableFormat = Format.text,
+) -> None:
+    """Make training data for models that explain errors: outputs with their errors, filtered, mixed and counted."""
+    from metrist.cli.output import format_count, print_note, print_tables
+    from metrist.cli.score import report_skipped
+    from metrist.data.error_analysis.build import EXAMPLES, BuildSettings, build_examples, read_mix
+    from metrist.data.error_analysis.channels import read_outputs
+    from metrist.data.error_analysis.examples import CHANNELS
+
+    offline = tuple(name for name in CHANNELS if name != "real")
+    settings = BuildSettings(
+        channels=_split(channels) or offline,
+        synthetic=synthetic,
+        freeform=freeform,
+        most_faults=faults,
+        kinds=_split(kinds) or None,
+        good=good.value if good else None,
+        aspects=parse_pairs(categories or [], "--category"),
+        clean=parse_numbers(clean or [], "--clean"),
+        max_tokens=max_tokens,
+        mix=None if mix == "all" else read_mix(mix),
+        size=size,
+        seed=seed,
+    )
+    reader = reading.read(inputs)
+    outputs = read_outputs(reader, task=task, instruction=instruction)
+    report_skipped(reader)
+    result = build_examples(outputs, settings)
+    result.write(out, chat=chat)
+    print_tables(build_tables(result), form)
+    for note in result.notes:
+        print_note(note)
+    print_note(f"wrote {format_count(len(result.examples), 'example')} to {out / EXAMPLES}")
+
+
+def _split(values: list[str] | None) -> tuple[Any, ...]:
+    return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
+
+
+def build_tables(result: BuildResult) -> list[Table]:
+    """What was made, what each filter removed, what the mix took, and what the set is like."""
+    from metrist.data.error_analysis.examples import CHANNELS
+    from metrist.report.tables import Column, Count, Table
+
+    def table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> Table:
+        columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
+        cells = [[Count(cell) if isinstance(cell, int) else cell for cell in row] for row in rows]
+        return Table(title=title, columns=columns, rows=cells, notes=list(notes))
+
+    report = result.report()
+    statistics = report["statistics"]
+    removed = [row for row in report["removed"] if row["count"]]
+    tables = [
+        table(
+            "Examples",
+            ["task", *CHANNELS, "major errors", "minor errors"],
+            [
+                [
+                    task,
+                    *(counts.get(channel, 0) for channel in CHANNELS),
+                    *(statistics["severities"].get(task, {}).get(severity, 0) for severity in ("major", "minor")),
+                ]
+                for task, counts in statistics["channels"].items()
+            ],
+        ),
+        table("Errors per example", ["errors", "examples"], list(statistics["errors per example"].items())),
+        table(
+            "Length",
+            ["tokens", "examples"],
+            list(statistics["tokens"].items()),
+            ["prompt and completion; a token is about four bytes"],
+        ),
+    ]
+    if removed:
+        notes = [f"{row['step']}: {row['why']}" for row in removed]
+        tables.insert(
+            0, table("Removed", ["step", "examples"], [[row["step"], row["count"]] for row in removed], notes)
+        )
+    if report["mix"]:
+        rows = [[f"{row['task']} {row['channel']}", *list(row.values())[2:]] for row in report["mix"]]
+        tables.insert(-3, table("Mix", ["task and channel", "available", "expected", "taken"], rows))
+    return tables

@@ -1,0 +1,297 @@
+"""Build a training set of error analyses: examples of all channels, filtered, mixed and shuffled, with a report.
+
+The same records and settings give the same bytes. LLM answers come through the answer cache: a build that was stopped
+goes on where it was, and no answer is paid for twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from metrist.data.error_analysis.channels import (
+    Good,
+    JudgedOutput,
+    choose_good_texts,
+    inject_faults,
+    use_human_errors,
+    use_references,
+)
+from metrist.data.error_analysis.examples import CHANNELS, Channel, Example, write_examples
+from metrist.data.error_analysis.filters import (
+    FILTERS,
+    MAX_TOKENS,
+    Step,
+    apply_filters,
+    count_tokens,
+    drop_duplicates,
+    limit_length,
+)
+from metrist.data.perturbations import check_kinds
+from metrist.errors import InputError, SpecError, did_you_mean, format_path
+from metrist.io.writer import atomic_write
+from metrist.metrics.prompt_layout import resolve_task
+
+#: The files of a training set.
+EXAMPLES, CHAT, REPORT = "examples.jsonl", "chat.jsonl", "report.json"
+#: The part of a mix that counts examples of all tasks.
+ANY_TASK = "any"
+#: Upper bounds of the lengths that statistics count, in tokens.
+_LENGTHS = (128, 256, 384, 512, 640, 768, 896, 1024)
+_MOST_ERRORS = 5
+
+
+# ---- Mixes
+
+
+@dataclass(frozen=True, slots=True)
+class MixCell:
+    """A number of examples of a task (or of any) from one or more channels."""
+
+    task: str
+    channels: tuple[Channel, ...]
+    count: int
+
+    def includes(self, example: Example) -> bool:
+        """Whether the example counts here."""
+        return example.channel in self.channels and self.task in (ANY_TASK, example.task)
+
+
+@dataclass(frozen=True, slots=True)
+class MixShare:
+    """What became of a cell: how many examples there were, how many were to be taken, and how many were."""
+
+    cell: MixCell
+    available: int
+    expected: int
+    taken: int
+
+
+def read_mix(name_or_path: str) -> tuple[MixCell, ...]:
+    """A shipped mix, such as `paper`, or one of a TOML file: `[summarization]` with `real = 4179`."""
+    shipped = tomllib.loads((resources.files(__package__) / "mixes.toml").read_text(encoding="utf-8"))
+    if name_or_path in shipped:
+        return _parse_mix(shipped[name_or_path], name_or_path)
+    path = Path(name_or_path)
+    if not path.is_file():
+        raise SpecError(
+            f"there is no mix {name_or_path!r}{did_you_mean(name_or_path, shipped)} (available: all, "
+            f"{', '.join(shipped)}, or a TOML file)"
+        )
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError(f"{format_path(path)}: a mix must be a TOML file: {error}") from None
+    return _parse_mix(content, format_path(path))
+
+
+def _parse_mix(content: Mapping[str, Any], place: str) -> tuple[MixCell, ...]:
+    cells = []
+    for task, row in content.items():
+        known = ANY_TASK if task == ANY_TASK else resolve_task(task)
+        if known is None or not isinstance(row, Mapping):
+            raise SpecError(f"{place}: expected tables named by a task or 'any', got {task!r}")
+        for names, count in row.items():
+            channels = tuple(name.strip() for name in names.split("+"))
+            for name in channels:
+                if name not in CHANNELS:
+                    raise SpecError(
+                        f"{place}: [{task}] names the channel {name!r}{did_you_mean(name, CHANNELS)} (available: "
+                        f"{', '.join(CHANNELS)})"
+                    )
+            if type(count) is not int or count < 0:
+                raise SpecError(f"{place}: [{task}] {names} must be a number of examples, got {count!r}")
+            cells.append(MixCell(known, channels, count))
+    if not any(cell.count for cell in cells):
+        raise SpecError(f"{place}: the mix has no examples")
+    return tuple(cells)
+
+
+def apply_mix(
+    examples: Sequence[Example], mix: Sequence[MixCell], size: int | None = None, seed: int = 0
+) -> tuple[list[Example], list[MixShare]]:
+    """Take as many examples of each cell as the mix says, or `size` in the proportions of the cells that have any. An
+    example counts in the first cell that includes it; a cell that has too few gives all of them."""
+    groups: dict[MixCell, list[Example]] = {cell: [] for cell in mix}
+    for example in examples:
+        for cell, group in groups.items():
+            if cell.includes(example):
+                group.append(example)
+                break
+    total = sum(cell.count for cell, group in groups.items() if group)
+    taken: list[Example] = []
+    shares = []
+    for number, (cell, group) in enumerate(groups.items()):
+        expected = cell.count if size is None else round(size * cell.count / total) if group else 0
+        chosen = random.Random(f"{seed}\0mix\0{number}").sample(group, min(expected, len(group)))
+        taken += chosen
+        shares.append(MixShare(cell, len(group), expected, len(chosen)))
+    return taken, shares
+
+
+# ---- Building
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSettings:
+    """What to build. `synthetic` and `freeform` are numbers of examples with faults put into good texts (None: one for
+    each text); the other channels give what there is."""
+
+    channels: tuple[Channel, ...] = ("human", "synthetic", "reference", "freeform")
+    synthetic: int | None = None
+    freeform: int | None = None
+    most_faults: int = 3
+    kinds: tuple[str, ...] | None = None
+    good: Good | None = None
+    aspects: Mapping[str, str] = field(default_factory=dict)
+    clean: Mapping[str, float] = field(default_factory=dict)
+    max_tokens: int = MAX_TOKENS
+    mix: tuple[MixCell, ...] | None = None
+    size: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.channels:
+            if name not in CHANNELS:
+                raise SpecError(
+                    f"there is no channel {name!r}{did_you_mean(name, CHANNELS)} (available: {', '.join(CHANNELS)})"
+                )
+        if self.kinds is not None:
+            check_kinds(self.kinds)
+        if self.size is not None and self.mix is None:
+            raise SpecError("size is the number of examples of a mix: name one, such as mix='paper'")
+
+
+@dataclass(slots=True, kw_only=True)
+class BuildResult:
+    """The examples in their final order, and how they came about. `made` counts the examples of each channel before the
+    filters."""
+
+    examples: list[Example]
+    steps: dict[str, Step]
+    made: Counter[str]
+    shares: list[MixShare]
+    notes: list[str]
+
+    def report(self) -> dict[str, Any]:
+        """The account as plain data."""
+        return {
+            "examples": len(self.examples),
+            "made": dict(self.made),
+            "removed": [
+                {"step": step.name, "why": step.description, "count": step.removed, "samples": step.samples}
+                for step in self.steps.values()
+            ],
+            "mix": [
+                {
+                    "task": share.cell.task, "channel": "+".join(share.cell.channels), "available": share.available,
+                    "expected": share.expected, "taken": share.taken,
+                }
+                for share in self.shares
+            ],
+            "statistics": describe_examples(self.examples),
+            "notes": self.notes,
+        }  # fmt: skip
+
+    def write(self, folder: str | os.PathLike[str], *, chat: bool = False) -> None:
+        """Write the examples and the report into a folder."""
+        target = Path(folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{format_path(target)} cannot be made: {error.strerror}") from None
+        write_examples(target / EXAMPLES, self.examples)
+        if chat:
+            write_examples(target / CHAT, self.examples, chat=True)
+        with atomic_write(target / REPORT) as file:
+            json.dump(self.report(), file, ensure_ascii=False, indent=1)
+
+
+def build_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> BuildResult:
+    """Build a training set from outputs."""
+    steps: dict[str, Step] = {}
+    made: Counter[str] = Counter()
+    notes: list[str] = []
+
+    def count(examples: Iterable[Example]) -> Iterator[Example]:
+        for example in examples:
+            made[example.channel] += 1
+            yield example
+
+    filters = (*FILTERS, limit_length(settings.max_tokens), drop_duplicates())
+    examples = list(apply_filters(count(_make_examples(outputs, settings)), filters, steps))
+    if not examples:
+        removed = ", ".join(f"{step.name} {step.removed:,}" for step in steps.values() if step.removed)
+        raise InputError(
+            f"the records give no examples: expected errors, references or good outputs in the channels "
+            f"{', '.join(settings.channels)}" + (f"; removed by filters: {removed}" if removed else "")
+        )
+    shares: list[MixShare] = []
+    if settings.mix is not None:
+        before = len(examples)
+        examples, shares = apply_mix(examples, settings.mix, settings.size, settings.seed)
+        steps["mix"] = Step("mix", "the mix has enough examples of this task and channel", before - len(examples))
+    random.Random(f"{settings.seed}\0order").shuffle(examples)
+    return BuildResult(examples=examples, steps=steps, made=made, shares=shares, notes=notes)
+
+
+def _make_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> Iterator[Example]:
+    """The examples of all channels; the rarest first, because of equal prompts the first is kept."""
+    if "human" in settings.channels:
+        yield from use_human_errors(outputs, aspects=settings.aspects, clean=settings.clean, seed=settings.seed)
+    if "reference" in settings.channels:
+        yield from use_references(outputs)
+    if not {"synthetic", "freeform"}.isdisjoint(settings.channels):
+        texts = choose_good_texts(outputs, settings.good)
+        numbers: tuple[tuple[Channel, int | None], ...] = (
+            ("synthetic", settings.synthetic),
+            ("freeform", settings.freeform),
+        )
+        for channel, number in numbers:
+            if channel in settings.channels:
+                yield from inject_faults(
+                    texts, len(texts) if number is None else number, kinds=settings.kinds, most=settings.most_faults,
+                    channel=channel, seed=settings.seed,
+                )  # fmt: skip
+
+
+# ---- Statistics
+
+
+def describe_examples(examples: Iterable[Example]) -> dict[str, Any]:
+    """What the TIGERScore paper's Figure 4 shows: lengths, errors per example, severities by task; and tasks by
+    channel, and aspects by task."""
+    lengths: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    severities: dict[str, Counter[str]] = {}
+    channels: dict[str, Counter[str]] = {}
+    aspects: dict[str, Counter[str]] = {}
+    for example in examples:
+        task = example.task or "other"
+        tokens = count_tokens(example)
+        lengths[next((f"up to {bound}" for bound in _LENGTHS if tokens <= bound), f"over {_LENGTHS[-1]}")] += 1
+        count = len(example.errors)
+        errors[str(count) if count < _MOST_ERRORS else f"{_MOST_ERRORS} or more"] += 1
+        channels.setdefault(task, Counter())[example.channel] += 1
+        for error in example.errors:
+            severities.setdefault(task, Counter())[error.severity or "none"] += 1
+            if example.channel != "freeform":
+                aspects.setdefault(task, Counter())[error.aspect] += 1
+    order = [f"up to {bound}" for bound in _LENGTHS] + [f"over {_LENGTHS[-1]}"]
+    return {
+        "tokens": {name: lengths[name] for name in order if lengths[name]},
+        "errors per example": dict(sorted(errors.items())),
+        "severities": {task: dict(sorted(counts.items())) for task, counts in sorted(severities.items())},
+        "channels": {
+            task: {name: counts[name] for name in CHANNELS if counts[name]} for task, counts in sorted(channels.items())
+        },
+        "aspects": {task: dict(counts.most_common()) for task, counts in sorted(aspects.items())},
+    }
