@@ -61,7 +61,7 @@ def find_step(example: Example) -> str | None:
     ],
 )
 def test_what_is_removed(change: dict[str, object], step: str | None) -> None:
-    assert find_step(make_example(RECORD, [replace(ERROR, **change)], "human")) == step  # type: ignore[arg-type]
+    assert find_step(make_example(RECORD, [replace(ERROR, **change)], "human")) == step
 
 
 def test_free_form_aspects_need_not_be_in_the_table() -> None:
