@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,17 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metrist.cli.options import (
+    DryRun,
     Format,
     Inputs,
+    LLMOptions,
     ReadingOptions,
     TableFormat,
     expand_options,
     parse_numbers,
     parse_pairs,
 )
+from metrist.errors import RunError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from metrist.data.error_analysis.build import BuildResult
+    from metrist.data.error_analysis.channels import JudgedOutput
+    from metrist.llm.budget import LLMEstimate
     from metrist.report.tables import Table
 
 
@@ -42,9 +48,41 @@ def error_analysis(
         typer.Option(
             "--channel",
             metavar="A,B",
-            help="Where errors come from: human, synthetic, reference, freeform.",
-            show_default="all",
+            help="Where errors come from: real, synthetic, human, reference, freeform.",
+            show_default="all; real only with --llm",
         ),
+    ] = None,
+    llm: Annotated[
+        str | None,
+        typer.Option("--llm", metavar="SPEC", help="The LLM that analyses outputs: \"openai(model='gpt-4o')\"."),
+    ] = None,
+    real: Annotated[
+        int | None,
+        typer.Option("--real", metavar="N", min=0, help="Outputs of each task to analyse.", show_default="all"),
+    ] = None,
+    generate: Annotated[
+        list[str] | None,
+        typer.Option("--generate", metavar="SPEC", help="An LLM whose outputs are analysed as well; repeatable."),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--scores", metavar="RUN", help="Choose outputs in thirds by the scores of this run."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="METRIC",
+            help="The metric of the run, or of `scores` in the records, such as a likelihood.",
+            show_default="the only one",
+        ),
+    ] = None,
+    inject: Annotated[
+        bool, typer.Option("--inject", help="Let the LLM put the synthetic errors in, instead of known faults.")
+    ] = False,
+    review: Annotated[
+        str | None,
+        typer.Option("--review", metavar="SPEC", help="An LLM that removes analyses that are not reasonable."),
     ] = None,
     synthetic: Annotated[
         int | None,
@@ -62,8 +100,8 @@ def error_analysis(
             "--freeform",
             metavar="N",
             min=0,
-            help="The same with aspects that are not in the task's table.",
-            show_default="one per text",
+            help="Examples with aspects that are not in the task's table.",
+            show_default="one per text; none with --llm",
         ),
     ] = None,
     faults: Annotated[int, typer.Option("--faults", metavar="N", min=1, help="Faults of a text, at most.")] = 3,
@@ -115,18 +153,27 @@ def error_analysis(
     chat: Annotated[bool, typer.Option("--chat", help="Also write chat.jsonl with user and assistant turns.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all choices.")] = 0,
     reading: ReadingOptions,
+    llms: LLMOptions,
+    dry_run: DryRun = False,
     form: TableFormat = Format.text,
 ) -> None:
     """Make training data for models that explain errors: outputs with their errors, filtered, mixed and counted."""
-    from metrist.cli.output import format_count, print_note, print_tables
+    from metrist.cli.output import format_count, print_estimate, print_note, print_tables
+    from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
     from metrist.data.error_analysis.build import EXAMPLES, BuildSettings, build_examples, read_mix
     from metrist.data.error_analysis.channels import read_outputs
     from metrist.data.error_analysis.examples import CHANNELS
+    from metrist.llm.base import build_llm
+    from metrist.llm.budget import estimate_calls
 
-    offline = tuple(name for name in CHANNELS if name != "real")
     settings = BuildSettings(
-        channels=_split(channels) or offline,
+        channels=_split(channels) or tuple(name for name in CHANNELS if llm is not None or name != "real"),
+        llm=build_llm(llm) if llm is not None else None,
+        real=real,
+        generate=tuple(map(build_llm, generate or ())),
+        inject=inject,
+        review=build_llm(review) if review is not None else None,
         synthetic=synthetic,
         freeform=freeform,
         most_faults=faults,
@@ -142,12 +189,67 @@ def error_analysis(
     reader = reading.read(inputs)
     outputs = read_outputs(reader, task=task, instruction=instruction)
     report_skipped(reader)
-    result = build_examples(outputs, settings)
+    scores = _read_scores(outputs, run, by)
+    with llms.activate():
+        if settings.llm is not None or dry_run:
+            with estimate_calls() as estimate:
+                build_examples(outputs, settings, scores=scores)
+            if dry_run:
+                print_estimate(estimate, form)
+                return
+            for calls in estimate.by_llm.values():
+                print_note(_describe_estimate(calls))
+        with progress_bar("building", "examples"):
+            result = build_examples(outputs, settings, scores=scores)
     result.write(out, chat=chat)
     print_tables(build_tables(result), form)
     for note in result.notes:
         print_note(note)
     print_note(f"wrote {format_count(len(result.examples), 'example')} to {out / EXAMPLES}")
+
+
+def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | None) -> dict[tuple[str, str], float]:
+    """The scores by which outputs are chosen in thirds: those of a run, or those that the records hold."""
+    if run is None:
+        return _read_stored_scores(outputs, by) if by is not None else {}
+    from metrist.evaluate.selection import find_metric
+    from metrist.run import load
+
+    results = load(run)
+    if by is None and len(results.metrics) != 1:
+        names = ", ".join(metric.label for metric in results.metrics)
+        raise SpecError(f"{run} has {len(results.metrics)} metrics: name one with --by ({names})")
+    grid = results.grid(find_metric(results.metrics, by, results.unfinished) if by else results.metrics[0])
+    scores = {
+        (item, system): float(value)
+        for system, row in zip(grid.systems, grid.values, strict=True)
+        for item, value in zip(grid.items, row, strict=True)
+        if not math.isnan(value)
+    }
+    if not any((output.record.item, output.record.system) in scores for output in outputs):
+        raise RunError(f"{run} has no scores of the outputs that were read: score these files first")
+    return scores
+
+
+def _read_stored_scores(outputs: Sequence[JudgedOutput], by: str) -> dict[tuple[str, str], float]:
+    scores = {
+        (output.record.item, output.record.system): output.scores[by] for output in outputs if by in output.scores
+    }
+    if not scores:
+        known = sorted({name for output in outputs for name in output.scores})
+        have = f"they have scores of {', '.join(known)}{did_you_mean(by, known)}" if known else "they have no scores"
+        raise SpecError(f"--by names {by!r}, but no record has a score of it: {have}; --scores RUN reads a run")
+    return scores
+
+
+def _describe_estimate(estimate: LLMEstimate) -> str:
+    """The calls and the cost of one LLM, before it is asked."""
+    from metrist.cli.output import Dollars, format_count
+
+    new = estimate.calls - estimate.answered
+    stored = f" ({estimate.answered:,} more are answered already)" if estimate.answered else ""
+    cost = f"cost {Dollars(estimate.least_cost)} to {Dollars(estimate.most_cost)}"
+    return f"{estimate.llm}: {format_count(new, 'question')}{stored}, {cost if estimate.price else 'cost unknown'}"
 
 
 def _split(values: list[str] | None) -> tuple[Any, ...]:

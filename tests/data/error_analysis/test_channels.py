@@ -87,6 +87,10 @@ def test_categories_without_an_aspect(tmp_path: Path) -> None:
         TRANSLATION | {"errors": [{"start": 0, "end": 3, "severity": "major"}]},
         TRANSLATION | {"item": "2", "errors": [{"start": 0, "end": 3, "category": "Gender", "severity": "major"}]},
     )
+    (other,) = use_human_errors(
+        read(tmp_path, TRANSLATION | {"errors": [{"start": 0, "end": 3, "category": "Other/"}]})
+    )
+    assert other.errors[0].aspect == "unspecified"
     unnamed, freeform = use_human_errors(outputs)
     assert (unnamed.channel, unnamed.errors[0].aspect) == ("human", "unspecified")
     assert (freeform.channel, freeform.errors[0].aspect) == ("freeform", "Gender")

@@ -54,6 +54,7 @@ def find_step(example: Example) -> str | None:
         ({"explanation": "It differs from the reference translation."}, "reference"),
         ({"explanation": "The gold answer is 15."}, "reference"),
         ({"explanation": "The reference link is dead."}, None),
+        ({"explanation": "“The gold standard” is wrong."}, None),
         ({"explanation": "With reference to the town it is wrong."}, None),
         ({"text": "made up entirely", "start": None, "end": None}, "location"),
         ({"text": "town is", "start": None, "end": None}, None),

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,22 @@ from metrist.data.error_analysis.filters import (
     drop_duplicates,
     limit_length,
 )
+from metrist.data.error_analysis.teacher import (
+    analyse_outputs,
+    choose_in_thirds,
+    choose_outputs,
+    describe_failures,
+    generate_outputs,
+    inject_by_llm,
+    review_examples,
+)
 from metrist.data.perturbations import check_kinds
 from metrist.errors import InputError, SpecError, did_you_mean, format_path
 from metrist.io.writer import atomic_write
+from metrist.llm.base import LLM
+from metrist.llm.budget import current_estimate
 from metrist.metrics.prompt_layout import resolve_task
+from metrist.runtime import Runtime
 
 #: The files of a training set.
 EXAMPLES, CHAT, REPORT = "examples.jsonl", "chat.jsonl", "report.json"
@@ -143,9 +156,18 @@ def apply_mix(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
     """What to build. `synthetic` and `freeform` are numbers of examples with faults put into good texts (None: one for
-    each text); the other channels give what there is."""
+    each text); the other channels give what there is.
+
+    `llm` is the teacher: it analyses at most `real` outputs of each task (None: all), also those that the LLMs of
+    `generate` give; with `inject` it puts the synthetic errors in; and it finds errors under free-form aspects in
+    other outputs. `review` is the LLM that decides which of the teacher's analyses are reasonable."""
 
     channels: tuple[Channel, ...] = ("human", "synthetic", "reference", "freeform")
+    llm: LLM | None = None
+    real: int | None = None
+    generate: tuple[LLM, ...] = ()
+    inject: bool = False
+    review: LLM | None = None
     synthetic: int | None = None
     freeform: int | None = None
     most_faults: int = 3
@@ -166,6 +188,9 @@ class BuildSettings:
                 )
         if self.kinds is not None:
             check_kinds(self.kinds)
+        if self.llm is None and ("real" in self.channels or self.inject or self.generate):
+            what = "the channel 'real'" if "real" in self.channels else "generate" if self.generate else "inject"
+            raise SpecError(f"{what} needs an LLM that analyses outputs: llm=\"openai(model='gpt-4o-mini')\"")
         if self.size is not None and self.mix is None:
             raise SpecError("size is the number of examples of a mix: name one, such as mix='paper'")
 
@@ -215,19 +240,35 @@ class BuildResult:
             json.dump(self.report(), file, ensure_ascii=False, indent=1)
 
 
-def build_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> BuildResult:
-    """Build a training set from outputs."""
+def build_examples(
+    outputs: Sequence[JudgedOutput],
+    settings: BuildSettings,
+    *,
+    scores: Mapping[tuple[str, str], float] | None = None,
+    runtime: Runtime | None = None,
+) -> BuildResult:
+    """Build a training set from outputs. `scores` are those of a likelihood metric, by item and system: the outputs for
+    the teacher are chosen in thirds by them."""
     steps: dict[str, Step] = {}
     made: Counter[str] = Counter()
-    notes: list[str] = []
 
     def count(examples: Iterable[Example]) -> Iterator[Example]:
         for example in examples:
             made[example.channel] += 1
             yield example
 
+    taught = list(_ask_teacher(outputs, settings, scores or {}, steps, runtime))
     filters = (*FILTERS, limit_length(settings.max_tokens), drop_duplicates())
-    examples = list(apply_filters(count(_make_examples(outputs, settings)), filters, steps))
+    if current_estimate() is not None:
+        if settings.review is not None:
+            review_examples(taught, settings.review, steps, runtime)
+        return BuildResult(examples=[], steps=steps, made=made, shares=[], notes=[])
+    examples = list(apply_filters(count(chain(taught, _make_examples(outputs, settings))), filters, steps))
+    if settings.review is not None:
+        ids = {example.id for example in taught}
+        reviewed = [example for example in examples if example.id in ids]
+        reasonable = {example.id for example in review_examples(reviewed, settings.review, steps, runtime)}
+        examples = [example for example in examples if example.id not in ids or example.id in reasonable]
     if not examples:
         removed = ", ".join(f"{step.name} {step.removed:,}" for step in steps.values() if step.removed)
         raise InputError(
@@ -240,27 +281,59 @@ def build_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> 
         examples, shares = apply_mix(examples, settings.mix, settings.size, settings.seed)
         steps["mix"] = Step("mix", "the mix has enough examples of this task and channel", before - len(examples))
     random.Random(f"{settings.seed}\0order").shuffle(examples)
-    return BuildResult(examples=examples, steps=steps, made=made, shares=shares, notes=notes)
+    return BuildResult(examples=examples, steps=steps, made=made, shares=shares, notes=describe_failures(steps))
+
+
+def _ask_teacher(
+    outputs: Sequence[JudgedOutput],
+    settings: BuildSettings,
+    scores: Mapping[tuple[str, str], float],
+    steps: dict[str, Step],
+    runtime: Runtime | None,
+) -> Iterator[Example]:
+    """The examples that the LLM makes."""
+    llm = settings.llm
+    if llm is None:
+        return
+    if "real" in settings.channels or "freeform" in settings.channels:
+        generated = generate_outputs(outputs, settings.generate, steps, runtime) if settings.generate else []
+        # What people marked is not asked for.
+        human = "human" in settings.channels
+        candidates = [*(o for o in outputs if not (human and (o.errors or o.raters))), *generated]
+        if "real" in settings.channels:
+            chosen = choose_outputs(candidates, settings.real, scores, settings.seed)
+            yield from analyse_outputs(chosen, llm, steps, runtime=runtime)
+            taken = {(output.record.item, output.record.system) for output in chosen}
+            candidates = [o for o in candidates if (o.record.item, o.record.system) not in taken]
+        if "freeform" in settings.channels and settings.freeform:
+            rng = random.Random(f"{settings.seed}\0freeform")
+            chosen = choose_in_thirds(candidates, settings.freeform, scores, rng)
+            yield from analyse_outputs(chosen, llm, steps, channel="freeform", runtime=runtime)
+    if "synthetic" in settings.channels and settings.inject:
+        texts = choose_good_texts(outputs, settings.good)
+        number = len(texts) if settings.synthetic is None else settings.synthetic
+        yield from inject_by_llm(
+            texts, llm, number, steps, most=settings.most_faults, seed=settings.seed, runtime=runtime
+        )
 
 
 def _make_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> Iterator[Example]:
-    """The examples of all channels; the rarest first, because of equal prompts the first is kept."""
+    """The examples of the channels that need no LLM; the rarest first, because of equal prompts the first is kept."""
     if "human" in settings.channels:
         yield from use_human_errors(outputs, aspects=settings.aspects, clean=settings.clean, seed=settings.seed)
     if "reference" in settings.channels:
         yield from use_references(outputs)
-    if not {"synthetic", "freeform"}.isdisjoint(settings.channels):
-        texts = choose_good_texts(outputs, settings.good)
-        numbers: tuple[tuple[Channel, int | None], ...] = (
-            ("synthetic", settings.synthetic),
-            ("freeform", settings.freeform),
-        )
-        for channel, number in numbers:
-            if channel in settings.channels:
-                yield from inject_faults(
-                    texts, len(texts) if number is None else number, kinds=settings.kinds, most=settings.most_faults,
-                    channel=channel, seed=settings.seed,
-                )  # fmt: skip
+    offline: dict[Channel, int | None] = {}
+    if "synthetic" in settings.channels and not settings.inject:
+        offline["synthetic"] = settings.synthetic
+    if "freeform" in settings.channels and settings.llm is None:
+        offline["freeform"] = settings.freeform
+    texts = choose_good_texts(outputs, settings.good) if offline else []
+    for channel, number in offline.items():
+        yield from inject_faults(
+            texts, len(texts) if number is None else number, kinds=settings.kinds, most=settings.most_faults,
+            channel=channel, seed=settings.seed,
+        )  # fmt: skip
 
 
 # ---- Statistics

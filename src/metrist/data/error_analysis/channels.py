@@ -99,6 +99,8 @@ def _plain(name: str) -> str:
 #: Penalties of severities that people gave, as MQM weighs them. A neutral mark is no error.
 _PENALTIES: Mapping[str, float] = {"minor": 1.0, "major": 5.0, "critical": 5.0}
 _NO_ERROR = ("neutral", "no error", "no-error")
+#: Categories that say nothing.
+_NO_CATEGORY = ("", "other", "other/", "default", "none", "misc", "miscellaneous")
 
 
 def use_human_errors(
@@ -155,7 +157,7 @@ def _describe(error: Error, record: Record, aspects: Mapping[str, str]) -> Error
     placed = _place(error, record)
     return replace(
         placed,
-        aspect=aspect or error.aspect,
+        aspect=aspect or (UNNAMED if _plain(error.aspect) in _NO_CATEGORY else error.aspect),
         severity="major" if major else "minor",
         penalty=penalty,
         explanation=error.explanation.strip() or _explain(placed, record, category),

@@ -135,8 +135,12 @@ _MENTION = re.compile(
 )
 
 
+#: What the judged texts say does not count: they may be about gold standards.
+_QUOTATION = re.compile(r"“[^”]*”")
+
+
 def _find_mention(error: Error, _: Example) -> str | None:
-    match = _MENTION.search(error.explanation)
+    match = _MENTION.search(_QUOTATION.sub("“”", error.explanation))
     return f"refers to something that an analyst is not shown: {match[0]!r}" if match else None
 
 

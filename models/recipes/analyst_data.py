@@ -1,0 +1,508 @@
+"""Build the training data of the error analyst from published judgments and from faults put into good texts.
+
+    python analyst_data.py DATA OUT [--written WRITTEN.json.xz] [--scale 1.0] [--max-tokens 2048] [--seed 0]
+
+DATA is a folder with INDEX.tsv and files of records; OUT gets examples.jsonl and report.json, as `metrist build
+error-analysis` writes them. Only sets whose `may_train` is yes or card are used, and none that the analyst, or another
+shipped model, is judged on; examples that share text with a judged set are left out. WRITTEN has texts that a language
+model wrote, [kind, prompt, text]; its stories are taken for good ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import lzma
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from metrist.data.error_analysis.build import BuildResult, BuildSettings, build_examples
+from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
+from metrist.data.error_analysis.examples import Channel, Example
+from metrist.data.error_analysis.filters import Step
+from metrist.data.text_overlap import normalise_text
+from metrist.io.reader import read_records
+from metrist.records import Record
+from metrist.sentences import split_sentences
+
+#: Families and files that are judged: never trained on, and nothing that shares text with them.
+JUDGED_FAMILIES = (
+    "summeval", "qags", "rank19", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar", "wmt22", "wmt23",
+    "lau-acceptability", "xsum", "gsm8k",
+)  # fmt: skip
+JUDGED_FILES = ("mlqe-pe.et-en", "wmt-qe23-mqm.zh-en")
+#: Words of a run; the share of a text's runs that may occur in judged texts.
+RUN, MOST_SHARED = 8, 0.05
+_PLACEHOLDER = re.compile(r"\[[A-Z]+\]")
+
+_LANGUAGES = {
+    "de": "German", "en": "English", "es": "Spanish", "fr": "French", "ru": "Russian", "zh": "Chinese",
+    "ro": "Romanian", "gu": "Gujarati", "kk": "Kazakh", "lt": "Lithuanian", "hin": "Hindi", "guj": "Gujarati",
+    "tam": "Tamil", "mal": "Malayalam", "mar": "Marathi",
+}  # fmt: skip
+#: Instructions in other words than the default one of the task; {from_} and {to} are languages.
+_WORDINGS: Mapping[str, Sequence[str]] = {
+    "translation": (
+        "Translate the following text from {from_} to {to}.", "Translate this into {to}.",
+        "Give a {to} translation of the {from_} text below.",
+    ),
+    "summarization": (
+        "Summarize the article below.", "Give the main points of the following text in a few sentences.",
+        "Write a summary of the given document.",
+    ),
+    "data_to_text": ("Turn the following data into text.", "State a fact that the table below gives."),
+    "story": ("Continue the story.", "Write the rest of a short story that begins as follows."),
+    "math": ("Solve the math word problem step by step.", "Answer the question and show your calculation."),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is taken from one file. `human`, `synthetic`, `reference` and `freeform` are the most examples of each;
+    `good` names the rating, and its least value, of outputs that are good enough to put faults into."""
+
+    file: str
+    task: str
+    instruction: str | None = None
+    human: int = 0
+    synthetic: int = 0
+    reference: int = 0
+    freeform: int = 0
+    good: tuple[str, float] | None = None
+    clean: Mapping[str, float] = field(default_factory=dict)
+    aspects: Mapping[str, str] = field(default_factory=dict)
+
+
+_CLAIM = "Write a statement that the text supports."
+_TRANSLATION = "translation"
+SOURCES = (
+    *(
+        Source(file=f"bio-mqm.{pair}", task=_TRANSLATION, human=human, synthetic=300, freeform=60)
+        for pair, human in (
+            ("zh-en", 4000), ("de-en", 2500), ("fr-en", 1500), ("es-en", 1500), ("ru-en", 1500), ("en-de", 1000),
+            ("en-es", 800), ("en-fr", 800), ("en-ru", 800), ("en-zh", 1000),
+        )
+    ),
+    # Their errors have no category.
+    *(
+        Source(file=f"wmt-qe23-mqm.{pair}", task=_TRANSLATION, human=2500, synthetic=400, freeform=60,
+               aspects={"unspecified": "Accuracy"})
+        for pair in ("en-de", "en-ru")
+    ),
+    *(
+        Source(file=f"indicmt-eval.en-{language}", task=_TRANSLATION, human=150)
+        for language in ("guj", "hin", "mal", "mar", "tam")
+    ),
+    *(
+        Source(file=f"wmt19-darr.{pair}", task=_TRANSLATION, synthetic=900, reference=250, freeform=150)
+        for pair in ("gu-en", "kk-en", "lt-en")
+    ),
+    *(
+        Source(file=f"mlqe-pe.{pair}", task=_TRANSLATION, synthetic=500, freeform=80, good=("da", 92))
+        for pair in ("ro-en", "ru-en", "en-zh", "en-de")
+    ),
+    Source(file="bump", task="summarization", human=900, synthetic=1200, reference=200, freeform=300,
+           clean={"consistent": 1}),
+    Source(file="realsumm", task="summarization", synthetic=1500, reference=100, freeform=300),
+    Source(file="summedits", task="summarization", human=1100, synthetic=1500, freeform=300, clean={"consistent": 1},
+           good=("consistent", 1)),
+    Source(file="wice-tokens", task="summarization", instruction=_CLAIM, human=600),
+    Source(file="wice-claims", task="summarization", instruction=_CLAIM, human=400, synthetic=700, freeform=150,
+           good=("consistent", 1), clean={"consistent": 1}),
+    Source(file="esnli", task="summarization", instruction=_CLAIM, human=300, synthetic=800, freeform=150,
+           good=("consistent", 1), clean={"consistent": 1}),
+    Source(file="infotabs", task="data_to_text", human=700, synthetic=2500, freeform=500, good=("consistent", 1),
+           clean={"consistent": 1}),
+    Source(file="bagel", task="data_to_text", synthetic=150, reference=50, freeform=40),
+    Source(file="sfhot", task="data_to_text", synthetic=200, reference=60, freeform=40),
+    Source(file="sfres", task="data_to_text", synthetic=200, reference=60, freeform=40),
+    Source(file="gsml-train", task="data_to_text", human=60,
+           aspects=dict.fromkeys(("name", "number", "word", "context", "not_checkable", "other"), "Accuracy")),
+    Source(file="qa-feedback", task="long_form_qa", human=500, synthetic=1500, reference=250, freeform=300),
+    Source(file="haluquestqa", task="long_form_qa", human=1300, synthetic=800, freeform=200),
+    Source(file="begin", task="dialogue", instruction="Say something in a conversation that the text supports.",
+           synthetic=500, freeform=80, good=("consistent", 1)),
+    Source(file="realec-dev", task="instruction_following", instruction="Write a correct English sentence.", human=2100,
+           clean={"grammatical": 1}),
+    Source(file="gmeg-wiki", task="instruction_following", instruction="Correct the text.", synthetic=600, freeform=100,
+           good=("overall", 90)),
+    Source(file="hhh-alignment", task="instruction_following", synthetic=500, reference=100, freeform=100),
+    Source(file="heap-pairs", task="story", human=170, synthetic=1500, freeform=300, clean={"written": 1}),
+)  # fmt: skip
+
+
+# ---- Texts that are judged
+
+
+class JudgedTexts:
+    """The runs of words of all judged texts."""
+
+    def __init__(self, data: Path, index: Sequence[Mapping[str, str]]) -> None:
+        self._runs: set[int] = set()
+        self._texts: set[str] = set()
+        for row in index:
+            if is_judged(row):
+                for text in _read_texts(data / f"{row['file']}.jsonl.xz"):
+                    self._add(text)
+        for row in _read_rows(data / "realec-dev.jsonl.xz"):
+            if is_reserved(row):
+                self._add(row["output"])
+
+    def _add(self, text: str) -> None:
+        self._texts.add(normalise_text(text))
+        self._runs.update(_hash_runs(text))
+
+    def overlap(self, text: str) -> bool:
+        """Whether a judged text is the same, or too many of the text's runs occur in judged texts."""
+        if len(text) > 20 and normalise_text(text) in self._texts:
+            return True
+        runs = _hash_runs(text)
+        return bool(runs) and sum(run in self._runs for run in runs) > MOST_SHARED * len(runs)
+
+
+def is_judged(row: Mapping[str, str]) -> bool:
+    """Whether a row of the index is a judged set."""
+    return row["family"] in JUDGED_FAMILIES or row["file"] in JUDGED_FILES
+
+
+def is_reserved(row: Mapping[str, Any]) -> bool:
+    """Whether a row of realec-dev is in the half that is judged."""
+    return int(row["item"]) % 2 == 0
+
+
+def _hash_runs(text: str) -> list[int]:
+    """A number for each run of words; the placeholders that stand for names in stories separate runs."""
+    runs = []
+    for part in _PLACEHOLDER.split(text):
+        words = re.findall(r"\w+", part.lower())
+        runs += [hash(tuple(words[at : at + RUN])) for at in range(len(words) - RUN + 1)]
+    return runs
+
+
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def _read_texts(path: Path) -> set[str]:
+    texts: set[str] = set()
+    for row in _read_rows(path):
+        found = [row.get("source"), row.get("output"), *(row.get("references") or ()), *(row.get("outputs") or ())]
+        texts.update(text for text in found if isinstance(text, str))
+    return texts
+
+
+# ---- Reading
+
+
+def read_source(data: Path, source: Source) -> list[JudgedOutput]:
+    """The outputs of a file, with the task of the plan."""
+    path = data / f"{source.file}.jsonl.xz"
+    if source.file == "heap-pairs":
+        return _read_stories(path)
+    if source.file.startswith("wmt19") or source.file == "hhh-alignment":
+        return _read_pairs(path, source)
+    outputs = read_outputs(
+        read_records(str(path), announce=lambda _: None), task=source.task, instruction=source.instruction
+    )
+    if source.file == "realec-dev":
+        outputs = [output for output in outputs if not is_reserved({"item": output.record.item})]
+    if source.file == "summedits":
+        # Spans are differences; those of rows that are not marked as sure are unreliable.
+        sure = {(str(row["item"]), str(row["system"])) for row in _read_rows(path) if row.get("sure")}
+        outputs = [
+            output
+            for output in outputs
+            if (output.record.item, output.record.system) in sure or output.ratings.get("consistent") == 1
+        ]
+    return outputs
+
+
+def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:
+    """Items with a reference, or with the answer that people prefer as the reference."""
+    items: dict[str, JudgedOutput] = {}
+    for row in _read_rows(path):
+        references = row.get("references") or [row["outputs"][row["ratings"]["preference"][0] == 2]]
+        record = Record(
+            item=f"{source.file}:{row['source'][:80]}", system="pair", output="", source=row["source"],
+            references=tuple(references[:1]), task=source.task, language=row.get("language"),
+        )  # fmt: skip
+        items.setdefault(row["source"], JudgedOutput(record=record, ratings={}, scores={}))
+    return list(items.values())
+
+
+def _read_stories(path: Path) -> list[JudgedOutput]:
+    """Stories of five sentences that people wrote: the first one is the source."""
+    stories: dict[str, None] = {}
+    for row in _read_rows(path):
+        fields = dict(row["good"])
+        if row["task"] in ("AG", "AV", "QA"):
+            stories.setdefault(" ".join(fields["narrative"].split()))
+    return [_make_story(f"heap:{number}", story) for number, story in enumerate(stories)]
+
+
+def read_written_stories(path: Path) -> list[JudgedOutput]:
+    """Stories that a language model wrote."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        rows = json.load(file)
+    stories = {" ".join(text.split()): None for kind, _, text in rows if kind == "story"}
+    return [_make_story(f"written:{number}", story) for number, story in enumerate(stories) if len(story) < 1500]
+
+
+def _make_story(item: str, story: str) -> JudgedOutput:
+    spans = split_sentences(story)
+    cut = spans[1][0] if len(spans) > 2 else 0
+    record = Record(item=item, system="human", output=story[cut:], source=story[:cut].strip(), task="story")
+    return JudgedOutput(record=record, ratings={"written": 1.0}, scores={})
+
+
+# ---- Word problems
+
+
+_PEOPLE = (
+    "Ana",
+    "Ben",
+    "Carla",
+    "Dan",
+    "Ella",
+    "Farid",
+    "Greta",
+    "Hugo",
+    "Ines",
+    "Jonas",
+    "Kim",
+    "Lena",
+    "Milo",
+    "Nora",
+)
+_THINGS = ("pencils", "apples", "marbles", "stickers", "books", "cards", "shells", "coins", "beads", "cookies")
+_BOXES = ("boxes", "bags", "packs", "crates", "jars")
+
+
+def make_problems(count: int, seed: int) -> list[JudgedOutput]:
+    """Word problems with right solutions in the form of GSM8K, whose own problems are judged."""
+    outputs = []
+    for number in range(count):
+        rng = random.Random(f"{seed}\0problem\0{number}")
+        source, steps = rng.choice(_PROBLEMS)(rng)
+        answer = re.findall(r"= \$?(\d+)", steps[-1])[-1]
+        solution = "\n".join([*steps, f"A: {answer}"])
+        record = Record(item=f"problem:{number}", system="template", output=solution, source=source, task="math")
+        outputs.append(JudgedOutput(record=record, ratings={}, scores={}))
+    return outputs
+
+
+def _sell(rng: random.Random) -> tuple[str, list[str]]:
+    who, thing, box = rng.choice(_PEOPLE), rng.choice(_THINGS), rng.choice(_BOXES)
+    boxes, each, given, price = rng.randint(3, 12), rng.randint(4, 30), rng.randint(2, 9), rng.randint(2, 9)
+    total = boxes * each
+    left = total - given
+    return (
+        f"{who} has {boxes} {box} with {each} {thing} in each. {who} gives {given} {thing} to a friend and sells the "
+        f"rest for ${price} each. How many dollars does {who} get?",
+        [
+            f"{who} has {boxes} * {each} = {total} {thing}.",
+            f"After giving some away, {total} - {given} = {left} {thing} are left.",
+            f"{who} gets {left} * {price} = ${left * price}.",
+        ],
+    )
+
+
+def _travel(rng: random.Random) -> tuple[str, list[str]]:
+    who = rng.choice(_PEOPLE)
+    speed, hours, slow, more = rng.randint(20, 90), rng.randint(2, 6), rng.randint(5, 15), rng.randint(2, 5)
+    first, slower = speed * hours, speed - slow
+    return (
+        f"{who} drives {hours} hours at {speed} km an hour, and then {more} hours at a speed that is {slow} km an hour "
+        "less. How many km is that in all?",
+        [
+            f"In the first {hours} hours {who} drives {speed} * {hours} = {first} km.",
+            f"Then the speed is {speed} - {slow} = {slower} km an hour.",
+            f"That is {slower} * {more} = {slower * more} km more.",
+            f"In all it is {first} + {slower * more} = {first + slower * more} km.",
+        ],
+    )
+
+
+def _share(rng: random.Random) -> tuple[str, list[str]]:
+    first, second = rng.sample(_PEOPLE, 2)
+    thing = rng.choice(_THINGS)
+    people, each, extra = rng.randint(3, 9), rng.randint(4, 20), rng.randint(5, 40)
+    total = people * each
+    start = total - extra if total > extra else total + extra
+    steps = (
+        [f"Together they have {start} + {extra} = {total} {thing}."]
+        if total > extra
+        else [f"After the loss, {start} - {extra} = {total} {thing} are left."]
+    )
+    change = f"gets {extra} more from {second}" if total > extra else f"loses {extra} of them"
+    return (
+        f"{first} has {start} {thing} and {change}. Then {first} shares all {thing} evenly among {people} children. "
+        f"How many {thing} does each child get?",
+        [*steps, f"Each child gets {total} / {people} = {each} {thing}."],
+    )
+
+
+def _save(rng: random.Random) -> tuple[str, list[str]]:
+    who = rng.choice(_PEOPLE)
+    weekly, weeks, spent, days = rng.randint(10, 60), rng.randint(3, 10), rng.randint(5, 25), rng.randint(2, 5)
+    saved, lost = weekly * weeks, spent * days
+    return (
+        f"{who} saves ${weekly} a week for {weeks} weeks. On a trip of {days} days {who} spends ${spent} a day. How "
+        "much money is left, or missing if it is less than nothing?",
+        [
+            f"{who} saves {weekly} * {weeks} = ${saved}.",
+            f"The trip costs {spent} * {days} = ${lost}.",
+            f"The difference is {max(saved, lost)} - {min(saved, lost)} = ${abs(saved - lost)}.",
+        ],
+    )
+
+
+def _twice(rng: random.Random) -> tuple[str, list[str]]:
+    first, second, third = rng.sample(_PEOPLE, 3)
+    thing = rng.choice(_THINGS)
+    own, times, more = rng.randint(3, 30), rng.randint(2, 5), rng.randint(2, 12)
+    other = own * times
+    last = other + more
+    return (
+        f"{first} has {own} {thing}. {second} has {times} times as many as {first}, and {third} has {more} more than "
+        f"{second}. How many {thing} do the three have together?",
+        [
+            f"{second} has {own} * {times} = {other} {thing}.",
+            f"{third} has {other} + {more} = {last} {thing}.",
+            f"{first} and {second} have {own} + {other} = {own + other} {thing}.",
+            f"All three have {own + other} + {last} = {own + other + last} {thing}.",
+        ],
+    )
+
+
+_PROBLEMS = (_sell, _travel, _share, _save, _twice)
+
+
+# ---- Building
+
+
+def vary_instruction(output: JudgedOutput, seed: int) -> JudgedOutput:
+    """The output with its task's instruction in other words, every second time."""
+    record = output.record
+    wordings = _WORDINGS.get(record.task or "")
+    rng = random.Random(f"{seed}\0wording\0{record.item}\0{record.system}")
+    if not wordings or record.instruction or rng.random() < 0.5:
+        return output
+    codes = (record.language or "").split("-")
+    from_, to = (_LANGUAGES.get(code, "") for code in (codes if len(codes) == 2 else ("", "")))
+    wording = rng.choice(wordings)
+    if "{" in wording and not (from_ and to):
+        return output
+    return replace(output, record=replace(record, instruction=wording.format(from_=from_, to=to)))
+
+
+def build_source(source: Source, outputs: Sequence[JudgedOutput], options: argparse.Namespace) -> BuildResult:
+    """The examples of one file, at most as many of each channel as planned."""
+
+    def scale(count: int) -> int:
+        return round(count * float(options.scale))
+
+    changed = [vary_instruction(output, options.seed) for output in outputs]
+    if source.good is not None:
+        # Outputs with marked errors stay for these; faults are put into outputs without any.
+        aspect, least = source.good
+        changed = [output for output in changed if output.errors or output.ratings.get(aspect, -1e9) >= least]
+    counts: dict[Channel, int] = {
+        "human": scale(source.human), "synthetic": scale(source.synthetic), "reference": scale(source.reference),
+        "freeform": scale(source.freeform),
+    }  # fmt: skip
+    settings = BuildSettings(
+        channels=tuple(name for name, count in counts.items() if count),
+        synthetic=counts["synthetic"],
+        freeform=counts["freeform"],
+        aspects=source.aspects,
+        clean=source.clean,
+        max_tokens=options.max_tokens,
+        seed=options.seed,
+    )
+    result = build_examples(changed, settings)
+    taken: Counter[str] = Counter()
+    limited = []
+    for example in result.examples:
+        # Errors that people name freely are part of what they marked.
+        if taken[example.channel] < counts[example.channel] or example.channel == "freeform":
+            taken[example.channel] += 1
+            limited.append(example)
+    result.examples = limited
+    return result
+
+
+def main() -> None:
+    """Build all examples, leave out what shares text with judged sets, and write them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--written", type=Path)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--max-tokens", type=int, default=2048)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with (options.data / "INDEX.tsv").open(encoding="utf-8") as file:
+        index = list(csv.DictReader(file, delimiter="\t"))
+    by_file = {row["file"]: row for row in index}
+    judged = JudgedTexts(options.data, index)
+    examples: list[Example] = []
+    steps: dict[str, Step] = {}
+    made: Counter[str] = Counter()
+    notes: list[str] = []
+
+    def add(name: str, source: Source, outputs: Sequence[JudgedOutput]) -> None:
+        free = [
+            output
+            for output in outputs
+            if not any(
+                judged.overlap(text)
+                for text in (output.record.source or "", output.record.output, *output.record.references)
+            )
+        ]
+        result = build_source(source, free, options)
+        examples.extend(result.examples)
+        made.update(result.made)
+        for step in result.steps.values():
+            total = steps.setdefault(step.name, Step(step.name, step.description))
+            total.removed += step.removed
+            total.samples += step.samples[: 1 if len(total.samples) < 20 else 0]
+        counts = Counter(example.channel for example in result.examples)
+        note = f"{name}: {len(outputs):,} outputs, {len(outputs) - len(free):,} share text with judged sets; " + (
+            ", ".join(f"{channel} {count:,}" for channel, count in sorted(counts.items()))
+        )
+        notes.append(note)
+        print(note, flush=True)
+
+    for source in SOURCES:
+        row = by_file[source.file]
+        assert row["may_train"] in ("yes", "card"), f"{source.file} may not be trained on"
+        assert not is_judged(row), f"{source.file} is judged"
+        add(source.file, source, read_source(options.data, source))
+    problems = Source(file="", task="math", synthetic=3000, freeform=300, human=0)
+    add("word problems", problems, make_problems(2000, options.seed))
+    clean = Source(file="", task="math", human=700, clean={"right": 1})
+    right = [replace(output, ratings={"right": 1.0}) for output in make_problems(700, options.seed + 1)]
+    add("right solutions", clean, right)
+    if options.written:
+        written = Source(
+            file="", task="story", human=600, synthetic=2500, freeform=300, clean={"written": 1}
+        )  # fmt: skip
+        add("written stories", written, read_written_stories(options.written))
+    random.Random(f"{options.seed}\0order").shuffle(examples)
+    result = BuildResult(examples=examples, steps=steps, made=made, shares=[], notes=notes)
+    result.write(options.out)
+    report = result.report()
+    print(json.dumps({key: report[key] for key in ("examples", "statistics")}, indent=1))
+    print({row["step"]: row["count"] for row in report["removed"]})
+
+
+if __name__ == "__main__":
+    main()
