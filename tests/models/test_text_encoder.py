@@ -269,6 +269,7 @@ def change_config(folder: Path, **changes: Any) -> None:
         ({"layers": 3}, r"has no 'blocks\.2"),
         ({"hidden": 128}, "implies"),
         ({"attention_heads": 8}, "multiples of 16"),
+        ({"hidden": 640, "attention_heads": 2}, "at most 256 wide"),
         ({"inner": None}, r"has no 'inner'"),
         ({"max_tokens": 49}, "max_tokens must be from 3 to positions"),
         ({"positions": True}, "positions must be an integer"),

@@ -212,7 +212,9 @@ def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> 
 
 def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -> Singles:
     """Return self-attention within each text; text t is the rows `starts[t]:starts[t + 1]`, and a row is query, key and
-    value of all heads. `turns` has the cosines and sines of a rotary encoding, [positions, width of a head]."""
+    value of all heads. `turns` has the cosines and sines of a rotary encoding, [positions, width of a head]. Each
+    query, key and value is rounded to 8 bits with a scale of its own, and weights to 14 bits. A head is at most 256
+    wide."""
     return _kernels.attend(joined, starts, heads, turns)
 
 

@@ -15,6 +15,8 @@ Places = NDArray[np.int64]
 UNIT = 16
 #: The largest weight: sums of two products with 8-bit integers fit into 16 bits, which x86 processors need.
 LARGEST = 63
+#: The widest attention head: its products are converted to floats in a way that takes integers below 2**22.
+WIDEST_HEAD = 256
 
 
 class PackedLinear(NamedTuple):

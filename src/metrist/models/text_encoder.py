@@ -1,8 +1,8 @@
 """A text encoder with linear heads on spans of its last layer, read from a folder in metrist's own format; no torch.
 
-A matrix product takes 7-bit weights and rows that are rounded to 8 bits, block by block: see `metrist.kernels`. The
-number of a span therefore depends neither on the rest of the batch nor on the number of threads, to the last bit, and
-with compiled kernels not on the processor either.
+A matrix product takes 7-bit weights and rows that are rounded to 8 bits, block by block, and attention is computed with
+integers too: see `metrist.kernels`. The number of a span therefore depends neither on the rest of the batch nor on the
+number of threads, to the last bit, and with compiled kernels not on the processor either.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist import kernels
-from metrist.errors import ModelError
+from metrist.errors import ModelError, format_count
 from metrist.kernels import PackedLinear
-from metrist.kernels.layers import LARGEST, UNIT
+from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD
 from metrist.models import batching, weights
 from metrist.models.numpy_inference import storage, threads
 from metrist.models.numpy_inference.bert import check_shape
@@ -83,6 +83,11 @@ class EncoderSizes:
             raise ValueError(
                 f"the width of an attention head and inner must be multiples of {UNIT}, got hidden {sizes.hidden} "
                 f"in {sizes.attention_heads} heads and inner {sizes.inner}"
+            )
+        if sizes.hidden // sizes.attention_heads > WIDEST_HEAD:
+            raise ValueError(
+                f"an attention head must be at most {WIDEST_HEAD} wide, got hidden {sizes.hidden} in "
+                f"{format_count(sizes.attention_heads, 'head')}"
             )
         if not 3 <= sizes.max_tokens <= sizes.positions:
             raise ValueError(f"max_tokens must be from 3 to positions ({sizes.positions}), got {sizes.max_tokens}")

@@ -32,20 +32,17 @@ void gate_rows(const float *joined, int64_t count, int64_t width, float *result)
 
 /* ---- Rounded rows ---- */
 
-/* Writes one row as 8-bit integers, and the scale of each block. On x86, 128 is added to each integer. */
-static void round_row(const float *row, int64_t inputs, int64_t block, uint8_t *integers, float *scales) {
-    for (int64_t start = 0; start < inputs; start += block) {
-        Lanes most = fill(0.0f);
-        for (int64_t i = start; i < start + block; i += 8) most = greater(most, magnitude(load(row + i)));
-        float largest = greatest_lane(most);
-        float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
-        scales[start / block] = largest / 127.0f;
-        for (int64_t i = start; i < start + block; i += 16) {
-            Lanes factor = fill(inverse);
-            Whole low = nearest(multiply(load(row + i), factor)), high = nearest(multiply(load(row + i + 8), factor));
-            store_bytes(integers + i, low, high);
-        }
+/* Writes a block of numbers as integers from -127 to 127, signed bytes; returns the scale. */
+static inline float round_block(const float *block, int64_t size, uint8_t *integers) {
+    Lanes most = fill(0.0f);
+    for (int64_t i = 0; i < size; i += 8) most = greater(most, magnitude(load(block + i)));
+    float largest = greatest_lane(most);
+    Lanes factor = fill(largest > 1e-30f ? 127.0f / largest : 0.0f);
+    for (int64_t i = 0; i < size; i += 16) {
+        Whole low = nearest(multiply(load(block + i), factor)), high = nearest(multiply(load(block + i + 8), factor));
+        store_bytes(integers + i, low, high);
     }
+    return largest / 127.0f;
 }
 
 static Lanes gelu_of(Lanes x) {
@@ -66,51 +63,33 @@ static Lanes gelu_of(Lanes x) {
 #if defined(__aarch64__)
 enum { EXCESS = 0 };
 
-/* Sums over one block: sums[row] are the PANEL columns of a row. */
-static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size,
-                                  int32x4_t sums[TILE][4]) {
+/* Sums over `size` numbers: sums[row] are the PANEL columns of a row. `weights` is [size / 4][PANEL][4]. Whether the
+ * bytes of rows have a sign matters on x86 alone. */
+static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size, int are_signed,
+                                  Whole sums[TILE][2]) {
+    (void)are_signed;
     for (int r = 0; r < TILE; r++) {
-        for (int c = 0; c < 4; c++) sums[r][c] = vdupq_n_s32(0);
+        for (int c = 0; c < 2; c++) sums[r][c] = (Whole){vdupq_n_s32(0), vdupq_n_s32(0)};
     }
     for (int64_t k = 0; k < size; k += 16, weights += 16 * PANEL) {
         int8x16_t a[TILE];
         for (int r = 0; r < TILE; r++) a[r] = vld1q_s8((const int8_t *)rows[r] + k);
-#define STEP(lane)                                                              \
-    for (int c = 0; c < 4; c++) {                                               \
-        int8x16_t w = vld1q_s8(weights + (lane)*4 * PANEL + c * 16);            \
-        for (int r = 0; r < TILE; r++) sums[r][c] = vdotq_laneq_s32(sums[r][c], w, a[r], lane); \
+#define STEP(lane)                                                                              \
+    for (int c = 0; c < 2; c++) {                                                               \
+        int8x16_t w0 = vld1q_s8(weights + (lane)*4 * PANEL + c * 32);                           \
+        int8x16_t w1 = vld1q_s8(weights + (lane)*4 * PANEL + c * 32 + 16);                      \
+        for (int r = 0; r < TILE; r++) {                                                        \
+            sums[r][c].low = vdotq_laneq_s32(sums[r][c].low, w0, a[r], lane);                   \
+            sums[r][c].high = vdotq_laneq_s32(sums[r][c].high, w1, a[r], lane);                 \
+        }                                                                                       \
     }
         STEP(0) STEP(1) STEP(2) STEP(3)
 #undef STEP
     }
 }
 
-static void multiply_tile(const Linear *linear, const uint8_t *const *rows, const float *const *scales, int64_t panel,
-                          const int32_t *excess, float result[TILE][PANEL]) {
-    (void)excess;
-    int64_t blocks = linear->inputs / linear->block;
-    const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
-    const float *steps = linear->scales + panel * blocks * PANEL;
-    float32x4_t total[TILE][4];
-    for (int r = 0; r < TILE; r++) {
-        for (int c = 0; c < 4; c++) total[r][c] = vdupq_n_f32(0.0f);
-    }
-    for (int64_t b = 0; b < blocks; b++) {
-        int32x4_t sums[TILE][4];
-        const uint8_t *at[TILE];
-        for (int r = 0; r < TILE; r++) at[r] = rows[r] + b * linear->block;
-        multiply_block(at, weights + b * linear->block * PANEL, linear->block, sums);
-        for (int c = 0; c < 4; c++) {
-            float32x4_t step = vld1q_f32(steps + b * PANEL + c * 4);
-            for (int r = 0; r < TILE; r++) {
-                float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(sums[r][c]), step);
-                total[r][c] = vfmaq_n_f32(total[r][c], scaled, scales[r][b]);
-            }
-        }
-    }
-    for (int r = 0; r < TILE; r++) {
-        for (int c = 0; c < 4; c++) vst1q_f32(result[r] + c * 4, total[r][c]);
-    }
+static inline Whole minus(Whole a, const int32_t *b) {
+    return (Whole){vsubq_s32(a.low, vld1q_s32(b)), vsubq_s32(a.high, vld1q_s32(b + 4))};
 }
 
 #else
@@ -122,39 +101,53 @@ static inline __m256i four_bytes(const uint8_t *at) {
     return _mm256_set1_epi32(four);
 }
 
+/* Bytes of rows without a sign go up to 255 with weights up to 63, or up to 127 with any: sums of two products fit into
+ * 16 bits. */
+static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size, int are_signed,
+                                  Whole sums[TILE][2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int r = 0; r < TILE; r++) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
+    for (int64_t k = 0; k < size; k += 4, weights += 4 * PANEL) {
+        for (int c = 0; c < 2; c++) {
+            __m256i w = _mm256_loadu_si256((const __m256i *)(weights + 32 * c));
+            for (int r = 0; r < TILE; r++) {
+                __m256i a = four_bytes(rows[r] + k);
+                __m256i pairs = are_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(w, a))
+                                           : _mm256_maddubs_epi16(a, w);
+                sums[r][c] = _mm256_add_epi32(sums[r][c], _mm256_madd_epi16(pairs, ones));
+            }
+        }
+    }
+}
+
+static inline Whole minus(Whole a, const int32_t *b) {
+    return _mm256_sub_epi32(a, _mm256_loadu_si256((const __m256i *)b));
+}
+
+#endif
+
 static void multiply_tile(const Linear *linear, const uint8_t *const *rows, const float *const *scales, int64_t panel,
                           const int32_t *excess, float result[TILE][PANEL]) {
     int64_t blocks = linear->inputs / linear->block;
     const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
     const float *steps = linear->scales + panel * blocks * PANEL;
-    const __m256i ones = _mm256_set1_epi16(1);
     Lanes total[TILE][2];
     for (int r = 0; r < TILE; r++) total[r][0] = total[r][1] = fill(0.0f);
     for (int64_t b = 0; b < blocks; b++) {
-        __m256i sums[TILE][2];
-        for (int r = 0; r < TILE; r++) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
-        for (int64_t k = 0; k < linear->block; k += 4, weights += 4 * PANEL) {
-            __m256i w0 = _mm256_loadu_si256((const __m256i *)weights);
-            __m256i w1 = _mm256_loadu_si256((const __m256i *)(weights + 32));
-            for (int r = 0; r < TILE; r++) {
-                __m256i a = four_bytes(rows[r] + b * linear->block + k);
-                sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(_mm256_maddubs_epi16(a, w0), ones));
-                sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(_mm256_maddubs_epi16(a, w1), ones));
-            }
-        }
+        Whole sums[TILE][2];
+        const uint8_t *at[TILE];
+        for (int r = 0; r < TILE; r++) at[r] = rows[r] + b * linear->block;
+        multiply_block(at, weights + b * linear->block * PANEL, linear->block, !EXCESS, sums);
         for (int c = 0; c < 2; c++) {
             Lanes step = load(steps + b * PANEL + c * 8);
-            __m256i more = _mm256_loadu_si256((const __m256i *)(excess + b * PANEL + c * 8));
             for (int r = 0; r < TILE; r++) {
-                Lanes scaled = multiply(as_floats(_mm256_sub_epi32(sums[r][c], more)), step);
-                total[r][c] = fused_by(scaled, scales[r][b], total[r][c]);
+                if (EXCESS) sums[r][c] = minus(sums[r][c], excess + b * PANEL + c * 8);
+                total[r][c] = fused_by(multiply(as_floats(sums[r][c]), step), scales[r][b], total[r][c]);
             }
         }
     }
     for (int r = 0; r < TILE; r++) store(result[r], total[r][0]), store(result[r] + 8, total[r][1]);
 }
-
-#endif
 
 /* How much too large the sums of each block are on x86, where 128 is added to the integers of rows. */
 static void sum_excess(const Linear *linear, int64_t panel, int32_t *excess) {
@@ -176,9 +169,11 @@ int apply_linear(const Linear *linear, const float *rows, int64_t count, int gel
         free(integers), free(scales), free(excess);
         return -1;
     }
-    for (int64_t row = 0; row < count; row++) {
-        round_row(rows + row * linear->inputs, linear->inputs, linear->block, integers + row * linear->inputs,
-                  scales + row * blocks);
+    for (int64_t b = 0; b < count * blocks; b++) {
+        scales[b] = round_block(rows + b * linear->block, linear->block, integers + b * linear->block);
+    }
+    if (EXCESS) {
+        for (int64_t i = 0; i < count * linear->inputs; i++) integers[i] ^= 128;
     }
     for (int64_t panel = 0; panel < linear->outputs / PANEL; panel++) {
         if (EXCESS) sum_excess(linear, panel, excess);
@@ -221,94 +216,190 @@ static void copy_turned(const float *from, int64_t width, const float *turns, fl
     }
 }
 
-/* scores[r][key] = queries[r] . keys[key] for TILE queries; `keys` is [padded / PANEL][width][PANEL]. */
-static void compare_tile(const float *queries, const float *keys, int64_t width, int64_t padded, float *scores) {
-    for (int64_t key = 0; key < padded; key += PANEL) {
-        Lanes sums[TILE][2];
-        for (int r = 0; r < TILE; r++) sums[r][0] = sums[r][1] = fill(0.0f);
-        for (int64_t i = 0; i < width; i++, keys += PANEL) {
-            Lanes k0 = load(keys), k1 = load(keys + 8);
-            for (int r = 0; r < TILE; r++) {
-                float q = queries[r * width + i];
-                sums[r][0] = fused_by(k0, q, sums[r][0]);
-                sums[r][1] = fused_by(k1, q, sums[r][1]);
+/* One head of one text. */
+typedef struct {
+    int64_t length, width;
+    int64_t padded;     /* the length as a multiple of PANEL */
+    int8_t *keys;       /* [padded / PANEL][width / 4][PANEL][4] */
+    float *key_scales;  /* [padded] */
+    int8_t *values;     /* [width / PANEL][padded / 4][PANEL][4] */
+    float value_scale;  /* of the token whose value is largest */
+    float *logarithms;  /* [padded], to the base of 2, of the scales of other tokens relative to it */
+    float *inverses;    /* [padded], of the relative scales */
+} Head;
+
+/* TILE queries: integers, scales, and their scores and weights for all keys. */
+typedef struct {
+    uint8_t *queries; /* [TILE][width] */
+    float scales[TILE];
+    float *scores;          /* [TILE][padded] */
+    float largest[TILE];    /* of the scores */
+    uint8_t *lower, *upper; /* [TILE][padded], weights as digits to the base of 128 */
+    float sums[TILE];       /* of the weights, of tokens with the largest scale */
+} Tile;
+
+static void pack_key(Head *head, int64_t token, const uint8_t *integers, float scale) {
+    int8_t *to = head->keys + token / PANEL * PANEL * head->width + token % PANEL * 4;
+    for (int64_t i = 0; i < head->width; i += 4, to += 4 * PANEL) memcpy(to, integers + i, 4);
+    head->key_scales[token] = scale;
+}
+
+/* Relative scales of values: 2**(-n / 4). A fixed list has the same logarithms everywhere. */
+enum { SCALES = 17 };
+static const float RELATIVE[SCALES] = {
+    1.0f,           0.840896415f,   0.707106781f,   0.594603558f,   0.5f,          0.420448208f,
+    0.353553391f,   0.297301779f,   0.25f,          0.210224104f,   0.176776695f,  0.148650889f,
+    0.125f,         0.105112052f,   0.0883883476f,  0.0743254447f,  0.0625f,
+};
+
+/* `row` is the value of the first token. A token's scale is a factor of its weights, since sums go over tokens: that is
+ * why it must not be much smaller than others. */
+static void pack_values(Head *head, const float *row, int64_t stride, uint8_t *rounded) {
+    int64_t width = head->width;
+    float largest = 0.0f;
+    for (int64_t token = 0; token < head->length; token++) {
+        Lanes most = fill(0.0f);
+        for (int64_t i = 0; i < width; i += 8) most = greater(most, magnitude(load(row + token * stride + i)));
+        /* For now, how large this value is. */
+        head->inverses[token] = greatest_lane(most);
+        largest = head->inverses[token] > largest ? head->inverses[token] : largest;
+    }
+    head->value_scale = largest / 127.0f;
+    for (int64_t first = 0; first < head->length; first += 4) {
+        memset(rounded, 0, (size_t)(4 * width));
+        for (int64_t token = first; token < first + 4 && token < head->length; token++) {
+            int n = 0;
+            while (n + 1 < SCALES && RELATIVE[n + 1] * largest >= head->inverses[token]) n++;
+            head->logarithms[token] = -0.25f * (float)n, head->inverses[token] = 1.0f / RELATIVE[n];
+            Lanes factor = fill(largest > 1e-30f ? 127.0f / largest * head->inverses[token] : 0.0f);
+            for (int64_t i = 0; i < width; i += 16) {
+                const float *from = row + token * stride + i;
+                Whole low = nearest(multiply(load(from), factor)), high = nearest(multiply(load(from + 8), factor));
+                store_bytes(rounded + (token - first) * width + i, low, high);
             }
         }
-        for (int r = 0; r < TILE; r++) {
-            store(scores + r * padded + key, sums[r][0]);
-            store(scores + r * padded + key + 8, sums[r][1]);
+        for (int64_t column = 0; column < width; column += PANEL) {
+            int8_t *to = head->values + column * head->padded + first * PANEL;
+            for (int i = 0; i < PANEL; i++) {
+                for (int j = 0; j < 4; j++) to[4 * i + j] = (int8_t)rounded[j * width + column + i];
+            }
         }
+    }
+    /* What is beyond the text has no weight. */
+    for (int64_t token = head->length; token < head->padded; token++) head->logarithms[token] = -INFINITY;
+}
+
+/* The score of a key includes the logarithm of its value's relative scale. */
+static void compare_tile(const Head *head, Tile *tile) {
+    const uint8_t *at[TILE];
+    Lanes most[TILE];
+    for (int r = 0; r < TILE; r++) at[r] = tile->queries + r * head->width, most[r] = fill(-INFINITY);
+    for (int64_t key = 0; key < head->padded; key += PANEL) {
+        Whole sums[TILE][2];
+        multiply_block(at, head->keys + key * head->width, head->width, 1, sums);
+        for (int c = 0; c < 2; c++) {
+            Lanes scales = load(head->key_scales + key + 8 * c), logarithms = load(head->logarithms + key + 8 * c);
+            for (int r = 0; r < TILE; r++) {
+                Lanes scores = fused_by(multiply(as_floats_small(sums[r][c]), scales), tile->scales[r], logarithms);
+                store(tile->scores + r * head->padded + key + 8 * c, scores);
+                most[r] = greater(most[r], scores);
+            }
+        }
+    }
+    for (int r = 0; r < TILE; r++) tile->largest[r] = greatest_lane(most[r]);
+}
+
+/* 2**x * 9279 for x from -16 to 0, plus 2**23: the lowest bits are the nearest integer. The relative error of the power
+ * is below 1e-4. */
+static inline Lanes weigh(Lanes x) {
+    Lanes magic = fill(12582912.0f + 9.0f), shifted = add(x, magic);
+    x = subtract(x, subtract(shifted, magic));
+    /* A polynomial of the third degree by its roots, divided by its first coefficient, which is 2**9 / 9279. */
+    Lanes one = add(x, fill(2.33833915f)), other = add(x, fill(1.02952341f));
+    other = fused(other, other, fill(6.69085663f));
+    return add(scale_by_shifted(multiply(one, other), shifted), fill(8388608.0f));
+}
+
+/* Turns scores into weights, the largest of which is 9279. */
+static void weigh_tile(const Head *head, Tile *tile, int64_t rows) {
+    Lanes least = fill(-16.0f);
+    for (int64_t r = 0; r < rows; r++) {
+        const float *scores = tile->scores + r * head->padded;
+        uint8_t *lower = tile->lower + r * head->padded, *upper = tile->upper + r * head->padded;
+        Lanes largest = fill(tile->largest[r]), zero = fill(8388608.0f), sum = fill(0.0f), more = fill(0.0f);
+        for (int64_t i = 0; i < head->padded; i += 16) {
+            Lanes a = greater(subtract(load(scores + i), largest), least);
+            Lanes b = greater(subtract(load(scores + i + 8), largest), least);
+            a = weigh(a), b = weigh(b);
+            store_digits(lower + i, upper + i, a, b);
+            sum = fused(subtract(a, zero), load(head->inverses + i), sum);
+            more = fused(subtract(b, zero), load(head->inverses + i + 8), more);
+        }
+        tile->sums[r] = sum_lanes(add(sum, more));
     }
 }
 
-/* Turns scores into weights that are not yet divided by their sum, which is returned. The weights of padding, below
- * 1e-37, do not change the sum, and are not used. */
-static float exponentiate(float *scores, int64_t length, int64_t padded) {
-    Lanes most = fill(-INFINITY), sum = fill(0.0f);
-    for (int64_t i = length; i < padded; i++) scores[i] = -INFINITY;
-    for (int64_t i = 0; i < padded; i += 8) most = greater(most, load(scores + i));
-    Lanes largest = fill(greatest_lane(most));
-    for (int64_t i = 0; i < padded; i += 8) {
-        Lanes weight = power_of_two(subtract(load(scores + i), largest));
-        store(scores + i, weight);
-        sum = add(sum, weight);
+static void mix_tile(const Head *head, const Tile *tile, int64_t rows, float *result, int64_t stride) {
+    const uint8_t *lower[TILE], *upper[TILE];
+    for (int r = 0; r < TILE; r++) {
+        lower[r] = tile->lower + r * head->padded, upper[r] = tile->upper + r * head->padded;
     }
-    return sum_lanes(sum);
-}
-
-/* result[r] = weights[r] . values / sums[r] for the first `rows` of TILE queries; `values` is [length][width]. */
-static void mix_tile(const float *weights, const float *values, const float *sums, int64_t length, int64_t padded,
-                     int64_t width, int64_t rows, float *result, int64_t stride) {
-    for (int64_t column = 0; column < width; column += 16) {
-        Lanes mixed[TILE][2];
-        for (int r = 0; r < TILE; r++) mixed[r][0] = mixed[r][1] = fill(0.0f);
-        for (int64_t key = 0; key < length; key++) {
-            Lanes v0 = load(values + key * width + column), v1 = load(values + key * width + column + 8);
-            for (int r = 0; r < TILE; r++) {
-                float weight = weights[r * padded + key];
-                mixed[r][0] = fused_by(v0, weight, mixed[r][0]);
-                mixed[r][1] = fused_by(v1, weight, mixed[r][1]);
-            }
-        }
-        /* Every index into `mixed` is a constant, so that it stays in registers. */
+    for (int64_t column = 0; column < head->width; column += PANEL) {
+        Whole low[TILE][2], high[TILE][2];
+        const int8_t *values = head->values + column * head->padded;
+        multiply_block(lower, values, head->padded, 0, low);
+        multiply_block(upper, values, head->padded, 0, high);
+        /* Every index into `low` is a constant, so that it stays in registers. */
         for (int r = 0; r < TILE; r++) {
             if (r >= rows) break;
-            Lanes sum = fill(sums[r]);
-            store(result + r * stride + column, divide(mixed[r][0], sum));
-            store(result + r * stride + column + 8, divide(mixed[r][1], sum));
+            for (int c = 0; c < 2; c++) {
+                Lanes x = fused_by(as_floats(high[r][c]), 128.0f, as_floats(low[r][c]));
+                store(result + r * stride + column + 8 * c, multiply(x, fill(head->value_scale / tile->sums[r])));
+            }
         }
     }
 }
 
 int attend(const float *joined, int64_t length, int64_t heads, int64_t width, const float *turns, float *result) {
     int64_t hidden = heads * width, padded = (length + PANEL - 1) / PANEL * PANEL;
-    float *space = zeroed_room(padded * width * 2 + TILE * (padded + width) + width, sizeof(float));
-    if (space == NULL) return -1;
-    float *keys = space, *values = keys + padded * width, *scores = values + padded * width;
-    float *queries = scores + TILE * padded, *one = queries + TILE * width;
+    Head head = {.length = length, .width = width, .padded = padded};
+    Tile tile;
+    float *floats = zeroed_room(padded * (TILE + 3) + width, sizeof(float));
+    uint8_t *bytes = zeroed_room(padded * (width + TILE) * 2 + (TILE + 4) * width, 1);
+    if (floats == NULL || bytes == NULL) {
+        free(floats), free(bytes);
+        return -1;
+    }
+    head.key_scales = floats, head.logarithms = floats + padded, head.inverses = head.logarithms + padded;
+    tile.scores = head.inverses + padded;
+    float *one = tile.scores + TILE * padded;
+    head.keys = (int8_t *)bytes, head.values = head.keys + padded * width;
+    tile.lower = bytes + 2 * padded * width, tile.upper = tile.lower + TILE * padded;
+    tile.queries = tile.upper + TILE * padded;
+    uint8_t *rounded = tile.queries + TILE * width;
     /* Scores are powers of two instead of e. */
     float factor = LOG2_E / sqrtf((float)width);
-    for (int64_t head = 0; head < heads; head++) {
+    for (int64_t h = 0; h < heads; h++) {
         for (int64_t token = 0; token < length; token++) {
-            const float *row = joined + token * 3 * hidden + head * width;
-            copy_turned(row + hidden, width, turns == NULL ? NULL : turns + token * width, 1.0f, one);
-            float *to = keys + token / PANEL * PANEL * width + token % PANEL;
-            for (int64_t i = 0; i < width; i++) to[i * PANEL] = one[i];
-            memcpy(values + token * width, row + 2 * hidden, (size_t)width * sizeof(float));
+            copy_turned(joined + token * 3 * hidden + hidden + h * width, width,
+                        turns == NULL ? NULL : turns + token * width, 1.0f, one);
+            float scale = round_block(one, width, rounded);
+            pack_key(&head, token, rounded, scale);
         }
+        pack_values(&head, joined + 2 * hidden + h * width, 3 * hidden, rounded);
         for (int64_t first = 0; first < length; first += TILE) {
             int64_t rows = length - first < TILE ? length - first : TILE;
-            float sums[TILE] = {0};
             for (int64_t r = 0; r < rows; r++) {
-                const float *row = joined + (first + r) * 3 * hidden + head * width;
-                copy_turned(row, width, turns == NULL ? NULL : turns + (first + r) * width, factor, queries + r * width);
+                copy_turned(joined + (first + r) * 3 * hidden + h * width, width,
+                            turns == NULL ? NULL : turns + (first + r) * width, factor, one);
+                tile.scales[r] = round_block(one, width, tile.queries + r * width);
             }
-            compare_tile(queries, keys, width, padded, scores);
-            for (int64_t r = 0; r < rows; r++) sums[r] = exponentiate(scores + r * padded, length, padded);
-            mix_tile(scores, values, sums, length, padded, width, rows, result + first * hidden + head * width, hidden);
+            compare_tile(&head, &tile);
+            weigh_tile(&head, &tile, rows);
+            mix_tile(&head, &tile, rows, result + first * hidden + h * width, hidden);
         }
     }
-    free(space);
+    free(floats), free(bytes);
     return 0;
 }
 

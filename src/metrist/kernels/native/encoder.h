@@ -1,4 +1,4 @@
-/* The layers of a text encoder: products of 8-bit numbers with float32 between them.
+/* The layers of a text encoder: products of integers of 8 bits with float32 between them.
  *
  * The same input gives the same bits on every processor that has these kernels: products of integers are exact, and
  * sums of floats have a fixed order and explicit fused multiply-adds. A row's result does not depend on other rows. */
@@ -9,6 +9,9 @@
 
 /* Columns of a matrix that are computed together, and rows. */
 enum { PANEL = 16, TILE = 4 };
+
+/* The widest head, and the longest text: sums in attention are below 2**22 and 2**31. */
+enum { MAX_HEAD = 256, MAX_LENGTH = 1 << 17 };
 
 typedef struct {
     const int8_t *weights;  /* [outputs / PANEL][inputs / 4][PANEL][4], each from -63 to 63 */
@@ -24,7 +27,9 @@ int encoder_supported(void);
 int apply_linear(const Linear *linear, const float *rows, int64_t count, int gelu, float *result);
 
 /* Self-attention of one text. `joined` is [length][3][heads][width]: queries, keys, values. `turns` is [length][width],
- * cosines and sines of the rotary position of each half, or NULL. */
+ * cosines and sines of the rotary position of each half, or NULL. Each query, key and value is rounded to 8 bits with a
+ * scale of its own, and the weights of a query to integers, the largest 9279: with 8 bits, many small weights beside a
+ * large one would be lost. */
 int attend(const float *joined, int64_t length, int64_t heads, int64_t width, const float *turns, float *result);
 
 /* rows = normalize(rows + more) * weight + bias; `more` may be NULL. */

@@ -74,12 +74,13 @@ static int check_attention(const Py_buffer *views, int64_t heads, int64_t width)
     const int64_t *starts = views[1].buf;
     int64_t texts = views[1].len / (int64_t)sizeof(int64_t) - 1, hidden = heads * width;
     if (check_supported() < 0) return -1;
-    if (heads < 1 || width < 16 || width % 16 || heads > INT32_MAX || width > INT32_MAX) {
-        return refuse("a head's width must be a multiple of 16");
+    if (heads < 1 || width < 16 || width % 16 || heads > INT32_MAX || width > MAX_HEAD) {
+        return refuse("a head's width must be a multiple of 16, at most 256");
     }
     if (texts < 0 || starts[0] != 0) return refuse("starts must begin with 0");
     for (int64_t text = 0; text < texts; text++) {
         if (starts[text + 1] < starts[text]) return refuse("starts must not go down");
+        if (starts[text + 1] - starts[text] > MAX_LENGTH) return refuse("a text must have at most 131,072 tokens");
         if (views[2].len && length(&views[2]) < (starts[text + 1] - starts[text]) * width) {
             return refuse("there must be a turn per position, or none");
         }

@@ -44,18 +44,40 @@ static inline Lanes fused_by(Lanes a, float b, Lanes c) {
 /* To the nearest integer, halves to the even one. */
 static inline Whole nearest(Lanes a) { return (Whole){vcvtnq_s32_f32(a.low), vcvtnq_s32_f32(a.high)}; }
 static inline Lanes as_floats(Whole a) { return (Lanes){vcvtq_f32_s32(a.low), vcvtq_f32_s32(a.high)}; }
+/* The same for integers below 2**22, and faster. */
+static inline Lanes as_floats_small(Whole a) {
+    float32x4_t magic = vdupq_n_f32(12582912.0f);
+    int32x4_t low = vaddq_s32(a.low, vreinterpretq_s32_f32(magic)), high = vaddq_s32(a.high, vreinterpretq_s32_f32(magic));
+    return (Lanes){vsubq_f32(vreinterpretq_f32_s32(low), magic), vsubq_f32(vreinterpretq_f32_s32(high), magic)};
+}
 /* a * 2**power */
 static inline Lanes scale_by_power(Lanes a, Whole power) {
     int32x4_t low = vshlq_n_s32(vaddq_s32(power.low, vdupq_n_s32(127)), 23);
     int32x4_t high = vshlq_n_s32(vaddq_s32(power.high, vdupq_n_s32(127)), 23);
     return (Lanes){vmulq_f32(a.low, vreinterpretq_f32_s32(low)), vmulq_f32(a.high, vreinterpretq_f32_s32(high))};
 }
-/* As signed bytes; on x86, as unsigned ones with 128 added. */
+/* a * 2**n for an integer n, where `shifted` is 1.5 * 2**23 + n */
+static inline Lanes scale_by_shifted(Lanes a, Lanes shifted) {
+    int32x4_t low = vshlq_n_s32(vreinterpretq_s32_f32(shifted.low), 23);
+    int32x4_t high = vshlq_n_s32(vreinterpretq_s32_f32(shifted.high), 23);
+    low = vaddq_s32(vreinterpretq_s32_f32(a.low), low), high = vaddq_s32(vreinterpretq_s32_f32(a.high), high);
+    return (Lanes){vreinterpretq_f32_s32(low), vreinterpretq_f32_s32(high)};
+}
+/* As signed bytes. */
 static inline void store_bytes(uint8_t *at, Whole a, Whole b) {
     int16x8_t low = vcombine_s16(vmovn_s32(a.low), vmovn_s32(a.high));
     int16x8_t high = vcombine_s16(vmovn_s32(b.low), vmovn_s32(b.high));
     vst1q_s8((int8_t *)at, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
 }
+/* Of numbers from 2**23 on, the lowest 7 bits and the 7 bits above them. */
+static inline void store_digits(uint8_t *lower, uint8_t *upper, Lanes a, Lanes b) {
+    uint16x8_t first = vuzp1q_u16(vreinterpretq_u16_f32(a.low), vreinterpretq_u16_f32(a.high));
+    uint16x8_t second = vuzp1q_u16(vreinterpretq_u16_f32(b.low), vreinterpretq_u16_f32(b.high));
+    uint8x16_t bytes = vuzp1q_u8(vreinterpretq_u8_u16(first), vreinterpretq_u8_u16(second));
+    vst1q_u8(lower, vandq_u8(bytes, vdupq_n_u8(127)));
+    vst1q_u8(upper, vshrn_high_n_u16(vshrn_n_u16(first, 7), second, 7));
+}
+static inline float greatest_lane(Lanes a) { return vmaxvq_f32(vmaxq_f32(a.low, a.high)); }
 
 #elif defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_LANES 1
@@ -84,14 +106,33 @@ static inline Lanes fused(Lanes a, Lanes b, Lanes c) { return _mm256_fmadd_ps(a,
 static inline Lanes fused_by(Lanes a, float b, Lanes c) { return _mm256_fmadd_ps(a, _mm256_set1_ps(b), c); }
 static inline Whole nearest(Lanes a) { return _mm256_cvtps_epi32(a); }
 static inline Lanes as_floats(Whole a) { return _mm256_cvtepi32_ps(a); }
+static inline Lanes as_floats_small(Whole a) { return as_floats(a); }
 static inline Lanes scale_by_power(Lanes a, Whole power) {
     __m256i bits = _mm256_slli_epi32(_mm256_add_epi32(power, _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(a, _mm256_castsi256_ps(bits));
 }
+static inline Lanes scale_by_shifted(Lanes a, Lanes shifted) {
+    __m256i power = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), power));
+}
 static inline void store_bytes(uint8_t *at, Whole a, Whole b) {
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
     __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128((__m128i *)at, _mm_xor_si128(bytes, _mm_set1_epi8((char)-128)));
+    _mm_storeu_si128((__m128i *)at, bytes);
+}
+static inline void store_digits(uint8_t *lower, uint8_t *upper, Lanes a, Lanes b) {
+    __m256i both = _mm256_set1_epi32(0x3FFF), first = _mm256_and_si256(_mm256_castps_si256(a), both);
+    __m256i words = _mm256_packus_epi32(first, _mm256_and_si256(_mm256_castps_si256(b), both));
+    words = _mm256_permute4x64_epi64(words, 0xD8);
+    __m256i low = _mm256_and_si256(words, _mm256_set1_epi16(127)), high = _mm256_srli_epi16(words, 7);
+    __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xD8);
+    _mm_storeu_si128((__m128i *)lower, _mm256_castsi256_si128(bytes));
+    _mm_storeu_si128((__m128i *)upper, _mm256_extracti128_si256(bytes, 1));
+}
+static inline float greatest_lane(Lanes a) {
+    __m128 most = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+    return _mm_cvtss_f32(_mm_max_ss(most, _mm_shuffle_ps(most, most, 1)));
 }
 #endif
 
@@ -101,14 +142,6 @@ static inline float sum_lanes(Lanes a) {
     float x[8];
     store(x, a);
     return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
-}
-
-static inline float greatest_lane(Lanes a) {
-    float x[8], most;
-    store(x, a);
-    most = x[0];
-    for (int i = 1; i < 8; i++) most = x[i] > most ? x[i] : most;
-    return most;
 }
 
 #define LOG2_E 1.44269504088896341f

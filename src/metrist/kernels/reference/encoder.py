@@ -1,11 +1,13 @@
-"""The layers of a text encoder in numpy. Rows are rounded as in the compiled kernels, so both agree but for the order
-of sums: on a boundary between two integers that order can change a rounding, and a model's result by about 1e-3."""
+"""The layers of a text encoder in numpy. Numbers are rounded as in the compiled kernels, so both agree but for the
+order of sums: on a boundary between two integers that order can change a rounding, and a model's result by about 1e-3.
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.kernels.layers import Integers, PackedLinear, Places, Singles
 
@@ -20,6 +22,10 @@ ERF = (
     3.63341467e-02,
     7.97884270e-01,
 )
+
+#: Attention's weights are integers up to this one, and the scales of values have these ratios: see native/encoder.c.
+_LARGEST_WEIGHT = np.float32(9279.457)
+_RELATIVE_SCALES: Singles = np.exp2(np.arange(17) / -4).astype(np.float32)
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
@@ -39,10 +45,8 @@ def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> 
 
 def _round_rows(rows: Singles, block: int) -> Singles:
     """Round each block of a row to integers from -127 to 127 times a scale."""
-    grouped = rows.reshape(len(rows), -1, block)
-    largest = np.abs(grouped).max(2, keepdims=True)
-    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > np.float32(1e-30))
-    rounded: Singles = np.rint(grouped * inverse) * (largest / np.float32(127))
+    integers, scales = _to_integers(rows.reshape(len(rows), -1, block))
+    rounded: Singles = integers * scales
     return rounded.reshape(rows.shape)
 
 
@@ -70,11 +74,37 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
         query, key, value = joined[first:end].reshape(end - first, 3, heads, width).transpose(1, 2, 0, 3)
         if turns is not None:
             query, key = _turn(query, turns[: end - first]), _turn(key, turns[: end - first])
-        products = (query * np.float32(width**-0.5)) @ key.swapaxes(1, 2)
-        weights = _exponential(products - products.max(2, keepdims=True))
-        mixed = weights @ value / weights.sum(2, keepdims=True)
+        (query, query_scale), (key, key_scale) = _to_integers(query), _to_integers(key)
+        value, steps, value_scale = _to_weighted_integers(value)
+        products = query @ key.swapaxes(1, 2)
+        products *= key_scale.swapaxes(1, 2)
+        products *= query_scale * np.float32(np.log2(np.e) * width**-0.5)
+        products -= np.float32(0.25) * steps[:, None, :]
+        products -= products.max(2, keepdims=True)
+        weights = np.rint(_LARGEST_WEIGHT * np.exp2(np.maximum(products, np.float32(-16))))
+        mixed = weights @ value * (value_scale / (weights @ (1 / _RELATIVE_SCALES[steps])[:, :, None]))
         result[first:end] = mixed.transpose(1, 0, 2).reshape(end - first, -1)
     return result
+
+
+def _to_integers(numbers: Singles) -> tuple[Singles, Singles]:
+    """Return integers from -127 to 127, and a scale for each row of them."""
+    largest = np.abs(numbers).max(-1, keepdims=True)
+    return np.rint(numbers * _invert(largest)), largest / np.float32(127)
+
+
+def _to_weighted_integers(values: Singles) -> tuple[Singles, NDArray[np.intp], Singles]:
+    """Return integers from -127 to 127, the number of the relative scale of each row, and the largest scale."""
+    sizes = np.abs(values).max(2)
+    largest = sizes.max(1, keepdims=True)
+    steps = (_RELATIVE_SCALES[1:] * largest[:, :, None] >= sizes[:, :, None]).sum(2)
+    inverse = _invert(largest) / _RELATIVE_SCALES[steps]
+    return np.rint(values * inverse[:, :, None]), steps, largest[:, :, None] / np.float32(127)
+
+
+def _invert(largest: Singles) -> Singles:
+    """127 divided by each number, or 0 if that is so small that it does not matter."""
+    return np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > np.float32(1e-30))
 
 
 def _turn(vectors: Singles, turns: Singles) -> Singles:
