@@ -98,18 +98,31 @@ def test_categories_without_an_aspect(tmp_path: Path) -> None:
     assert (named.errors[0].aspect, gender.errors[0].aspect, gender.channel) == ("Accuracy", "Fluency", "human")
 
 
+def test_a_rater_who_only_rates_does_not_say_that_there_are_no_errors(tmp_path: Path) -> None:
+    rated = TRANSLATION | {"raters": ["r1"], "ratings": {"fluency": [2]}}
+    assert not list(use_human_errors(read(tmp_path, rated)))
+    # The same name in another file may be another person.
+    other = tmp_path / "marked.jsonl"
+    error = {"start": 0, "end": 3, "category": "grammar", "rater": "r1"}
+    other.write_text(json.dumps(TRANSLATION | {"item": "2", "errors": [error], "raters": ["r1"]}))
+    outputs = read_outputs(read_records([str(tmp_path / "records.jsonl"), str(other)]))
+    assert [example.item for example in use_human_errors(outputs)] == ["2"]
+
+
 def test_outputs_without_errors(tmp_path: Path) -> None:
+    marked = {"start": 0, "end": 3, "category": "grammar", "rater": "r1"}
     rows = [
+        TRANSLATION | {"item": "marked", "raters": ["r1"], "errors": [marked]},
         TRANSLATION | {"item": "looked at", "raters": ["r1"]},
         TRANSLATION | {"item": "rated well", "ratings": {"grammatical": [1]}},
         TRANSLATION | {"item": "rated badly", "ratings": {"grammatical": [0]}},
         TRANSLATION | {"item": "not judged"},
     ]
     outputs = read(tmp_path, *rows)
-    assert [example.item for example in use_human_errors(outputs)] == ["looked at"]
+    assert [example.item for example in use_human_errors(outputs)] == ["marked", "looked at"]
     clean = list(use_human_errors(outputs, clean={"grammatical": 1}))
-    assert [example.item for example in clean] == ["looked at", "rated well"]
-    assert not any(example.errors for example in clean)
+    assert [example.item for example in clean] == ["marked", "looked at", "rated well"]
+    assert not any(example.errors for example in clean[1:])
 
 
 def test_one_rater_of_each_output(tmp_path: Path) -> None:
@@ -121,7 +134,8 @@ def test_one_rater_of_each_output(tmp_path: Path) -> None:
     texts = Counter(
         tuple(error.text for error in example.errors) for example in use_human_errors(read(tmp_path, *rows))
     )
-    assert set(texts) == {("The",), ("dog",), ()}
+    # r3 marked nothing anywhere.
+    assert set(texts) == {("The",), ("dog",)}
 
 
 def make_outputs() -> list[JudgedOutput]:

@@ -1,5 +1,18 @@
 """Training data for error analysts: records with errors, in the form of the TIGERScore checkpoints (MetricInstruct)."""
 
+from metrist.data.error_analysis.build import BuildResult, BuildSettings, build_examples
+from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
 from metrist.data.error_analysis.examples import Channel, Example, make_example, read_examples, write_examples
 
-__all__ = ["Channel", "Example", "make_example", "read_examples", "write_examples"]
+__all__ = [
+    "BuildResult",
+    "BuildSettings",
+    "Channel",
+    "Example",
+    "JudgedOutput",
+    "build_examples",
+    "make_example",
+    "read_examples",
+    "read_outputs",
+    "write_examples",
+]

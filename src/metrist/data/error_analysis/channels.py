@@ -27,7 +27,7 @@ Good = Literal["references", "outputs", "both"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedOutput:
-    """An output with what its files say about it: the errors that people marked, the people who looked at it, mean
+    """An output with what its files say about it: the errors that people marked, the people who looked for errors, mean
     ratings, and stored scores of other metrics."""
 
     record: Record
@@ -38,10 +38,12 @@ class JudgedOutput:
 
 
 def read_outputs(reader: Reader, *, task: str | None = None, instruction: str | None = None) -> list[JudgedOutput]:
-    """All outputs of the files. `task` and `instruction` take the place of those of the records."""
+    """All outputs of the files. `task` and `instruction` take the place of those of the records. Of the raters of an
+    output, those have looked for errors who marked any in its file; others may have given ratings only."""
     records: dict[tuple[str, str], Record] = {}
     errors: dict[tuple[str, str], list[Error]] = {}
-    raters: dict[tuple[str, str], list[str]] = {}
+    raters: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    markers: set[tuple[int, str | None]] = set()
     ratings: dict[tuple[str, str], dict[str, list[float]]] = {}
     scores: dict[tuple[str, str], dict[str, float]] = {}
     for entry in reader.entries():
@@ -50,8 +52,9 @@ def read_outputs(reader: Reader, *, task: str | None = None, instruction: str | 
             records[record.item, record.system] = changed
         for stored in entry.errors:
             errors.setdefault((stored.item, stored.system), []).append(stored.error)
+            markers.add((reader.source_number, stored.error.rater))
         for key in entry.keys:
-            raters.setdefault(key, []).extend(entry.raters)
+            raters.setdefault(key, []).extend((reader.source_number, rater) for rater in entry.raters)
         for rating in entry.ratings:
             ratings.setdefault((rating.item, rating.system), {}).setdefault(rating.aspect, []).append(rating.value)
         for score in entry.scores:
@@ -60,7 +63,7 @@ def read_outputs(reader: Reader, *, task: str | None = None, instruction: str | 
         JudgedOutput(
             record=record,
             errors=tuple(errors.get(key, ())),
-            raters=tuple(dict.fromkeys(raters.get(key, ()))),
+            raters=tuple(dict.fromkeys(rater for file, rater in raters.get(key, ()) if (file, rater) in markers)),
             ratings={aspect: fmean(values) for aspect, values in ratings.get(key, {}).items()},
             scores=scores.get(key, {}),
         )
@@ -113,8 +116,8 @@ def use_human_errors(
     """Examples from errors that people marked; of several people, one is chosen for each output.
 
     `aspects` gives categories of the data their aspect, such as `{"unspecified": "Accuracy"}`. An output without errors
-    is an example if a named rater looked at it, or if one of its ratings is at least the value that `clean` names for
-    it. Categories that have no aspect in the table of the task make an example of free-form aspects.
+    is an example if a named rater looked for errors in it, or if one of its ratings is at least the value that `clean`
+    names for it. Categories that have no aspect in the table of the task make an example of free-form aspects.
     """
     chosen = {_plain(name): aspect for name, aspect in (aspects or {}).items()}
     for output in outputs:
