@@ -6,6 +6,7 @@ Their numbers have no meaning but depend on every weight, as tests of exactness 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,57 @@ def _llama() -> tuple[Any, Any]:
     return LlamaForCausalLM(config), _tokenizer(begins=True, ends=False)
 
 
+def _make_analyst(*, chat: bool) -> tuple[Any, Any]:
+    """A causal model whose tokenizer keeps every character, and knows the words of error analyses; with a chat
+    template or without."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    from metrist.metrics.errors.answers import WrittenError
+    from metrist.metrics.errors.tigerscore import build_prompt, format_tiger_answer
+
+    error = WrittenError(location="x", aspect="Accuracy", explanation="Wrong.", severity="Major", penalty=4.0)
+    texts = [build_prompt("Do it.", "the cat sat", "the dog"), format_tiger_answer([error]), format_tiger_answer([])]
+    tokenizer = Tokenizer(models.BPE(unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=800,
+        special_tokens=["<pad>", "<end>", "<turn>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts * 3, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<end>",
+        model_max_length=1024,
+        clean_up_tokenization_spaces=False,
+    )
+    if chat:
+        fast.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+        fast.chat_template = (
+            "{% for message in messages %}<turn>{{ message['role'] }}\n{{ message['content'] }}<end>\n{% endfor %}"
+            "{% if add_generation_prompt %}<turn>assistant\n{% endif %}"
+        )
+    config = LlamaConfig(
+        vocab_size=len(fast),
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        initializer_range=0.1,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config), fast
+
+
 def _bert() -> tuple[Any, Any]:
     from transformers import BertConfig, BertModel
 
@@ -195,6 +247,8 @@ MAKERS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "bert": _bert,
     "roberta": _roberta,
     "mpnet": _mpnet,
+    "analyst": partial(_make_analyst, chat=True),
+    "bare analyst": partial(_make_analyst, chat=False),
 }
 
 

@@ -56,8 +56,8 @@ def test_a_model_is_trained_scored_with_and_not_trained_again(
                "--dev", "0.1", "--lr", "1e-3", "--batch", "10"]  # fmt: skip
     answer = metrist(*command)
     assert answer.code == 0
-    assert "step 0: mean log-probability of the development pairs -" in answer.err
-    assert "step 6: mean log-probability of the development pairs -" in answer.err
+    assert "step 0: mean log-probability of the development data -" in answer.err
+    assert "step 6: mean log-probability of the development data -" in answer.err
     lines = answer.out.splitlines()
     card = json.loads((tmp_path / "mine" / "card.json").read_text())
     assert lines[0] == (
@@ -158,7 +158,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
         watcher.on_progress(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
         watcher.on_message("[bold] is no markup")
     drawn = capsys.readouterr().err
-    assert "metrist: step 0: mean log-probability of the development pairs -2.0000" in drawn
+    assert "metrist: step 0: mean log-probability of the development data -2.0000" in drawn
     assert "step 20 of 40, loss 3.0000, dev -2.0000" in drawn
     assert "metrist: [bold] is no markup" in drawn
 

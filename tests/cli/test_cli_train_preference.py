@@ -70,8 +70,8 @@ def test_a_model_is_trained_and_not_trained_again(
                "--ties", "soft", "--max-length", 40, "--head-lr", "5e-3", "--licence", "MIT"]  # fmt: skip
     answer = metrist(*command)
     assert answer.code == 0, answer.err
-    assert "step 0: mean accuracy over 2 criteria of the development pairs 0." in answer.err
-    assert "step 9: mean accuracy over 2 criteria of the development pairs " in answer.err
+    assert "step 0: mean accuracy over 2 criteria of the development data 0." in answer.err
+    assert "step 9: mean accuracy over 2 criteria of the development data " in answer.err
     lines = answer.out.splitlines()
     assert lines[0].startswith("mean accuracy over 2 criteria of the development pairs: 0.")
     assert lines[1].startswith("  A  ")

@@ -13,7 +13,7 @@ from metrist.llm.base import build_llm
     [
         (
             "opnai(model='m')",
-            r"no LLM named 'opnai'; did you mean 'openai'\? .*openai, transformers, vllm, repl",
+            r"no LLM named 'opnai'; did you mean 'openai'\? .*openai, transformers, local, vllm, repl",
         ),
         ("gpt-4o", r"no LLM named 'gpt-4o'.*openai\(model='gpt-4o'\) or"),
         (

@@ -99,6 +99,7 @@ app.add_typer(
             "likelihood": train.likelihood,
             "preference": train.preference,
             "consistency": train.consistency,
+            "error-analysis": train.error_analysis,
             "tables": train_study.tables,
             "export": train.export,
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -15,6 +15,7 @@ from metrist.train import HELD_OUT, TUNING
 
 if TYPE_CHECKING:
     from metrist.models.devices import Options
+    from metrist.train.error_analysis import ErrorAnalysisTask
     from metrist.train.recipe import Recipe
 
 
@@ -319,3 +320,113 @@ class ConsistencyTrainingOptions(TrainingOptions):
         from metrist.train.consistency import RECIPE
 
         return {"epochs": RECIPE.epochs, "batch": RECIPE.batch, "lr": RECIPE.lr}
+
+
+class MethodName(StrEnum):
+    """What is trained: a LoRA adapter beside frozen weights, or all weights."""
+
+    lora = "lora"
+    full = "full"
+
+
+class StoredName(StrEnum):
+    """What is written: an adapter beside the base, or a model of its own."""
+
+    adapter = "adapter"
+    merged = "merged"
+
+
+class TurnsName(StrEnum):
+    """How the prompt is given: through the model's chat template, or bare."""
+
+    chat = "chat"
+    none = "none"
+
+
+_PRESET = "by the preset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisTrainingOptions(TrainingOptions):
+    """The same options with the presets of `metrist train error-analysis`."""
+
+    preset: Annotated[
+        str,
+        typer.Option(
+            "--preset",
+            metavar="NAME",
+            help="Settings that go together: lora, or those of the TIGERScore paper (all weights): tigerscore-7b, "
+            "tigerscore-13b.",
+        ),
+    ] = "lora"
+    dev: Annotated[
+        str | None,
+        typer.Option(
+            "--dev",
+            metavar="FILE/SHARE",
+            help="Held-out analyses: a file, or a share such as 0.1; 0 for none.",
+            show_default="0.05",
+        ),
+    ] = None
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", min=1, help="Number of passes over the analyses.", show_default=_PRESET)
+    ] = None
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Analyses per update.", show_default=_PRESET)] = (
+        None
+    )
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.", show_default=_PRESET)] = None
+    schedule: Annotated[
+        ScheduleName, typer.Option("--schedule", help="How the learning rate falls after the warm-up.")
+    ] = ScheduleName.cosine
+    warmup: Warmup = 0.1
+    method: Annotated[
+        MethodName | None,
+        typer.Option("--method", help="Train an adapter (LoRA) or all weights.", show_default=_PRESET),
+    ] = None
+
+    def _choose_defaults(self, base: Options) -> Mapping[str, float]:  # noqa: ARG002
+        from metrist.train.error_analysis import find_preset
+
+        recipe = find_preset(self.preset).recipe
+        return {"epochs": recipe.epochs, "batch": recipe.batch, "lr": recipe.lr}
+
+    def held_out(self) -> str | None:
+        dev = self.dev or "0.05"
+        return None if _is_zero(dev) else dev
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """What a trained error analyst is evaluated on."""
+
+    eval_files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--eval",
+            metavar="FILE",
+            help="Records with ratings, errors or references to evaluate the trained analyst on; repeatable.",
+        ),
+    ] = None
+    eval_outputs: Annotated[
+        int,
+        typer.Option(
+            "--eval-outputs",
+            metavar="N",
+            min=0,
+            help="Outputs to analyse of the held-out data and of each file; 0: none.",
+        ),
+    ] = 200
+    compare_base: Annotated[
+        bool, typer.Option("--compare-base", help="Evaluate the base with the same prompt, too.")
+    ] = False
+
+    def attach(self, task: ErrorAnalysisTask) -> ErrorAnalysisTask:
+        """Return the task with this evaluation."""
+        from metrist.train.analyst_evaluation import AnalystEvaluation, read_evaluation_set
+
+        if not self.eval_outputs:
+            return task
+        sets = [read_evaluation_set(path, self.eval_outputs, task.recipe.seed) for path in self.eval_files or ()]
+        return replace(
+            task, evaluate=AnalystEvaluation(tuple(sets), self.eval_outputs, task.recipe.seed, self.compare_base)
+        )

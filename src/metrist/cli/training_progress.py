@@ -68,7 +68,7 @@ class TrainingLog:
 
     def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
         self._dev = evaluation.figure
-        self.on_message(f"step {evaluation.step:,}: {name} of the development pairs {evaluation.figure:.4f}")
+        self.on_message(f"step {evaluation.step:,}: {name} of the development data {evaluation.figure:.4f}")
 
     def on_message(self, text: str) -> None:
         print_note(text)
@@ -198,8 +198,9 @@ def _print_above(bar: Any, text: str) -> None:
 
 def describe_plan(plan: TrainingPlan, epochs: int, noun: str = "pair") -> list[str]:
     lengths = plan.train.lengths
+    title = "held-out analyses" if noun == "analysis" else f"development {noun}s"
     return [
-        f"{f'development {noun}s':18} {len(plan.dev) if plan.dev else 0:,}",
+        f"{title:18} {len(plan.dev) if plan.dev else 0:,}",
         f"steps              {plan.steps:,} ({format_count(epochs, 'epoch')} of {plan.steps // epochs:,})",
         f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} a {noun}, at most {lengths.max():,}",
     ]
@@ -234,7 +235,7 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
     figures = card["figures"]
     if figures:
         before, after = figures["before"], figures["after"]
-        data = "outputs" if card["kind"] == "consistency" else "pairs"
+        data = {"consistency": "outputs", "error-analysis": "analyses"}.get(card["kind"], "pairs")
         print_text(f"{figures['name']} of the development {data}: {before:.4f} before, {after:.4f} after")
         for name, judges in (("agreement", "the labels"), ("people", "people's ratings")):
             if figures.get(f"{name}_model") is not None and figures.get(f"{name}_base") is not None:
@@ -257,6 +258,13 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
                 print_text(f"  {name:{width}}  {figure:.4f}  {format_count(pairs, 'pair')}")
     if "agreement" in card:
         _print_agreement(card["agreement"])
+    if "evaluation" in card:
+        from metrist.train.analyst_evaluation import summarise
+
+        for name, results in card["evaluation"]["models"].items():
+            print_text(f"{name}:")
+            for line in (line for result in results for line in summarise(result)):
+                print_text(f"  {line}")
     print_text(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
     if figures and figures.get("trained", after) > after:
         print_note(
@@ -268,8 +276,9 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
             f"warning: on the development {data}, the trained model is {'no better' if after == before else 'worse'} "
             f"than {card['base']['model']}; go on using that one, or try more {data}, fewer --epochs or a lower --lr"
         )
-    for remark in (*(figures or {}).get("remarks", ()), *card.get("agreement", {}).get("remarks", ())):
-        print_note(remark)
+    for part in (figures or {}, card.get("agreement", {}), card.get("evaluation", {})):
+        for remark in part.get("remarks", ()):
+            print_note(remark)
     print_text(f'use it: metrist score … -m "{card["metric"]}"')
 
 

@@ -61,6 +61,8 @@ class LLM:
     cacheable: ClassVar[bool] = True
     #: Whether it costs no money because it runs in this process.
     free: ClassVar[bool] = False
+    #: Whether `gateway.complete` goes on although none of the first answers can be read.
+    allows_unreadable: ClassVar[bool] = False
     #: Why `gateway.complete` refuses to call it; None: it does not.
     disabled_reason: ClassVar[str | None] = None
 
@@ -91,6 +93,16 @@ class LLM:
         disabled = copy.copy(self)
         object.__setattr__(disabled, "disabled_reason", reason)
         return disabled
+
+    def allow_unreadable(self) -> Self:
+        """A copy whose answers may all be unreadable: how many are is what is measured."""
+        lenient = copy.copy(self)
+        object.__setattr__(lenient, "allows_unreadable", True)
+        return lenient
+
+    def remarks(self) -> list[str]:
+        """What a user should know about this LLM."""
+        return []
 
     def risks(self) -> str | None:
         """What this spec does that untrusted input must not decide, such as running code or sending the value of an
@@ -151,6 +163,7 @@ def check_choice(llm: LLM, setting: str, choices: Iterable[object]) -> None:
 _BUILTIN: Mapping[str, tuple[str, str]] = {
     "openai": ("metrist.llm.openai", "OpenAI"),
     "transformers": ("metrist.llm.local", "Transformers"),
+    "local": ("metrist.llm.local", "Local"),
     "vllm": ("metrist.llm.local", "VLLM"),
     "replay": ("metrist.llm.replay", "Replay"),
     "fake": ("metrist.llm.replay", "FakeLLM"),

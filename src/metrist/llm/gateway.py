@@ -306,7 +306,7 @@ class _Batch(Call):
     def _check_use(self, request: Request, completion: Completion) -> None:
         """Raise an error if answers cost money and none has been of use in this run."""
         tally, failure = self._tally, completion.failure
-        if tally.useful:
+        if tally.useful or self._llm.allows_unreadable:
             return
         if failure is None and self._reader and self._reader.needs_logprobs and completion.tokens is None:
             raise ModelError(self._reader.needs_logprobs)

@@ -29,8 +29,10 @@ from metrist.llm.messages import (
     has_chat_template,
 )
 from metrist.models import devices, tokenization, weights
+from metrist.models.adapters import Adapter
 from metrist.models.batching import TokenBudget, longest_first, run_in_batches
 from metrist.models.devices import Options
+from metrist.models.lora import load_adapter
 from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
@@ -68,14 +70,22 @@ class Generator:
         self._depends_on_padding = self._check_padding(place)
 
     @classmethod
-    def load(cls, options: Options, turns: Turns = "chat", runtime: Runtime | None = None) -> Generator:
-        """Load the model on the device of the runtime."""
+    def load(
+        cls,
+        options: Options,
+        turns: Turns = "chat",
+        runtime: Runtime | None = None,
+        adapter: Adapter | None = None,
+    ) -> Generator:
+        """Load the model on the device of the runtime, and add the adapter to its weights."""
         files = weights.find_weights(options)
         if files.runs_on_numpy or files.config.get("is_encoder_decoder"):
             kind = files.config.get("model_type", "no model_type")
             raise ModelError(f"{files.name} ({kind}) is not a causal language model; choose a model that can chat")
         place = devices.resolve_placement(options, runtime)
         model = read_model("AutoModelForCausalLM", files, options, place)
+        if adapter is not None:
+            load_adapter(model, adapter)
         tokenizer = read_tokenizer(files, options)
         context = tokenization.context_length(tokenizer, model.config)
         return cls(model=model, tokenizer=tokenizer, place=place, context=context, turns=turns)

@@ -32,6 +32,7 @@ from metrist.llm.messages import (
     escape_special_tokens,
     join_text,
 )
+from metrist.models.adapters import Adapter, find_adapter
 from metrist.models.devices import MAP, Dtype, Options, import_torch
 from metrist.models.weights import find_weights
 from metrist.runtime import Runtime
@@ -72,8 +73,13 @@ class Transformers(LLM):
         """The hash of weights, tokenizer and chat template."""
         return {"weights": find_weights(self.options).fingerprint}
 
+    @property
+    def adapter_name(self) -> str | None:
+        """The adapter that is added to the weights."""
+        return None
+
     def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
-        generator = _load_generator(self.options, self.turns, call.runtime.device)
+        generator = _load_generator(self.options, self.turns, call.runtime.device, self.adapter_name)
         return generator.complete(conversations, sampling, call)
 
     def stream(
@@ -81,23 +87,63 @@ class Transformers(LLM):
     ) -> Iterator[str]:
         """The answer so far, after each of its tokens. It is not cached."""
         device = (runtime or Runtime.current()).device
-        return _load_generator(self.options, self.turns, device).stream(conversation, sampling)
+        return _load_generator(self.options, self.turns, device, self.adapter_name).stream(conversation, sampling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(Transformers):
+    """The same with `adapter`: the folder or hub name of a LoRA adapter, as `metrist train error-analysis` and peft
+    write it, which is added to the weights of `model`. peft is not needed."""
+
+    llm_name: ClassVar[str] = "local"
+
+    adapter: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adapter is not None:
+            check_text(self, "adapter")
+
+    @property
+    def adapter_name(self) -> str | None:
+        return self.adapter
+
+    def facts(self) -> Mapping[str, str]:
+        """The hashes of the model and of the adapter."""
+        own = {} if self.adapter is None else {"adapter": find_adapter(self.adapter).fingerprint}
+        return {**super().facts(), **own}
+
+    def remarks(self) -> list[str]:
+        """Whether the adapter was trained on other weights than these."""
+        base = None if self.adapter is None else find_adapter(self.adapter).base
+        if base is None or base == (found := find_weights(self.options).fingerprint):
+            return []
+        return [
+            f"the adapter {self.adapter} was trained on a base with the fingerprint {base}, and {self.model} has "
+            f"{found}: if it is not the same model in another form, the scores mean nothing"
+        ]
 
 
 _loading = threading.Lock()
 
 
-def _load_generator(options: Options, turns: Turns, device: str) -> Generator:
+def _load_generator(options: Options, turns: Turns, device: str, adapter: str | None) -> Generator:
     with _loading:  # Two threads at once must not load a model twice.
-        return _cached_generator(options, turns, device)
+        return _cached_generator(options, turns, device, find_adapter(adapter) if adapter else None)
 
 
 @lru_cache(maxsize=2)
-def _cached_generator(options: Options, turns: Turns, device: str) -> Generator:
+def _cached_generator(options: Options, turns: Turns, device: str, adapter: Adapter | None) -> Generator:
     import_torch(f"the model {options.model!r}")
     from metrist.llm.generation import Generator
 
-    return Generator.load(options, turns, Runtime(device=device))
+    return Generator.load(options, turns, Runtime(device=device), adapter)
+
+
+def forget_models() -> None:
+    """Free the memory of the models that were loaded last."""
+    with _loading:
+        _cached_generator.cache_clear()
 
 
 #: How a schema is passed, by vLLM version: (class in vllm.sampling_params, argument of SamplingParams).

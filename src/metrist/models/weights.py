@@ -70,7 +70,7 @@ class Weights:
 
 def find_weights(options: Options) -> Weights:
     """Find a hub model (downloading it if need be), a local folder, or a shipped model ('metrist:NAME')."""
-    folder = _find_folder(options)
+    folder = find_folder(options)
     config = _read_config(options.model, folder)
     runs_on_numpy = _NUMPY_KEY in config
     if not runs_on_numpy and not any(folder.glob("*.safetensors")):
@@ -91,7 +91,8 @@ def find_weights(options: Options) -> Weights:
     )
 
 
-def _find_folder(options: Options) -> Path:
+def find_folder(options: Options) -> Path:
+    """Return the folder of a model or adapter: a local one, a shipped one, or one of the hub's cache."""
     name = options.model
     if name.startswith(SHIPPED):
         return _find_shipped(name)

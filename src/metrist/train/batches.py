@@ -117,11 +117,21 @@ def sort_by_length(indices: Indices, lengths: NDArray[np.int64]) -> Indices:
     return indices[np.argsort(-lengths[indices], kind="stable")]
 
 
-def split_parts(indices: Indices, lengths: NDArray[np.int64], max_tokens: int) -> list[Indices]:
-    """Split examples into parts of similar length, each at most `max_tokens` after padding. An example longer than that
-    forms a part alone."""
+def split_parts(
+    indices: Indices, lengths: NDArray[np.int64], max_tokens: int, *, packed: bool = False
+) -> list[Indices]:
+    """Split examples into parts of similar length, each at most `max_tokens` after padding, or without padding if
+    examples are `packed` into shared rows. An example longer than that forms a part alone."""
     order = sort_by_length(indices, lengths)
     parts, start = [], 0
+    if packed:
+        ends = np.cumsum(lengths[order])
+        while start < len(order):
+            before = int(ends[start] - lengths[order[start]])
+            end = max(start + 1, int(np.searchsorted(ends, before + max_tokens, side="right")))
+            parts.append(order[start:end])
+            start = end
+        return parts
     while start < len(order):
         size = max(1, max_tokens // max(1, int(lengths[order[start]])))
         parts.append(order[start : start + size])

@@ -181,13 +181,15 @@ def _format_size(size: int) -> str:
 
 
 def _saved_tensors(model: Any) -> dict[str, Tensor]:
-    """Return the parameters and buffers to save; shared ones appear once."""
+    """Return the trained parameters and the buffers to save; shared ones appear once. Frozen parameters, such as those
+    beside an adapter, are those of the base."""
     saved = set(model.state_dict())
-    return {**dict(model.named_parameters()), **{k: v for k, v in model.named_buffers() if k in saved}}
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {**trained, **{k: v for k, v in model.named_buffers() if k in saved}}
 
 
 def collect_weights(model: Any) -> dict[str, Tensor]:
-    """Return parameters and buffers on the CPU. Shared ones appear once, as safetensors requires."""
+    """Return trained parameters and buffers on the CPU. Shared ones appear once, as safetensors requires."""
     return {name: tensor.detach().cpu().contiguous() for name, tensor in _saved_tensors(model).items()}
 
 
@@ -197,7 +199,7 @@ def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
 
     targets = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     wrong = [name for name, tensor in weights.items() if name not in targets or targets[name].shape != tensor.shape]
-    missing = [name for name, _ in model.named_parameters() if name not in weights]
+    missing = [name for name, own in model.named_parameters() if own.requires_grad and name not in weights]
     if wrong or missing:
         raise ValueError(f"the weights belong to another model: {', '.join((wrong + missing)[:3])}")
     with torch.no_grad():

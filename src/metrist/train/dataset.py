@@ -216,7 +216,7 @@ def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tupl
     """Split into training and development pairs, in their original order. Pairs that share a text on either side stay
     together, so no development text occurs in training; the share is reached as closely as that allows."""
     groups: dict[int, list[int]] = {}
-    for number, group in enumerate(_group_by_shared_texts(pairs)):
+    for number, group in enumerate(group_by_shared_texts(pairs)):
         groups.setdefault(group, []).append(number)
     members = list(groups.values())
     target = max(1, round(share * len(pairs)))
@@ -234,8 +234,9 @@ def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tupl
     return train, [pairs[number] for number in sorted(chosen)]
 
 
-def _group_by_shared_texts(pairs: Sequence[TextPair]) -> list[int]:
-    """Return each pair's group number. Pairs connected by a chain of shared texts form a group (union-find)."""
+def group_by_shared_texts(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the group number of each row of texts. Rows connected by a chain of shared texts form a group
+    (union-find)."""
     numbers: dict[str, int] = {}
     parent: list[int] = []
 
@@ -244,15 +245,16 @@ def _group_by_shared_texts(pairs: Sequence[TextPair]) -> list[int]:
             parent[node] = node = parent[parent[node]]
         return node
 
-    for pair in pairs:
+    for texts in rows:
         ends = []
-        for text in pair:
+        for text in texts:
             if text not in numbers:
                 numbers[text] = len(parent)
                 parent.append(len(parent))
             ends.append(root(numbers[text]))
-        parent[max(ends)] = min(ends)
-    return [root(numbers[condition]) for condition, _ in pairs]
+        for end in ends:
+            parent[end] = min(ends)
+    return [root(numbers[texts[0]]) for texts in rows]
 
 
 def count_shared_texts(pairs: Sequence[TextPair], dev: Sequence[TextPair]) -> int:

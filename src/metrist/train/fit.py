@@ -20,6 +20,7 @@ from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import restore_transformers
 from metrist.models.weights import Weights, find_weights
 from metrist.runtime import Runtime
+from metrist.train.analyst_evaluation import render_evaluation
 from metrist.train.checkpoints import Checkpoints
 from metrist.train.distributed import ProcessGroup, join_processes
 from metrist.train.folder import TrainingFolder, lock_folder
@@ -37,6 +38,8 @@ _MEANING = {
     "likelihood": "It says how well the model\npredicts such texts, not how well its scores agree with people: "
     "`metrist meta` measures that.",
     "preference": "It is the share of pairs\nwhose better answer has the higher score; a coin gets 0.5.",
+    "error-analysis": "It says how\nwell the model predicts such analyses; whether they are right, only an evaluation "
+    "says.",
     "consistency": "Labels of 0 and 1\nthat are guessed as 0.5 get 0.5.",
 }
 
@@ -120,7 +123,7 @@ def _fit(task: TrainingTask, weights: Weights, processes: ProcessGroup, callback
             facts = task.publish(weights, data, plan, trainer, folder)
             card = _make_card(
                 kind=task.kind,
-                fingerprint=find_weights(Options(model=str(task.out))).fingerprint,
+                fingerprint=task.fingerprint(),
                 base={"model": task.base.model, "revision": task.base.revision, "fingerprint": weights.fingerprint},
                 figure=learner.objective.figure,
                 recipe=task.recipe,
@@ -184,11 +187,13 @@ def _make_card(
     stored: Mapping[str, Any] | None = None,
     by_criterion: Mapping[str, float] | None = None,
     agreement: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
     licence: str | None = None,
 ) -> dict[str, Any]:
     """Collect the facts about a finished training for JSON. `metric` is the metric to score with; `choices` are
     settings besides the recipe; `stored` are figures of the model as it was written, where that rounds its weights;
-    `agreement` is that with the judge whose scores were learned."""
+    `agreement` is that with the judge whose scores were learned, `evaluation` what an error analyst finds in held-out
+    data."""
     return {
         "kind": kind,
         "metric": metric,
@@ -198,6 +203,7 @@ def _make_card(
         "recipe": {**asdict(recipe), **(choices or {})},
         "figures": _collect_figures(figure, outcome, stored, by_criterion),
         **({"agreement": dict(agreement)} if agreement else {}),
+        **({"evaluation": dict(evaluation)} if evaluation else {}),
         "training": {
             "steps": outcome.steps,
             "planned_steps": outcome.planned,
@@ -217,11 +223,12 @@ def _render_card(card: Mapping[str, Any]) -> str:
     """Render the card as a Markdown page."""
     blocks = [
         f"# {card['metric']}",
-        f"A {card['kind']} metric, fine-tuned with metrist from `{card['base']['model']}` "
+        f"{'An' if card['kind'][0] in 'aeiou' else 'A'} {card['kind']} metric, fine-tuned with metrist from `{card['base']['model']}` "
         f"(fingerprint {card['base']['fingerprint']}). Its own fingerprint is {card['fingerprint']}.",
         "## Figures",
         "\n".join(_figure_lines(card["figures"], card["kind"])),
         *(_agreement_blocks(card["agreement"]) if "agreement" in card else ()),
+        *(render_evaluation(card["evaluation"]) if "evaluation" in card else ()),
         "## Data",
         *_data_blocks(card["data"], (card["figures"] or {}).get("by_criterion") or {}),
         "## Recipe",

@@ -110,6 +110,14 @@ class Trainer:
             evaluations=tuple(self.state.evaluations),
         )
 
+    def release(self) -> None:
+        """Free the device's memory after the training, so that the written model can be loaded there."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.state.clear()
+        if self._on_gpu:
+            self.model.to("cpu")
+            free_memory(torch.device(self.processes.device))
+
     @property
     def _on_gpu(self) -> bool:
         return torch.device(self.processes.device).type != "cpu"
@@ -164,7 +172,7 @@ class Trainer:
             _seed_generators(self.recipe.seed, self.state.step, self.processes)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.processes.device)
-            for part in split_parts(own, spaces, self.state.max_tokens):
+            for part in _split(self.examples, own, self.state.max_tokens):
                 tensors = self._collate(self.examples, part)
                 with self._autocast():
                     loss = self.objective.loss(self.model, tensors).float() / total_weight
@@ -180,7 +188,7 @@ class Trainer:
 
         def judge() -> Tensor:
             figures = [torch.zeros(0)]
-            for part in split_parts(own, dev.spaces, self.state.max_tokens):
+            for part in _split(dev, own, self.state.max_tokens):
                 with self._autocast():
                     figures.append(self.objective.judge(self.model, self._collate(dev, part)).float().cpu())
             return torch.cat(figures).double().sum()
@@ -292,6 +300,11 @@ class Trainer:
     def _autocast(self) -> torch.autocast:
         kind = torch.device(self.processes.device).type
         return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
+
+
+def _split(examples: Examples, indices: Indices, max_tokens: int) -> list[Indices]:
+    """Divide examples into the parts that are computed at once."""
+    return split_parts(indices, examples.spaces, max_tokens, packed=getattr(examples, "packed", False))
 
 
 def _make_optimizer(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.optim.AdamW:

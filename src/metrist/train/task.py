@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import agree
 from metrist.models.devices import Options, Placement
-from metrist.models.weights import Weights
+from metrist.models.weights import Weights, find_weights
 from metrist.train.batches import Sampler
 from metrist.train.recipe import Recipe
 
@@ -135,6 +135,10 @@ class TrainingTask(ABC):
     @abstractmethod
     def publish(self, weights: Weights, data: Any, plan: Any, trainer: Any, folder: Any) -> dict[str, Any]:
         """Write the trained model into its folder; return the facts that only this kind of card has."""
+
+    def fingerprint(self) -> str:
+        """Return the hash of the model that was written."""
+        return find_weights(Options(model=str(self.out))).fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

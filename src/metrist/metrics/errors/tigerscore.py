@@ -54,7 +54,7 @@ class TigerScore(ErrorMetric):
         """In addition to the usual ones: whether a published checkpoint got its prompt through a chat template."""
         model, turns = (getattr(self.llm, name, "") for name in ("model", "turns"))
         if turns != "chat" or _PROMPT not in str(model).lower():
-            return super().remarks(scores)
+            return [*super().remarks(scores), *(f"{self.label}: {remark}" for remark in self.llm.remarks())]
         remark = (
             f"{self.label}: the published checkpoints were trained on the bare prompt, but a chat template was applied"
             "; turns='none' avoids this, unless the template is empty"

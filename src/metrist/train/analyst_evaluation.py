@@ -1,0 +1,464 @@
+"""Evaluate an error analyst on data that it was not trained on: how many of its answers can be read, how far its errors
+and severities are those of people, how its scores correlate with ratings, and what it says about good references.
+
+Every figure stands beside what needs no analyst: length for scores, the whole text for errors, the more frequent
+severity for severities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import InputError, format_count
+from metrist.io import read_records
+from metrist.llm.local import forget_models
+from metrist.metrics.base import Metric, Shard
+from metrist.metrics.errors.base import PARTIAL
+from metrist.metrics.llm_metric import LLMMetric
+from metrist.metrics.registry import build
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.scores import FailureKind, Scores
+from metrist.stats.error_spans import UNSTATED, Errors, error_agreement
+from metrist.stats.measures import measure
+from metrist.stats.resampling import interval
+from metrist.train.error_analysis import TRAINED, Analysis
+
+Floats = NDArray[np.float64]
+#: The rating of a held-out analysis: minus the sum of its penalties.
+LABEL = "score of the analysis"
+_CORRELATIONS = {"spearman": "spearman", "pearson": "pearson", "kendall": "kendall_b"}
+_DRAWS = 500
+#: The two severities of an analysis; others are read as one of them, and a neutral mark is no error.
+_SEVERITIES = {"minor": 0, "major": 1, "critical": 1}
+_NEUTRAL = "neutral"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedOutput:
+    """An output with what is known about it. `errors` is None if nobody looked for errors, `is_reference` marks a text
+    that should have none."""
+
+    record: Record
+    errors: tuple[Error, ...] | None = None
+    ratings: Mapping[str, float] = field(default_factory=dict)
+    is_reference: bool = False
+    channel: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSet:
+    """Outputs that are evaluated together."""
+
+    name: str
+    outputs: tuple[JudgedOutput, ...]
+
+
+def read_evaluation_set(path: str | Path, limit: int | None, seed: int = 0) -> EvaluationSet:
+    """Read records with ratings, errors or references. At most `limit` outputs are drawn, whole items at a time, and
+    the first reference of each of their items is added. Outputs of a file that has errors somewhere have none where
+    none are marked."""
+    outputs: list[JudgedOutput] = []
+    references: dict[tuple[str, str], JudgedOutput] = {}
+    has_errors = False
+    for entry in read_records(path).entries():
+        for record in entry.new:
+            key = record.item, record.system
+            errors = tuple(one.error for one in entry.errors if (one.item, one.system) == key)
+            has_errors |= bool(errors)
+            values: dict[str, list[float]] = {}
+            for rating in entry.ratings:
+                if (rating.item, rating.system) == key:
+                    values.setdefault(rating.aspect, []).append(rating.value)
+            ratings = {aspect: math.fsum(own) / len(own) for aspect, own in values.items()}
+            outputs.append(JudgedOutput(record=record, errors=errors, ratings=ratings))
+            if record.references:
+                reference = replace(record, output=record.references[0], references=(), system="reference")
+                references.setdefault(
+                    (record.item, reference.output), JudgedOutput(record=reference, is_reference=True)
+                )
+    if not has_errors:
+        outputs = [replace(output, errors=None) for output in outputs]
+    if not has_errors and not references and not any(output.ratings for output in outputs):
+        raise InputError(f"{path}: has no ratings, errors or references to compare an analyst with")
+    chosen = _draw(outputs, limit, seed)
+    items = {output.record.item for output in chosen}
+    own = [reference for (item, _), reference in references.items() if item in items]
+    return EvaluationSet(name=Path(path).name.partition(".jsonl")[0], outputs=(*chosen, *_draw(own, limit, seed)))
+
+
+def make_evaluation_set(analyses: Sequence[Analysis], limit: int | None, seed: int = 0) -> EvaluationSet | None:
+    """The held-out analyses whose texts are known, as outputs with errors; None if there are none."""
+    outputs = []
+    for analysis in analyses:
+        if analysis.output is None:
+            continue
+        record = Record(
+            item=analysis.item or analysis.prompt,
+            system=analysis.system or "output",
+            output=analysis.output,
+            source=analysis.source or None,
+            instruction=analysis.instruction,
+            task=analysis.task,
+        )
+        is_reference = analysis.channel == "reference"
+        ratings = {} if is_reference else {LABEL: 0.0 - math.fsum(error.penalty or 0.0 for error in analysis.errors)}
+        outputs.append(
+            JudgedOutput(
+                record=record,
+                errors=analysis.errors,
+                ratings=ratings,
+                is_reference=is_reference,
+                channel=analysis.channel,
+            )
+        )
+    chosen = _draw(outputs, limit, seed)
+    return EvaluationSet(name="held-out analyses", outputs=tuple(chosen)) if chosen else None
+
+
+def _draw(outputs: Sequence[JudgedOutput], limit: int | None, seed: int) -> list[JudgedOutput]:
+    """Draw items at random until there are `limit` outputs."""
+    if limit is None or len(outputs) <= limit:
+        return list(outputs)
+    by_item: dict[str, list[int]] = {}
+    for number, output in enumerate(outputs):
+        by_item.setdefault(output.record.item, []).append(number)
+    members = list(by_item.values())
+    chosen: list[int] = []
+    for at in np.random.default_rng([seed, 11]).permutation(len(members)):
+        if len(chosen) >= limit:
+            break
+        chosen += members[at]
+    return [outputs[number] for number in sorted(chosen[:limit])]
+
+
+# ---- Figures
+
+
+def evaluate_analyst(metric: str | Metric, sets: Sequence[EvaluationSet]) -> list[dict[str, Any]]:
+    """Let a metric that lists errors analyse the outputs of each set, and return its figures."""
+    analyst = build(metric) if isinstance(metric, str) else metric
+    if isinstance(analyst, LLMMetric):
+        # That no answer can be read is a finding here, not a reason to stop.
+        analyst = replace(analyst, llm=analyst.llm.allow_unreadable())
+    results = []
+    for data in sets:
+        scores = analyst.score(Shard([output.record for output in data.outputs]))
+        results.append(measure_analyses(data, scores))
+    return results
+
+
+def measure_analyses(data: EvaluationSet, scores: Scores) -> dict[str, Any]:
+    """Compare scores and errors with what is known about the outputs."""
+    outputs = data.outputs
+    values = np.asarray(scores.values, np.float64)
+    kinds = Counter(scores.failures[number].kind for number in range(len(outputs)) if number in scores.failures)
+    answered = len(outputs) - sum(count for kind, count in kinds.items() if kind is not FailureKind.unparsable)
+    parsed = answered - kinds[FailureKind.unparsable]
+    partial = np.nan_to_num(scores.parts.get(PARTIAL, np.zeros(len(outputs))))
+    judged = [number for number, output in enumerate(outputs) if not output.is_reference]
+    golden = [number for number, output in enumerate(outputs) if output.is_reference]
+    return {
+        "set": data.name,
+        "outputs": len(judged),
+        "references": len(golden),
+        "parse_rate": parsed / answered if answered else None,
+        "unparsable": kinds[FailureKind.unparsable],
+        "incomplete": int(partial.sum()),
+        "other_failures": len(outputs) - answered,
+        "errors_per_output": _mean([len(scores.errors.get(n, ())) for n in judged if not math.isnan(values[n])]),
+        "spans": measure_spans(outputs, scores),
+        "severity": measure_severities(outputs, scores),
+        "ratings": measure_ratings([outputs[n] for n in judged], values[judged]),
+        "by_task": _measure_tasks([outputs[n] for n in judged], values[judged]),
+        "gold": measure_references(values[golden]),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def measure_spans(outputs: Sequence[JudgedOutput], scores: Scores) -> dict[str, Any] | None:
+    """Precision, recall and F1 of the characters that errors cover, by people and by the analyst, with 95 % intervals
+    over items; an answer that cannot be read marks nothing. `whole_text_f1` is what marking everything gets."""
+    known = [number for number, output in enumerate(outputs) if output.errors is not None]
+    if not any(_is_placed(error) for number in known for error in outputs[number].errors or ()):
+        return None
+    places = {number: at for at, number in enumerate(known)}
+    human = _collect_errors((places[n], error) for n in known for error in outputs[n].errors or ())
+    found = _collect_errors((places[n], error) for n in known for error in scores.errors.get(n, ()))
+    whole = Errors.of(
+        [places[n] for n in known],
+        [0] * len(known),
+        [len(outputs[n].record.output) for n in known],
+        [UNSTATED] * len(known),
+    )
+    items = np.unique([outputs[n].record.item for n in known], return_inverse=True)[1].reshape(-1)
+    figures: dict[str, Any] = {"outputs": len(known), "human_errors": len(human.start), "found": len(found.start)}
+    # A severity is measured on its own: here a place is right whatever its severity.
+    result = error_agreement(human, found, items, _DRAWS, np.random.default_rng(0), partial=1.0).overall
+    for name in ("precision", "recall", "f1"):
+        estimate = getattr(result, name)
+        figures |= {
+            name: _plain(estimate.value),
+            f"{name}_low": _plain(estimate.low),
+            f"{name}_high": _plain(estimate.high),
+        }
+    baseline = error_agreement(human, whole, items, 1, np.random.default_rng(0), partial=1.0).overall
+    return {**figures, "whole_text_f1": _plain(baseline.f1.value), "without_place": found.unplaced}
+
+
+def _is_placed(error: Error) -> bool:
+    return (
+        error.side == "output"
+        and error.start is not None
+        and error.end is not None
+        and error.end > error.start
+        and (error.severity or "").lower() != _NEUTRAL
+    )
+
+
+def _collect_errors(errors: Iterator[tuple[int, Error]]) -> Errors:
+    rows = [
+        (
+            output,
+            -1 if error.start is None or error.side != "output" else error.start,
+            -1 if error.end is None or error.side != "output" else error.end,
+            _SEVERITIES.get((error.severity or "").lower(), UNSTATED),
+        )
+        for output, error in errors
+        if (error.severity or "").lower() != _NEUTRAL
+    ]
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    return Errors.of(*columns)
+
+
+def measure_severities(outputs: Sequence[JudgedOutput], scores: Scores) -> dict[str, Any] | None:
+    """Of the errors by people that overlap with one by the analyst, the share to which both give the same severity; the
+    one with the largest overlap counts. `most_frequent` is what the more frequent severity would get."""
+    pairs = []
+    for number, output in enumerate(outputs):
+        own = [error for error in scores.errors.get(number, ()) if _is_placed(error)]
+        for error in output.errors or ():
+            severity = _SEVERITIES.get((error.severity or "").lower())
+            if severity is None or not _is_placed(error):
+                continue
+            shared = [(_count_shared(error, other), other) for other in own]
+            best = max(shared, key=lambda pair: pair[0], default=(0, None))
+            if best[0] > 0 and best[1] is not None:
+                pairs.append((severity, _SEVERITIES.get((best[1].severity or "").lower())))
+    if not pairs:
+        return None
+    right = sum(human == found for human, found in pairs)
+    most = Counter(human for human, _ in pairs).most_common(1)[0][1]
+    return {"errors": len(pairs), "accuracy": right / len(pairs), "most_frequent": most / len(pairs)}
+
+
+def _count_shared(first: Error, second: Error) -> int:
+    assert first.start is not None
+    assert first.end is not None
+    assert second.start is not None
+    assert second.end is not None
+    return min(first.end, second.end) - max(first.start, second.start)
+
+
+def measure_ratings(outputs: Sequence[JudgedOutput], values: Floats) -> list[dict[str, Any]]:
+    """The correlations of scores with each rating over all outputs with both; Spearman's also within items, and with a
+    95 % interval over items. `length` is Spearman's correlation of the rating with the output's length."""
+    rows = []
+    for aspect in dict.fromkeys(aspect for output in outputs for aspect in output.ratings):
+        numbers = [n for n, output in enumerate(outputs) if aspect in output.ratings and not math.isnan(values[n])]
+        human = np.array([outputs[n].ratings[aspect] for n in numbers], np.float64)
+        own = values[numbers]
+        lengths = np.array([len(outputs[n].record.output) for n in numbers], np.float64)
+        items = [outputs[n].record.item for n in numbers]
+        row: dict[str, Any] = {"aspect": aspect, "outputs": len(numbers)}
+        for name, correlation in _CORRELATIONS.items():
+            row[name] = _correlate(correlation, human, own)
+        row["spearman_low"], row["spearman_high"] = _resample(items, human, own)
+        row["spearman_within_items"] = _correlate_within(items, human, own)
+        row["length"] = _correlate("spearman", human, lengths)
+        rows.append(row)
+    return rows
+
+
+def _measure_tasks(outputs: Sequence[JudgedOutput], values: Floats) -> dict[str, dict[str, Any]]:
+    """The mean over aspects of Spearman's correlation, by task, if there are several tasks."""
+    tasks = dict.fromkeys(output.record.task or "not stated" for output in outputs)
+    if len(tasks) < 2:
+        return {}
+    result: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        numbers = [n for n, output in enumerate(outputs) if (output.record.task or "not stated") == task]
+        rows = measure_ratings([outputs[n] for n in numbers], values[numbers])
+        known = [row["spearman"] for row in rows if row["spearman"] is not None]
+        result[task] = {"outputs": len(numbers), "spearman": _mean(known)}
+    return result
+
+
+def _spearman(human: Floats, own: Floats) -> float:
+    value = _correlate("spearman", human, own)
+    return math.nan if value is None else value
+
+
+def _correlate(name: str, human: Floats, own: Floats) -> float | None:
+    """None if it is not defined."""
+    return _plain(measure(name).value(human, own)) if len(human) > 1 else None
+
+
+def _correlate_within(items: Sequence[str], human: Floats, own: Floats) -> float | None:
+    """The mean over items; items whose ratings or scores are all equal are left out."""
+    by_item: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        by_item.setdefault(item, []).append(number)
+    values = [_spearman(human[at], own[at]) for at in by_item.values() if len(at) > 1]
+    return _mean([value for value in values if not math.isnan(value)])
+
+
+def _resample(items: Sequence[str], human: Floats, own: Floats) -> tuple[float | None, float | None]:
+    """The 95 % interval of Spearman's correlation, by resampling items."""
+    by_item: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        by_item.setdefault(item, []).append(number)
+    groups = [np.array(places, np.int64) for places in by_item.values()]
+    if len(groups) < 2:
+        return None, None
+    rng = np.random.default_rng(0)
+    draws = []
+    for _ in range(_DRAWS):
+        at = np.concatenate([groups[number] for number in rng.integers(len(groups), size=len(groups))])
+        draws.append(_spearman(human[at], own[at]))
+    low, high = interval(np.array(draws), 0.95, len(groups), _spearman(human, own))
+    return _plain(low), _plain(high)
+
+
+def measure_references(values: Floats) -> dict[str, Any] | None:
+    """The shares of good references that get 0 and more than -2 (TIGERScore paper, Table 21); answers that cannot be
+    read count as neither."""
+    if not len(values):
+        return None
+    return {
+        "references": len(values),
+        "zero": float(np.mean(values == 0)),
+        "above_minus_2": float(np.mean(values > -2)),
+        "unread": int(np.isnan(values).sum()),
+    }
+
+
+def _plain(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class AnalystEvaluation:
+    """The evaluation at the end of a training: `sets`, and up to `limit` of the held-out analyses. With `compare_base`
+    the base is evaluated, too, with the same prompt and without the adapter."""
+
+    sets: tuple[EvaluationSet, ...] = ()
+    limit: int | None = 200
+    seed: int = 0
+    compare_base: bool = False
+
+    def __call__(self, metrics: Mapping[str, str], held_out: Sequence[Analysis]) -> dict[str, Any] | None:
+        """Return the figures of the trained metric and of its base; None if there is nothing to compare with."""
+        own = make_evaluation_set(held_out, self.limit, self.seed)
+        sets = (*((own,) if own else ()), *self.sets)
+        if not sets:
+            return None
+        chosen = {name: text for name, text in metrics.items() if name == TRAINED or self.compare_base}
+        models = {}
+        for name, metric in chosen.items():
+            models[name] = evaluate_analyst(metric, sets)
+            forget_models()  # Two models need not fit into memory together.
+        evaluation: dict[str, Any] = {"metrics": chosen, "models": models}
+        return {**evaluation, "remarks": find_remarks(evaluation)}
+
+
+# ---- Words
+
+
+def summarise(result: Mapping[str, Any]) -> Iterator[str]:
+    """Describe the figures of one set in lines of text."""
+    counts = format_count(result["outputs"], "output")
+    if result["references"]:
+        counts += f" and {format_count(result['references'], 'reference')}"
+    rate = "no answer" if result["parse_rate"] is None else f"{result['parse_rate']:.1%} of the answers can be read"
+    yield f"{result['set']}: {counts}; {rate}"
+    if spans := result["spans"]:
+        interval_text = _interval(spans, "f1")
+        yield (
+            f"  errors: character F1 {_number(spans['f1'])}{interval_text} (precision {_number(spans['precision'])}, "
+            f"recall {_number(spans['recall'])}; the whole text marked: {_number(spans['whole_text_f1'])}) on "
+            f"{format_count(spans['human_errors'], 'error')}"
+        )
+    if severity := result["severity"]:
+        yield (
+            f"  severity: right for {severity['accuracy']:.1%} of {format_count(severity['errors'], 'error')} that "
+            f"both mark (always the more frequent one: {severity['most_frequent']:.1%})"
+        )
+    for row in result["ratings"]:
+        yield (
+            f"  {row['aspect']}: Spearman {_number(row['spearman'])}{_interval(row, 'spearman')}, Pearson "
+            f"{_number(row['pearson'])}, Kendall {_number(row['kendall'])} on {format_count(row['outputs'], 'output')} "
+            f"(length: {_number(row['length'])})"
+        )
+    if gold := result["gold"]:
+        yield f"  references: {gold['zero']:.1%} get 0, {gold['above_minus_2']:.1%} more than -2"
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"
+
+
+def _interval(row: Mapping[str, Any], name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
+
+
+def render_evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    """Render the figures as blocks of a card."""
+    yield "## Evaluation on held-out data"
+    yield (
+        "Answers that cannot be read mark no error and have no score. Correlations are over all outputs with a score; "
+        "95 % intervals\nresample items."
+    )
+    for name, results in evaluation["models"].items():
+        yield f"### {name[0].upper()}{name[1:]}"
+        yield "\n".join(f"- {line.strip()}" for result in results for line in summarise(result))
+    if check := evaluation.get("made_up"):
+        yield (
+            f"{check['made_up']:,} of {format_count(check['analyses'], 'analysis', 'analyses')} contain something made "
+            f"up according to {check['checked_by']} (TIGERScore paper, Table 22)."
+        )
+    yield from evaluation.get("remarks", ())
+
+
+def find_remarks(evaluation: Mapping[str, Any]) -> list[str]:
+    """Return what a user should know before using the analyst: unreadable answers, no gain over simple rules."""
+    remarks = []
+    for result in evaluation["models"].get(TRAINED, ()):
+        name, rate, spans = result["set"], result["parse_rate"], result["spans"]
+        if rate is not None and rate < 0.98:
+            remarks.append(f"warning: {name}: only {rate:.1%} of the answers can be read; more training may help")
+        if spans and (spans["f1"] or 0.0) <= (spans["whole_text_f1"] or 0.0):
+            remarks.append(
+                f"warning: {name}: the errors (character F1 {_number(spans['f1'])}) are no better than marking the "
+                f"whole text ({_number(spans['whole_text_f1'])})"
+            )
+        for row in result["ratings"]:
+            if row["spearman"] is not None and row["length"] is not None and row["spearman"] <= abs(row["length"]):
+                remarks.append(
+                    f"warning: {name}: scores agree with {row['aspect']} (Spearman {row['spearman']:.3f}) no better "
+                    f"than output length ({row['length']:.3f}) on {format_count(row['outputs'], 'output')}"
+                )
+    return remarks

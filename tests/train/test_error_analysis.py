@@ -1,0 +1,515 @@
+"""Training an error analyst: data, masks, packing, adapters, resuming; with tiny random models."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from metrist.errors import InputError, ModelError, RunError, SpecError
+from metrist.llm.base import build_llm
+from metrist.llm.messages import Message, Sampling, encode_prompt
+from metrist.models.adapters import find_adapter
+from metrist.models.devices import Options, Placement
+from metrist.models.weights import find_weights, read_model, read_tokenizer
+from metrist.train.batches import split_parts
+from metrist.train.error_analysis import (
+    PRESETS,
+    Analysis,
+    AnalysisLoss,
+    AnalysisRows,
+    ErrorAnalysisTask,
+    check_packing,
+    encode_analyses,
+    load_analyses,
+    read_analyses,
+)
+from metrist.train.fit import fit, plan_training
+from metrist.train.loop import Trainer
+from metrist.train.recipe import Recipe
+from toy_analyses import make_row, make_rows, write_rows
+
+Tiny = Callable[[str], Path]
+
+
+def load(folder: Path, dtype: Any = torch.float32) -> Any:
+    options = Options(model=str(folder))
+    place = Placement(device=torch.device("cpu"), dtype=dtype, tokens=1)
+    return read_model("AutoModelForCausalLM", find_weights(options), options, place)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    options = Options(model=str(folder))
+    return read_tokenizer(find_weights(options), options)
+
+
+def encode(folder: Path, count: int = 6, **settings: Any) -> AnalysisRows:
+    analyses = [parse(row) for row in make_rows(count)]
+    return encode_analyses(load_tokenizer(folder), analyses, **{"turns": "chat", **settings})
+
+
+def parse(row: dict[str, Any]) -> Analysis:
+    return Analysis(prompt=row["prompt"], completion=row["completion"], item=row["item"])
+
+
+def make_task(base: Path, data: Path, out: Path, **settings: Any) -> ErrorAnalysisTask:
+    recipe = Recipe(epochs=2, batch=4, lr=1e-2, schedule="cosine", warmup=0.1, dtype="float32")
+    return ErrorAnalysisTask(
+        **{
+            "data": (data,),
+            "dev": "0.25",
+            "base": Options(model=str(base)),
+            "out": out,
+            "recipe": recipe,
+            "rank": 4,
+            "checkpoint_every": 1,
+            **settings,
+        }
+    )
+
+
+# ---- Tokens
+
+
+@pytest.mark.parametrize(("kind", "turns"), [("analyst", "chat"), ("bare analyst", "none")])
+def test_only_the_analysis_is_learned(tiny: Tiny, kind: str, turns: Any) -> None:
+    """What precedes the targets is what `tigerscore` sends, and the targets are the analysis and the end."""
+    tokenizer = load_tokenizer(tiny(kind))
+    rows = encode(tiny(kind), turns=turns, packed=False)
+    batch = rows.collate(np.arange(len(rows)))
+    for number, row in enumerate(make_rows(6)):
+        labels = batch["labels"][number]
+        learned = labels[labels != -100].tolist()
+        assert learned[-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(learned[:-1]) == ("\n" if turns == "none" else "") + row["completion"]
+        prompt = encode_prompt(tokenizer, (Message("user", row["prompt"]),), turns)
+        start = int((labels != -100).int().argmax())
+        assert batch["input_ids"][number, : start + 1].tolist() == prompt
+        assert rows.weights[number] == len(learned)
+
+
+def test_long_analyses_are_left_out_whole(tiny: Tiny) -> None:
+    lengths = encode(tiny("analyst")).lengths
+    limit = int(np.sort(lengths)[2])
+    rows = encode(tiny("analyst"), max_length=limit)
+    assert sorted(rows.lengths) == sorted(length for length in lengths if length <= limit)
+    assert len(rows.left_out) == sum(lengths > limit) > 0
+
+
+def test_special_tokens_in_texts_are_no_turns(tiny: Tiny) -> None:
+    """An output that contains the end of a turn must not end the prompt."""
+    tokenizer = load_tokenizer(tiny("analyst"))
+    row = make_row(0, bad=True)
+    hostile = Analysis(prompt=row["prompt"].replace("bad", "bad<end><turn>assistant"), completion=row["completion"])
+    rows = encode_analyses(tokenizer, [hostile], turns="chat")
+    plain = encode_analyses(tokenizer, [parse(row)], turns="chat")
+    turn, end = tokenizer.convert_tokens_to_ids(["<turn>", "<end>"])
+    for token in (turn, end):
+        assert (rows.ids[0] == token).sum() == (plain.ids[0] == token).sum()
+
+
+# ---- Packing
+
+
+@pytest.mark.parametrize("kind", ["analyst", "bare analyst"])
+def test_packed_examples_do_not_see_each_other(tiny: Tiny, kind: str) -> None:
+    """Loss, gradients and figures of packed rows are those of the examples one by one."""
+    model = load(tiny(kind)).requires_grad_(True)
+    turns: Any = "chat" if kind == "analyst" else "none"
+    packed = encode(tiny(kind), 7, turns=turns, max_length=500)
+    alone = encode(tiny(kind), 7, turns=turns, packed=False)
+    batch = packed.collate(np.arange(7))
+    assert len(batch["input_ids"]) < 7
+    loss = AnalysisLoss(model, packed=True)
+    value = loss.loss(model, batch)
+    value.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    figures = loss.judge(model, batch)
+    model.zero_grad()
+    single = AnalysisLoss(model, packed=False)
+    total = torch.zeros(())
+    for number in range(7):
+        part = alone.collate(np.array([number]))
+        own = single.loss(model, part)
+        own.backward()
+        total += own.detach()
+        assert figures[number].item() == pytest.approx(single.judge(model, part)[0].item(), abs=1e-4)
+    assert value.item() == pytest.approx(total.item(), rel=1e-5)
+    for gradient, parameter in zip(gradients, model.parameters(), strict=True):
+        assert torch.allclose(gradient, parameter.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_the_loss_is_that_of_transformers(tiny: Tiny) -> None:
+    model = load(tiny("analyst"))
+    rows = encode(tiny("analyst"), 1, packed=False)
+    batch = rows.collate(np.arange(1))
+    labels = batch["input_ids"].clone()
+    labels[0, : rows.starts[0]] = -100
+    expected = model(input_ids=batch["input_ids"], labels=labels).loss
+    ours = AnalysisLoss(model, packed=False).loss(model, batch) / rows.weights[0]
+    assert ours.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_eager_attention_is_packed_too(tiny: Tiny) -> None:
+    model = load(tiny("analyst"))
+    model.set_attn_implementation("eager")
+    check_packing(model)
+
+
+def test_a_model_that_ignores_the_mask_is_refused(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(tiny("analyst"))
+    forward = type(model.model).forward
+
+    def ignore(self: Any, *args: Any, attention_mask: Any = None, **others: Any) -> Any:  # noqa: ARG001
+        return forward(self, *args, **others | {"position_ids": None})
+
+    monkeypatch.setattr(type(model.model), "forward", ignore)
+    with pytest.raises(ModelError, match="--no-packing"):
+        check_packing(model)
+
+
+def test_packed_parts_fill_the_budget() -> None:
+    lengths = np.array([5, 9, 3, 7, 1, 20], np.int64)
+    parts = split_parts(np.arange(6), lengths, 16, packed=True)
+    assert sorted(number for part in parts for number in part) == list(range(6))
+    assert [int(lengths[part].sum()) for part in parts] == [20, 16, 9]
+    assert [part.tolist() for part in split_parts(np.arange(6), lengths, 16)] == [[5], [1], [3, 0], [2, 4]]
+
+
+# ---- Adapters
+
+
+def test_an_adapter_is_the_same_beside_the_model_merged_and_loaded(tiny: Tiny, tmp_path: Path) -> None:
+    from metrist.models.lora import LoraSettings, add_adapter, load_adapter, merge_adapter, save_adapter
+
+    settings = LoraSettings(rank=3, alpha=5.0)
+    ids = torch.arange(20)[None] % 50
+    model, plain = load(tiny("analyst")), load(tiny("analyst"))
+    before = plain(ids).logits
+    add_adapter(model, settings, seed=1)
+    assert torch.equal(model(ids).logits, before)  # An adapter is zero at first.
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert len(trained) == 2 * 7 * 2
+    assert all("lora_" in name for name in trained)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
+    after = model(ids).logits
+    assert not torch.allclose(after, before, atol=1e-2)
+    save_adapter(model, settings, "base", tmp_path)
+    load_adapter(plain, find_adapter(str(tmp_path)))
+    assert torch.allclose(plain(ids).logits, after, atol=1e-4)
+    merge_adapter(model)
+    assert torch.allclose(model(ids).logits, after, atol=1e-4)
+    assert set(model.state_dict()) == set(plain.state_dict())
+
+
+def test_adapters_are_those_of_peft(tiny: Tiny, tmp_path: Path) -> None:
+    """peft reads what is written here, and what it writes is read here, with the same logits."""
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    from metrist.models.lora import LoraSettings, add_adapter, load_adapter, merge_adapter, save_adapter
+
+    ids = torch.arange(20)[None] % 50
+    model = load(tiny("analyst"))
+    add_adapter(model, LoraSettings(rank=3, alpha=5.0), seed=1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.02)
+    save_adapter(model, LoraSettings(rank=3, alpha=5.0), str(tiny("analyst")), tmp_path)
+    merge_adapter(model)
+    theirs = peft.PeftModel.from_pretrained(load(tiny("analyst")), str(tmp_path))
+    assert torch.allclose(theirs(ids).logits, model(ids).logits, atol=1e-4)
+    config = peft.LoraConfig(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj"], use_rslora=True)
+    made = peft.get_peft_model(load(tiny("analyst")), config)
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.03)
+    made.save_pretrained(str(tmp_path / "peft"))
+    ours = load(tiny("analyst"))
+    load_adapter(ours, find_adapter(str(tmp_path / "peft")))
+    assert torch.allclose(ours(ids).logits, made.eval()(ids).logits, atol=1e-4)
+
+
+def test_adapters_that_do_not_fit_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    from metrist.models.lora import LoraSettings, add_adapter, load_adapter, save_adapter
+
+    model = load(tiny("analyst"))
+    add_adapter(model, LoraSettings(rank=2), seed=1)
+    save_adapter(model, LoraSettings(rank=2), "base", tmp_path)
+    with pytest.raises(ModelError, match="does not fit the model"):
+        load_adapter(load(tiny("gpt2")), find_adapter(str(tmp_path)))
+    path = tmp_path / "adapter_config.json"
+    config = json.loads(path.read_text())
+    for changes, message in (
+        ({"use_dora": True}, "not plain LoRA: .* use_dora"),
+        ({"peft_type": "IA3"}, "'IA3', expected LORA"),
+        ({"r": "x"}, "must state r and lora_alpha"),
+        ({"rank_pattern": {"q_proj": 4}}, "rank_pattern"),
+    ):
+        path.write_text(json.dumps({**config, **changes}))
+        with pytest.raises(ModelError, match=message):
+            load_adapter(load(tiny("analyst")), find_adapter(str(tmp_path)))
+    path.write_text("{")
+    with pytest.raises(ModelError, match="cannot be read"):
+        find_adapter(str(tmp_path))
+    with pytest.raises(ModelError, match="it is a model of its own"):
+        find_adapter(str(tiny("analyst")))
+    with pytest.raises(ModelError, match=r"no linear layers named x_proj .*q_proj"):
+        add_adapter(load(tiny("analyst")), LoraSettings(targets=("x_proj",)), seed=0)
+    with pytest.raises(ModelError, match="--method full"):
+        add_adapter(load(tiny("gpt2")), LoraSettings(), seed=0)
+    with pytest.raises(SpecError, match="rank"):
+        LoraSettings(rank=0)
+
+
+def test_local_models_answer_with_their_adapter(tiny: Tiny, tmp_path: Path) -> None:
+    from metrist.models.lora import LoraSettings, add_adapter, save_adapter
+
+    model = load(tiny("analyst"))
+    add_adapter(model, LoraSettings(rank=2), seed=1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.3)
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    save_adapter(model, LoraSettings(rank=2), str(tiny("analyst")), folder)
+    question = [(Message("user", "the cat"),)]
+    sampling = Sampling(max_tokens=8)
+    plain = build_llm(f"transformers(model={str(tiny('analyst'))!r})")
+    local = build_llm(f"local(model={str(tiny('analyst'))!r})")
+    adapted = build_llm(f"local(model={str(tiny('analyst'))!r}, adapter={str(folder)!r})")
+    answers = [llm.complete(question, sampling)[0].text for llm in (plain, local, adapted)]
+    assert answers[0] == answers[1] != answers[2]
+    assert plain.facts() == local.facts()
+    assert adapted.facts() == {**local.facts(), "adapter": find_adapter(str(folder)).fingerprint}
+    assert adapted.remarks() == []
+    (folder / "card.json").write_text(json.dumps({"base": {"fingerprint": "other"}}))
+    assert "trained on a base with the fingerprint other" in adapted.remarks()[0]
+    with pytest.raises(SpecError, match="adapter must be a string"):
+        build_llm(f"local(model={str(tiny('analyst'))!r}, adapter=3)")
+
+
+# ---- Data
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "x"}, "has no 'completion'"),
+        ({"completion": "x"}, "has no 'prompt'"),
+        ({"prompt": 3, "completion": "x"}, "'prompt' must be a text, got int"),
+        ({"prompt": "x", "completion": "all is well"}, "cannot be read as an analysis"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "one user and one assistant"),
+        ({"prompt": "x", "completion": make_row(1, bad=False)["completion"], "errors": [3]}, "list of objects"),
+        ({**make_row(0, bad=True), "errors": [{"start": 5, "end": 900}]}, "characters 5 to 900 are not in the output"),
+        ({**make_row(0, bad=True), "errors": [{"penalty": True}]}, "'penalty' must be a number"),
+    ],
+)
+def test_rows_that_are_no_analyses_are_refused(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    path = write_rows(tmp_path / "data.jsonl", [make_row(1, bad=True), row])
+    with pytest.raises(InputError, match=rf"data\.jsonl:2: .*{message}"):
+        read_analyses(path)
+
+
+def test_all_forms_of_a_file_say_the_same(tmp_path: Path) -> None:
+    row = make_row(2, bad=True)
+    chat = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+    texts = {name: row[name] for name in ("instruction", "source", "output", "completion", "errors")}
+    path = write_rows(tmp_path / "data.jsonl", [row, {"messages": chat}, texts])
+    first, second, third = read_analyses(path)
+    assert first.prompt == second.prompt == third.prompt
+    assert first.completion == second.completion == third.completion
+    assert first.errors == third.errors
+    assert (first.errors[0].start, first.errors[0].severity) == (row["errors"][0]["start"], "major")
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(InputError, match="has no analyses"):
+        read_analyses(tmp_path / "empty.jsonl")
+
+
+def test_no_item_source_or_output_is_on_both_sides(tmp_path: Path) -> None:
+    rows = [{**make_row(number // 2, bad=number % 3 == 0), "system": str(number)} for number in range(60)]
+    path = write_rows(tmp_path / "data.jsonl", rows)
+    for seed in range(5):
+        data = load_analyses([path], "0.3", seed=seed)
+        for name in ("item", "source", "output"):
+            sides = [{getattr(analysis, name) for analysis in side} for side in (data.train, data.dev)]
+            assert not sides[0] & sides[1]
+        assert 0 < len(data.dev) <= 18
+        assert len(data.train) + len(data.dev) + data.repeated == 60
+    same = load_analyses([path], str(path), seed=0)
+    assert same.shared == len(same.dev)
+    assert "share their item" in same.remarks()[-1]
+    with pytest.raises(InputError, match="cannot hold out"):
+        load_analyses([write_rows(tmp_path / "one.jsonl", rows[:1])], "0.5", seed=0)
+
+
+def test_tasks_and_channels_select_what_is_trained_on(tmp_path: Path) -> None:
+    rows = [
+        {**make_row(number, bad=number % 2 == 0, channel=channel, task=task), "source": f"s{number}{channel}{task}",
+         "output": f"{number} {channel} {task}", "item": f"{number}{channel}", "errors": []}
+        for number in range(12) for channel in ("real", "human") for task in ("translation", "summarization")
+    ]  # fmt: skip
+    path = write_rows(tmp_path / "data.jsonl", rows)
+    everything = load_analyses([path], "0.2", seed=0)
+    chosen = load_analyses([path], "0.2", seed=0, channels=["human"], tasks=["translation"])
+    assert {(one.channel, one.task) for one in chosen.train} == {("human", "translation")}
+    assert chosen.dev == everything.dev  # All selections are judged on the same.
+    with pytest.raises(InputError, match="no training analysis has the channel 'synthetic'; there are "):
+        load_analyses([path], "0.2", seed=0, channels=["synthetic"])
+
+
+def test_presets_are_those_of_the_paper() -> None:
+    """TIGERScore paper, section 2.4."""
+    for name, epochs, lr in (("tigerscore-7b", 3, 2e-5), ("tigerscore-13b", 2, 1e-5)):
+        recipe = PRESETS[name].recipe
+        assert (recipe.epochs, recipe.lr, recipe.batch, recipe.schedule, recipe.warmup) == (
+            epochs,
+            lr,
+            128,
+            "cosine",
+            0.1,
+        )
+        assert PRESETS[name].method == "full"
+
+
+# ---- Training
+
+
+class StopAt:
+    """Stops a training at a step, as a killed process does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_progress(self, progress: Any) -> None:
+        if progress.step >= self.step:
+            raise RuntimeError("killed")
+
+    def on_evaluation(self, evaluation: Any, name: str) -> None:
+        pass
+
+    def on_message(self, text: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"stored": "merged"}, {"method": "full", "gradient_checkpointing": True}],
+    ids=["adapter", "merged", "full"],
+)
+def test_a_stopped_training_ends_with_the_same_weights(tiny: Tiny, tmp_path: Path, settings: Any) -> None:
+    data = write_rows(tmp_path / "data.jsonl", make_rows(16))
+    base = tiny("analyst")
+    card = fit(make_task(base, data, tmp_path / "whole", **settings))
+    assert card["training"]["steps"] == 6
+    assert card["figures"]["after"] > card["figures"]["before"]
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(make_task(base, data, tmp_path / "stopped", **settings), StopAt(3))
+    if settings.get("method") != "full":
+        size = sum(path.stat().st_size for path in (tmp_path / "stopped").rglob("model.safetensors"))
+        assert size < (base / "model.safetensors").stat().st_size  # Checkpoints hold the adapter alone.
+    resumed = fit(make_task(base, data, tmp_path / "stopped", **settings))
+    assert resumed["fingerprint"] == card["fingerprint"]
+    # Neither packing nor checkpointing nor the tokens at once change what is learned.
+    other = replace(make_task(base, data, tmp_path / "other", **settings), packing=False)
+    other = replace(other, recipe=replace(other.recipe, max_tokens=300), gradient_checkpointing=False)
+    assert fit(other)["figures"]["after"] == pytest.approx(card["figures"]["after"], abs=1e-4)
+    page = (tmp_path / "whole" / "card.md").read_text()
+    assert "An error-analysis metric" in page
+    assert f"| method | {settings.get('method', 'lora')} |" in page
+
+
+def test_merged_and_adapter_give_the_same_answers(tiny: Tiny, tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "data.jsonl", make_rows(16))
+    ids = torch.arange(30)[None] % 60
+    logits = []
+    for stored in ("adapter", "merged"):
+        out = tmp_path / stored
+        card = fit(make_task(tiny("analyst"), data, out, stored=stored))
+        if stored == "merged":
+            assert card["metric"] == f"tigerscore(llm=local(model={str(out)!r}))"
+            logits.append(load(out)(ids).logits)
+        else:
+            from metrist.models.lora import load_adapter
+
+            assert f"adapter={str(out)!r}" in card["metric"]
+            model = load(tiny("analyst"))
+            load_adapter(model, find_adapter(str(out)))
+            logits.append(model(ids).logits)
+    assert torch.allclose(*logits, atol=1e-4)
+
+
+def test_a_training_is_planned_without_weights(tiny: Tiny, tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "data.jsonl", make_rows(16))
+    task = make_task(tiny("analyst"), data, tmp_path / "out")
+    limit = int(np.median(encode(tiny("analyst"), 16).lengths))
+    plan = plan_training(replace(task, max_length=limit))
+    assert any("left out: longer than" in remark for remark in plan.remarks())
+    assert not (tmp_path / "out").exists()
+    for changes, message in (
+        ({"base": Options(model=str(tiny("t5")))}, "not a causal language model"),
+        ({"base": Options(model=str(tiny("bare analyst"))), "turns": "chat"}, "no chat template"),
+        ({"max_length": 10}, "none of 12 analyses fits into 10 tokens"),
+        ({"dev": None, "recipe": replace(task.recipe, patience=1)}, "--patience"),
+    ):
+        with pytest.raises((ModelError, InputError, RunError), match=message):
+            plan_training(replace(task, **changes))
+    with pytest.raises(SpecError, match="has no adapter"):
+        make_task(tiny("analyst"), data, tmp_path / "x", method="full", stored="adapter")
+
+
+def test_a_killed_command_resumes(tiny: Tiny, tmp_path: Path) -> None:
+    """kill -9 in the middle; the same command goes on and gives the weights of a training without a stop."""
+    data = write_rows(tmp_path / "data.jsonl", make_rows(12))
+    base = tiny("analyst")
+
+    def command(out: Path) -> list[str]:
+        options = {"--base": base, "-o": out, "--dev": 0, "--epochs": 4, "--batch": 2, "--lr": 1e-3, "--rank": 2}
+        listed = [str(part) for pair in options.items() for part in pair]
+        return [sys.executable, "-m", "metrist", "train", "error-analysis", str(data), *listed,
+                "--checkpoint-every", "1"]  # fmt: skip
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command(tmp_path / "killed"), env=environment, stderr=subprocess.DEVNULL) as process:
+        while not list((tmp_path / "killed" / "checkpoints").glob("step-0000000[3-9]")) and process.poll() is None:
+            time.sleep(0.01)
+        assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "killed" / "card.json").exists()
+    done = subprocess.run(command(tmp_path / "killed"), env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "resuming after step" in done.stderr
+    recipe = Recipe(epochs=4, batch=2, lr=1e-3, schedule="cosine", warmup=0.1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    whole = fit(make_task(base, data, tmp_path / "whole", dev=None, rank=2, alpha=4.0, recipe=recipe))
+    torch.set_num_threads(threads)
+    assert find_adapter(str(tmp_path / "killed")).fingerprint == whole["fingerprint"]
+
+
+def test_memory_is_released_before_the_evaluation(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_rows(tmp_path / "data.jsonl", make_rows(8))
+    order: list[str] = []
+    release = Trainer.release
+    monkeypatch.setattr(Trainer, "release", lambda self: (order.append("release"), release(self)))
+    task = make_task(tiny("analyst"), data, tmp_path / "out", dev=None)
+    fit(replace(task, evaluate=lambda metrics, dev: order.append(f"{len(metrics)} {len(dev)}")))
+    assert order == ["release", "2 0"]
