@@ -223,7 +223,8 @@ def _render_card(card: Mapping[str, Any]) -> str:
     """Render the card as a Markdown page."""
     blocks = [
         f"# {card['metric']}",
-        f"{'An' if card['kind'][0] in 'aeiou' else 'A'} {card['kind']} metric, fine-tuned with metrist from `{card['base']['model']}` "
+        f"{'An' if card['kind'][0] in 'aeiou' else 'A'} {card['kind']} metric, fine-tuned with metrist from "
+        f"`{card['base']['model']}` "
         f"(fingerprint {card['base']['fingerprint']}). Its own fingerprint is {card['fingerprint']}.",
         "## Figures",
         "\n".join(_figure_lines(card["figures"], card["kind"])),
