@@ -65,6 +65,7 @@ def test_channels_and_mix(metrist: Callable[..., Any], records: Path, tmp_path: 
         (["--category", "x"], "--category"),
         (["--clean", "x=y"], "--clean"),
         (["--size", "5"], "mix"),
+        (["--task", "summarizaton"], "did you mean 'summarization'"),
     ],
 )
 def test_wrong_options(
@@ -86,6 +87,58 @@ def test_nothing_to_learn_from(metrist: Callable[..., Any], tmp_path: Path) -> N
 
 def test_the_folder_is_a_file(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
-    answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data")
+    answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data" / "sub", "--llm", FAKE)
     assert answer.code != 0
+    assert "expected a folder" in answer.err
+    # It is noticed before anything is asked.
+    assert "questions" not in answer.err
     assert (tmp_path / "data").read_text() == "mine"
+
+
+FAKE = "fake(answers='There are no errors that I can see.')"
+
+
+def test_a_dry_run_asks_and_writes_nothing(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+    answer = metrist(
+        *("build", "error-analysis", records, "-o", tmp_path / "data", "--llm", FAKE, "--real", 6, "--dry-run"),
+        *("--format", "json"),
+    )
+    assert answer.code == 0, answer.err
+    (row,) = json.loads(answer.out)["rows"]
+    assert row["questions"] == 12
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_llm_that_cannot_be_read(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+    answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data", "--llm", FAKE, "--real", 6)
+    assert answer.code == 0, answer.err
+    assert "12 questions" in answer.err
+    removed = {row["step"]: row for row in json.loads((tmp_path / "data" / "report.json").read_text())["removed"]}
+    assert removed["unreadable"]["count"] == 6
+    assert "JSON" in removed["unreadable"]["samples"][0]["reason"]
+
+
+def test_outputs_are_chosen_by_stored_scores(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert metrist("score", records, "-m", "chrf,rougeL", "-o", run).code == 0
+    command = ("build", "error-analysis", records, "-o", tmp_path / "data", "--llm", FAKE, "--real", 6)
+    answer = metrist(*command, "--scores", run)
+    assert answer.code != 0
+    assert "--by" in answer.err
+    answer = metrist(*command, "--scores", run, "--by", "chrf")
+    assert answer.code == 0, answer.err
+    answer = metrist(*command, "--by", "likelihood")
+    assert answer.code != 0
+    assert "no scores" in answer.err
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"item": "x", "system": "y", "output": "Some text.", "references": ["Some text."]}\n')
+    answer = metrist("build", "error-analysis", other, "-o", tmp_path / "data", "--scores", run, "--by", "chrf")
+    assert answer.code != 0
+    assert "score these files first" in answer.err
+
+
+def test_options_that_need_an_llm(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+    for options in (["--channel", "real"], ["--inject"], ["--generate", FAKE]):
+        answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data", *options)
+        assert answer.code != 0
+        assert "needs an LLM" in answer.err

@@ -161,7 +161,7 @@ def error_analysis(
     from metrist.cli.output import format_count, print_estimate, print_note, print_tables
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
-    from metrist.data.error_analysis.build import EXAMPLES, BuildSettings, build_examples, read_mix
+    from metrist.data.error_analysis.build import EXAMPLES, BuildSettings, build_examples, check_folder, read_mix
     from metrist.data.error_analysis.channels import read_outputs
     from metrist.data.error_analysis.examples import CHANNELS
     from metrist.llm.base import build_llm
@@ -186,6 +186,7 @@ def error_analysis(
         size=size,
         seed=seed,
     )
+    check_folder(out)
     reader = reading.read(inputs)
     outputs = read_outputs(reader, task=task, instruction=instruction)
     report_skipped(reader)

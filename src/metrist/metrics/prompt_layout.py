@@ -134,6 +134,11 @@ def resolve_task(name: str | None) -> str | None:
     return _load_task_names().get(_normalise_task((name or "").split("/")[0]))
 
 
+def list_tasks() -> list[str]:
+    """metrist's names of all tasks that it knows."""
+    return sorted(set(_load_task_names().values()))
+
+
 @cache
 def _load_task_names() -> Mapping[str, str]:
     file = resources.files("metrist.metrics") / "tasks.toml"

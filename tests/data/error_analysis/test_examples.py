@@ -100,6 +100,15 @@ def test_places_bound_the_words_and_the_parser_reads_the_completion(output, sour
         assert len(ground_errors(answer.errors, perturbed.record)) == len(example.errors)
 
 
+def test_texts_that_no_file_can_hold(tmp_path: Path) -> None:
+    record = Record(item="1", system="s", output="It \ud83d is 12 km.", source="\ud800")
+    error = Error(aspect="\ud800", severity="minor", penalty=1.0, explanation="\udfff", text="\ud83d", start=3, end=4)
+    example = make_example(record, [error], "human")
+    assert example.output == "It \ufffd is 12 km."
+    write_examples(tmp_path / "examples.jsonl", [example])
+    assert list(read_examples(tmp_path / "examples.jsonl")) == [example]
+
+
 def test_files(tmp_path: Path) -> None:
     examples = [make_example(RECORD, [NUMBER], "human"), make_example(RECORD, [], "reference")]
     path = tmp_path / "examples.jsonl.xz"

@@ -240,6 +240,16 @@ class BuildResult:
             json.dump(self.report(), file, ensure_ascii=False, indent=1)
 
 
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise InputError if a training set cannot be written there: better now than when it was built."""
+    target = Path(folder).absolute()
+    existing = next(path for path in (target, *target.parents) if path.exists())
+    if not existing.is_dir():
+        raise InputError(f"{format_path(existing)} is a file; expected a folder for the examples")
+    if not os.access(existing, os.W_OK):
+        raise InputError(f"{format_path(existing)} cannot be written to; name another folder for the examples")
+
+
 def build_examples(
     outputs: Sequence[JudgedOutput],
     settings: BuildSettings,

@@ -14,11 +14,11 @@ from typing import Literal
 from metrist.data.error_analysis.examples import Channel, Example, make_example
 from metrist.data.fault_kinds import KINDS, Concern, Text, quote
 from metrist.data.perturbations import can_perturb, choose_aspect, choose_donor, find_aspect, list_kinds, perturb
-from metrist.errors import SpecError
+from metrist.errors import SpecError, did_you_mean
 from metrist.io.reader import Reader
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.errors.span_alignment import UNNAMED, find_matches
-from metrist.metrics.prompt_layout import resolve_task
+from metrist.metrics.prompt_layout import list_tasks, resolve_task
 from metrist.ratings import Error
 from metrist.records import Record
 
@@ -40,6 +40,9 @@ class JudgedOutput:
 def read_outputs(reader: Reader, *, task: str | None = None, instruction: str | None = None) -> list[JudgedOutput]:
     """All outputs of the files. `task` and `instruction` take the place of those of the records. Of the raters of an
     output, those have looked for errors who marked any in its file; others may have given ratings only."""
+    if task is not None and resolve_task(task) is None:
+        known = list_tasks()
+        raise SpecError(f"there is no task {task!r}{did_you_mean(task, known)} (available: {', '.join(known)})")
     records: dict[tuple[str, str], Record] = {}
     errors: dict[tuple[str, str], list[Error]] = {}
     raters: dict[tuple[str, str], list[tuple[int, str]]] = {}

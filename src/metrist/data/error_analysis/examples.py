@@ -101,11 +101,12 @@ class Example:
 
 def make_example(record: Record, errors: Iterable[Error], channel: Channel) -> Example:
     """The example of a record. An error without words, such as an omission, gets the words beside the gap."""
-    table = choose_table(record.task)
-    instruction = record.instruction if (record.instruction or "").strip() else table.instruction
-    source = record.source or ""
-    anchored = tuple(_anchor(error, record.output) for error in errors)
-    content = "\0".join([record.item, record.system, instruction or "", source, record.output, repr(anchored)])
+    instruction = record.instruction or ""
+    if not instruction.strip():
+        instruction = choose_table(record.task).instruction
+    instruction, source, output = map(_make_encodable, (instruction, record.source or "", record.output))
+    anchored = tuple(_anchor(_make_error_encodable(error), output) for error in errors)
+    content = "\0".join([record.item, record.system, instruction, source, output, repr(anchored)])
     return Example(
         id=f"{channel}/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}",
         channel=channel,
@@ -113,11 +114,29 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel) -> E
         item=record.item,
         system=record.system,
         language=record.language,
-        instruction=instruction or "",
+        instruction=instruction,
         source=source,
-        output=record.output,
+        output=output,
         errors=anchored,
     )
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _make_encodable(text: str) -> str:
+    """The text with replacement characters for lone surrogates, which no file can hold; of the same length."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
+
+
+def _make_error_encodable(error: Error) -> Error:
+    texts = {name: getattr(error, name) for name in ("text", "aspect", "explanation", "revision")}
+    clean: dict[str, Any] = {name: _make_encodable(text) for name, text in texts.items()}
+    return error if clean == texts else replace(error, **clean)
 
 
 def _anchor(error: Error, output: str) -> Error:
