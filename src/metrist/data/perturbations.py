@@ -58,6 +58,8 @@ _ASPECTS: Mapping[str, Mapping[Concern, str]] = {
 
 def choose_aspect(kind: str, task: str | None) -> str:
     """The aspect that a fault of this kind counts for in the table of a task."""
+    if kind == "repetition" and choose_table(task).task == "story":
+        return "Language"
     return find_aspect(KINDS[kind].concern if kind in KINDS else "style", task)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,7 @@ def test_faults_have_aspects_of_the_task_evenly() -> None:
     aspects.pop("Coherence")
     assert min(aspects.values()) > 0.2 * sum(aspects.values())
     per_item = Counter(example.item for example in examples)
-    assert max(per_item.values()) <= 1.5 * min(per_item.values())
+    assert max(per_item.values()) <= 2 * min(per_item.values())
     facts = [error for example in examples for error in example.errors if error.aspect == "Fact Consistency"]
     assert sum("source" in error.explanation for error in facts) > 0.95 * len(facts)
     freeform = list(inject_faults(texts, 20, channel="freeform", kinds=["number", "word_order"]))
@@ -175,6 +176,26 @@ def test_every_fault_has_an_aspect_of_the_task_under_any_of_its_names(task: str 
     for kind in KINDS:
         assert choose_aspect(kind, task) in choose_table(task).names
     assert choose_aspect("repetition", "lfqa") == "Informativeness"
+
+
+def test_faults_that_nobody_could_notice_are_not_taught() -> None:
+    """Without the source, or where the source does not have the word, a wrong number looks like a right one."""
+    output = "Maria Lopez sold 240 loaves in March. She was not tired, and the shop opened early."
+    record = Record(item="1", system="s", output=output, task="summarization")
+    facts = ["number", "date", "entity", "negation", "addition", "contradiction", "omission"]
+    donor = Record(item="2", system="s", output="Anna Berg won in Oslo.", source="Anna Berg won.", task="summarization")
+    for source, kinds in (
+        ("", facts),
+        ("A shop in Bristol sells bread.", ["number", "date", "entity", "contradiction"]),
+    ):
+        for kind in kinds:
+            made = inject_faults([replace(record, source=source), donor], 4, kinds=[kind], most=1)
+            assert not [example for example in made if example.item == "1"], kind
+    supported = replace(record, source="In March, Maria Lopez sold 240 loaves. She was not tired and opened early.")
+    examples = list(inject_faults([supported, donor], 30, kinds=facts))
+    assert len({error.explanation.split(":")[0] for example in examples for error in example.errors}) > 3
+    story = replace(supported, task="story")
+    assert not list(inject_faults([story], 5, kinds=["addition", "omission", "negation"]))
 
 
 def test_no_text_takes_a_fault() -> None:

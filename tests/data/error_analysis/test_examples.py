@@ -46,27 +46,31 @@ def test_the_form_of_the_checkpoints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "start", "end", "revision", "words"),
+    ("output", "start", "end", "revision", "words", "better"),
     [
         # A gap: the words before it; at the start of the text the first ones.
-        ("One two three four five. Six.", 24, 24, " A whole sentence.", "two three four five."),
-        ("Two. Three four.", 0, 0, "One. ", "Two. Three four."),
+        ("One two three four five. Six.", 24, 24, " No.", "two three four five.", "two three four five. No."),
+        ("Two. Three four.", 0, 0, "One. ", "Two. Three four.", "One. Two. Three four."),
         # A mark, or a mark that is missing: the word at which it stands.
-        ("See the, dog.", 7, 8, "", "the,"),
-        ("The dogs tail.", 7, 7, "'", "dogs"),
+        ("See the, dog.", 7, 8, "", "the,", "the"),
+        ("The dogs tail.", 7, 7, "'", "dogs", "dog's"),
         # Words stay as they are.
-        ("See the dog.", 8, 11, "cat", "dog"),
+        ("See the dog.", 8, 11, "cat", "dog", "cat"),
     ],
 )
 def test_an_error_without_words_gets_those_beside_it(
-    output: str, start: int, end: int, revision: str, words: str
+    output: str, start: int, end: int, revision: str, words: str, better: str
 ) -> None:
     error = Error(
         aspect="A", severity="minor", penalty=1.0, revision=revision, text=output[start:end], start=start, end=end
     )
-    (anchored,) = make_example(Record(item="1", system="s", output=output), [error], "human").errors
-    assert anchored.text == words
+    record = Record(item="1", system="s", output=output)
+    (anchored,) = make_example(record, [error], "synthetic", exact=True).errors
+    assert (anchored.text, anchored.revision) == (words, better)
     assert output[anchored.start : anchored.end] == words
+    # People who mark a comma without a correction do not say that it should go.
+    (marked,) = make_example(record, [error], "human").errors
+    assert marked.revision == (better if revision else "")
 
 
 def test_an_empty_output() -> None:

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Literal
 
 from metrist.data.error_analysis.examples import Channel, Example, make_example
-from metrist.data.fault_kinds import KINDS, Concern, Text, quote
+from metrist.data.fault_kinds import KINDS, Concern, Edit, Text, quote
 from metrist.data.perturbations import can_perturb, choose_aspect, choose_donor, find_aspect, list_kinds, perturb
 from metrist.errors import SpecError, did_you_mean
 from metrist.io.reader import Reader
@@ -243,9 +243,10 @@ def use_references(outputs: Iterable[JudgedOutput]) -> Iterator[Example]:
         yield make_example(replace(record, system="reference", output=reference), (), "reference")
 
 
-#: Kinds that leave little of a text are chosen less often than others: the share that remains.
-_RARE: Mapping[str, float] = {"empty": 0.02, "gibberish": 0.25, "truncation": 0.5}
-_ATTEMPTS = 6
+#: Kinds that leave little of a text are chosen less often than others, and so are omissions, which only a reader who
+#: knows what matters can tell from brevity: the share that remains.
+_RARE: Mapping[str, float] = {"empty": 0.02, "gibberish": 0.25, "truncation": 0.5, "omission": 0.3}
+_ATTEMPTS = 10
 
 
 def inject_faults(
@@ -314,15 +315,36 @@ def _inject(
             if kind not in chosen and rng.random() < _RARE.get(kind, 1.0):
                 chosen.append(kind)
         perturbed = perturb(text, chosen, seed=rng.getrandbits(32), donor=donor) if chosen else None
-        if perturbed is not None:
+        if perturbed is not None and all(_can_be_noticed(edit, text) for edit in perturbed.edits):
             errors: Sequence[Error] = perturbed.errors
             if channel == "freeform":
                 errors = [
                     replace(error, aspect=name_kind(edit.kind))
                     for error, edit in zip(errors, perturbed.edits, strict=True)
                 ]
-            return make_example(perturbed.record, errors, channel)
+            return make_example(perturbed.record, errors, channel, exact=True)
     return None
+
+
+#: Tasks whose outputs say what their sources say.
+_GROUNDED = ("summarization", "simplification", "data_to_text", "long_form_qa", "translation")
+
+
+def _can_be_noticed(edit: Edit, text: Record) -> bool:
+    """Whether a reader of the source can tell that something is wrong: who learns from faults that cannot be noticed
+    learns to make errors up."""
+    if KINDS[edit.kind].concern != "facts" and edit.kind != "omission":
+        return True
+    task = resolve_task(text.task)
+    if not text.source or (task not in _GROUNDED and edit.kind in ("addition", "omission", "negation", "role_swap")):
+        return False
+    if task == "translation" or edit.kind == "addition":
+        return True
+    if edit.evidence is None:
+        return False
+    original = text.output[edit.start : edit.end].strip().lower()
+    passage = text.source[slice(*edit.evidence)].lower()
+    return edit.kind in ("omission", "negation", "role_swap") or original in passage
 
 
 _NAMES: Mapping[str, str] = {

@@ -99,13 +99,14 @@ class Example:
         return {"id": self.id, "messages": [{"role": role, "content": text} for role, text in turns]}
 
 
-def make_example(record: Record, errors: Iterable[Error], channel: Channel) -> Example:
-    """The example of a record. An error without words, such as an omission, gets the words beside the gap."""
+def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, exact: bool = False) -> Example:
+    """The example of a record. An error without words, such as an omission, gets the words beside the gap. `exact`: an
+    empty revision means that the words should go, and not that nobody knows better."""
     instruction = record.instruction or ""
     if not instruction.strip():
         instruction = choose_table(record.task).instruction
     instruction, source, output = map(_make_encodable, (instruction, record.source or "", record.output))
-    anchored = tuple(_anchor(_make_error_encodable(error), output) for error in errors)
+    anchored = tuple(_anchor(_make_error_encodable(error), output, exact) for error in errors)
     content = "\0".join([record.item, record.system, instruction, source, output, repr(anchored)])
     return Example(
         id=f"{channel}/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}",
@@ -139,8 +140,9 @@ def _make_error_encodable(error: Error) -> Error:
     return error if clean == texts else replace(error, **clean)
 
 
-def _anchor(error: Error, output: str) -> Error:
-    """The error with words that can be found: a gap, or a mark without letters, gets the words beside it."""
+def _anchor(error: Error, output: str, exact: bool) -> Error:
+    """The error with words that can be found: a gap, or a mark without letters, gets the words beside it, and so does
+    the revision."""
     if error.side != "output" or error.start is None or error.end is None or _LETTER.search(error.text):
         return error
     words = [match.span() for match in _WORD.finditer(output)]
@@ -149,8 +151,15 @@ def _anchor(error: Error, output: str) -> Error:
     chosen = [(start, end) for start, end in words if start <= error.end and end >= error.start]
     if not chosen or (not error.text.strip() and _LETTER.search(error.revision)):
         chosen = [(start, end) for start, end in words if end <= error.start][-_ANCHOR:] or words[:_ANCHOR]
-    start, end = chosen[0][0], chosen[-1][1]
-    return replace(error, text=output[start:end], start=start, end=end)
+    start, end = min(chosen[0][0], error.start), max(chosen[-1][1], error.end)
+    revision = output[start : error.start] + error.revision + output[error.end : end]
+    return replace(
+        error,
+        text=output[start:end],
+        start=start,
+        end=end,
+        revision=revision.strip() if exact or error.revision else "",
+    )
 
 
 def _write_error(error: Error) -> WrittenError:
