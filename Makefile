@@ -16,12 +16,13 @@ export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-# The packages of shipped models, each with its own version.
-MODELS := models models/english models/multilingual
+# The packages of shipped models, each with its own version. Those of LARGE_MODELS come with the extra `large` only.
+LARGE_MODELS := models/english-large
+MODELS := models models/english models/multilingual $(LARGE_MODELS)
 
 $(VENV)/.core: pyproject.toml $(MODELS:=/pyproject.toml) hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) $(MODELS:%=--editable %) --editable '.[standard]'
+	$(PIP) $(MODELS:%=--editable %) --editable '.[large]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.core
@@ -40,8 +41,9 @@ $(RELEASE)/.ready: pyproject.toml
 	touch $@
 
 EXTRAS ?= standard,llm
-install:  ## install metrist with its models into the current environment: EXTRAS=standard,llm,neural PYTHON=python3
-	$(PYTHON) -m pip install $(addprefix --constraint ,$(CONSTRAINTS_FILE)) $(MODELS:%=./%) '.[$(EXTRAS)]'
+install:  ## install metrist with its models into the current environment: EXTRAS=large,llm,neural PYTHON=python3
+	$(PYTHON) -m pip install $(addprefix --constraint ,$(CONSTRAINTS_FILE)) \
+		$(addprefix ./,$(filter-out $(if $(findstring large,$(EXTRAS)),,$(LARGE_MODELS)),$(MODELS))) '.[$(EXTRAS)]'
 
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -m preference -o demo-run
@@ -128,17 +130,17 @@ wheel: $(RELEASE)/.ready  ## wheel with compiled kernels for this machine, insta
 wheels: $(RELEASE)/.ready  ## wheels for all Pythons on this platform, by cibuildwheel (Linux: needs docker), in dist/metrist
 	$(RELEASE)/bin/cibuildwheel --output-dir dist/metrist .
 
-models-package: $(RELEASE)/.ready  ## metrist-models, -english and -multilingual: wheels and source packages, in dist/models
+models-package: $(RELEASE)/.ready  ## metrist-models and the packages beside it: wheels and source packages, in dist/models
 	rm -rf dist/models
 	for folder in $(MODELS); do $(RELEASE)/bin/python -m build --outdir dist/models $$folder || exit 1; done
 	$(RELEASE)/bin/twine check --strict dist/models/*
 	$(PYTHON) .ci/check_model_packages.py dist/models
 
 constraints: $(RELEASE)/.ready  ## update constraints-ci.txt, the versions that CI tests with
-	printf '%s\n' $(MODELS:%=./%) '.[standard]' | $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
+	printf '%s\n' $(MODELS:%=./%) '.[large]' | $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--constraint constraints-cpu.txt --group tests --group checks --group coverage \
 		--no-emit-package metrist --no-emit-package metrist-models --no-emit-package metrist-models-english \
-		--no-emit-package metrist-models-multilingual --no-annotate \
+		--no-emit-package metrist-models-english-large --no-emit-package metrist-models-multilingual --no-annotate \
 		--custom-compile-command "make constraints" --output-file constraints-ci.txt -
 
 check-tag:  ## check that TAG=v1.2.3 is the package's version and has a dated section in the changelog

@@ -36,6 +36,7 @@ def test_in_a_checkout_the_command_names_its_folders(tmp_path: Path, monkeypatch
     assert str(MissingExtra("x", "llm")) == f"x needs an optional dependency: pip install '{root}[llm]'"
     models = " ".join(f"'{root}/models{part}'" for part in ("", "/english", "/multilingual"))
     assert install_command("standard") == f"pip install {models} '{root}[standard]'"
+    assert install_command("large") == f"pip install {models} '{root}/models/english-large' '{root}[large]'"
     assert install_command("neural") == f"pip install '{root}[neural]' --constraint '{root}/constraints-cpu.txt'"
 
 

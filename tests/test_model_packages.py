@@ -13,7 +13,12 @@ from metrist.models.numpy_inference.storage import CONFIG, PACKAGES, TOKENIZER, 
 from metrist.models.weights import SHIPPED, distribution_name
 
 ROOT = Path(__file__).resolve().parents[1]
-HOMES = {package: ROOT / "models" / package.removeprefix("metrist_models").strip("_") for package in PACKAGES}
+HOMES = {
+    package: ROOT / "models" / package.removeprefix("metrist_models").strip("_").replace("_", "-")
+    for package in PACKAGES
+}
+#: The packages that an extra of their own installs, beside those of `standard`.
+EXTRAS = {"metrist_models_english_large": "large"}
 FOLDERS = sorted(
     folder
     for package, home in HOMES.items()
@@ -23,14 +28,18 @@ FOLDERS = sorted(
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_has_its_name_its_licences_and_a_place_in_the_standard_extra(package: str) -> None:
+def test_a_package_has_its_name_its_licences_and_a_place_in_an_extra(package: str) -> None:
     home, name = HOMES[package], package.replace("_", "-")
     project = tomllib.loads((home / "pyproject.toml").read_text())
     assert project["project"]["name"] == name
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"src/{package}"]
     assert all((home / file).is_file() for file in [*project["project"]["license-files"], "README.md"])
+    # Without a leading slash, a pattern also matches in other packages' folders below this one.
+    assert all(pattern.startswith("/") for pattern in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert any(requirement.startswith(f"{name}>=") for requirement in extras["standard"])
+    homes = {extra for extra, names in extras.items() if any(each.startswith(f"{name}>=") for each in names)}
+    assert homes == {EXTRAS.get(package, "standard")}
+    assert "metrist[standard]" in extras["large"]
 
 
 @pytest.mark.parametrize("folder", [pytest.param(folder, id=folder.name) for folder in FOLDERS])

@@ -20,6 +20,11 @@ from pathlib import Path
 
 #: Characters of an item that texts show whole.
 _LONGEST_ITEM = 80
+#: The folders of a checkout, below models/, with the packages of an extra.
+_MODEL_FOLDERS = {
+    "standard": ("", "english", "multilingual"),
+    "large": ("", "english", "multilingual", "english-large"),
+}
 
 
 class MetristError(Exception):
@@ -73,8 +78,7 @@ def install_command(extra: str) -> str:
         folders = [origin.parent, *(path for path in [origin.parent.parent / "models"] if any(path.glob("*.whl")))]
         links = " ".join(f"--find-links {shlex.quote(str(folder))}" for folder in folders)
         return f"{pip} {links} 'metrist[{extra}]'"
-    models = [origin / "models" / part for part in ("", "english", "multilingual")] if extra == "standard" else []
-    words = [shlex.quote(str(folder)) for folder in models]
+    words = [shlex.quote(str(origin / "models" / part)) for part in _MODEL_FOLDERS.get(extra, ())]
     # Where metrist runs from the checkout itself, it is to stay so, and not be replaced by a copy.
     words += (["-e"] if origin == Path(__file__).resolve().parents[2] else []) + [f"'{origin}[{extra}]'"]
     # An open range of torch pulls gigabytes of CUDA libraries.

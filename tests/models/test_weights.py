@@ -130,6 +130,14 @@ def test_a_model_of_another_package_names_that_package(shipped: Path, monkeypatc
         find_weights(Options(model="metrist:english-big"))
 
 
+@pytest.mark.usefixtures("shipped")
+def test_the_large_model_names_its_own_package_and_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "metrist_models_english_large", None)
+    message = r"'metrist:english-large' of metrist-models-english-large needs .*pip install 'metrist\[large\]'"
+    with pytest.raises(MissingExtra, match=message):
+        find_weights(Options(model="metrist:english-large"))
+
+
 def test_a_folder_without_a_config_is_refused_with_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ModelError, match=r"config\.json.*notes\.txt"):

@@ -23,8 +23,14 @@ from metrist.models.numpy_inference import storage
 
 #: Prefix of shipped models, which are in metrist-models and the distributions named after it.
 SHIPPED = "metrist:"
-#: The distribution of a shipped model whose name does not begin like this is metrist-models.
-_DISTRIBUTIONS = {"english": "metrist-models-english", "multilingual": "metrist-models-multilingual"}
+#: The distribution of a shipped model, by its name or by the first word of it; that of all others is metrist-models.
+_DISTRIBUTIONS = {
+    "english": "metrist-models-english",
+    "english-large": "metrist-models-english-large",
+    "multilingual": "metrist-models-multilingual",
+}
+#: The extra that installs a distribution; that of all others is "standard".
+_EXTRAS = {"metrist-models-english-large": "large"}
 #: The key of config.json that marks a model for numpy inference.
 _NUMPY_KEY = "metrist_format"
 
@@ -117,12 +123,13 @@ def _find_shipped(name: str) -> Path:
     if name in folders:
         return folders[name]
     home = distribution_name(name)
+    extra = _EXTRAS.get(home, "standard")
     if home not in packages:
         of = "" if home == "metrist-models" else f" of {home}"
-        raise MissingExtra(f"the shipped model {name!r}{of}", "standard")
+        raise MissingExtra(f"the shipped model {name!r}{of}", extra)
     if home != "metrist-models":
         raise ModelError(
-            f"the installed {home} has no {name!r}; a newer one may: pip install --upgrade 'metrist[standard]'"
+            f"the installed {home} has no {name!r}; a newer one may: pip install --upgrade 'metrist[{extra}]'"
         )
     known = sorted(folders)
     listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
@@ -131,7 +138,8 @@ def _find_shipped(name: str) -> Path:
 
 def distribution_name(name: str) -> str:
     """Return the distribution that has a shipped model, installed or not, by the model's name."""
-    return _DISTRIBUTIONS.get(name.removeprefix(SHIPPED).partition("-")[0], "metrist-models")
+    model = name.removeprefix(SHIPPED)
+    return _DISTRIBUTIONS.get(model) or _DISTRIBUTIONS.get(model.partition("-")[0], "metrist-models")
 
 
 def _hub(options: Options) -> Path:

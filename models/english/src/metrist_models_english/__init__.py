@@ -1,1 +1,1 @@
-"""Weights of English text encoders that ship with metrist: a folder each, data only."""
+"""Weights of the English text encoder that ships with metrist: a folder, data only."""

@@ -23,7 +23,12 @@ Floats = NDArray[np.float32]
 #: The format's version, "metrist_format" in config.json.
 FORMAT = 1
 #: The packages of shipped models. A distribution has the name of its package, with hyphens.
-PACKAGES = ("metrist_models", "metrist_models_english", "metrist_models_multilingual")
+PACKAGES = (
+    "metrist_models",
+    "metrist_models_english",
+    "metrist_models_english_large",
+    "metrist_models_multilingual",
+)
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "weights.safetensors", "tokenizer.json"
 #: "architecture" in config.json of the models of `metrist.models.text_encoder`.
 TEXT_ENCODER = "text-encoder"
