@@ -11,7 +11,16 @@ from flavours import both_flavours, compiled, needs_compiled
 
 from metrist.kernels import reference
 
-SIZES = [(1, 64, 16, 64), (5, 96, 48, 32), (7, 384, 64, 128), (4, 128, 32, 16)]
+#: Rows, inputs, outputs and inputs in a block; the last ones have more rows and larger blocks than are taken at once.
+SIZES = [
+    (1, 64, 16, 64),
+    (5, 96, 48, 32),
+    (7, 384, 64, 128),
+    (4, 128, 32, 16),
+    (131, 384, 32, 64),
+    (9, 3072, 16, 64),
+    (3, 1536, 32, 768),
+]
 
 
 def make_linear(rng, outputs, inputs, block):

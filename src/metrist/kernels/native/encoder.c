@@ -60,32 +60,97 @@ static Lanes gelu_of(Lanes x) {
 
 /* ---- Products ---- */
 
-#if defined(__aarch64__)
-enum { EXCESS = 0 };
+/* How `multiply_block` is to treat bytes: those of rows are signed unless they are UNSIGNED. Sums that are SMALL, below
+ * 2**22, must be read by `small_as_floats`. */
+enum { SIGNED = 0, UNSIGNED = 1, SMALL = 2 };
 
-/* Sums over `size` numbers: sums[row] are the PANEL columns of a row. `weights` is [size / 4][PANEL][4]. Whether the
- * bytes of rows have a sign matters on x86 alone. */
-static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size, int are_signed,
+#if defined(__aarch64__)
+/* Sums of so many products of 127 and 63 are small. */
+enum { EXCESS = 0, MAX_SMALL_BLOCK = 512 };
+
+/* What sums begin with, by whether they are small: a small integer that was added to the bits of 1.5 * 2**23 is also
+ * the fraction of this float, and subtracting is faster than converting. */
+static const float STARTS[2][4] = {{0.0f}, {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f}};
+
+static inline Lanes small_as_floats(Whole a) {
+    float32x4_t start = vdupq_n_f32(STARTS[1][0]);
+    return (Lanes){vsubq_f32(vreinterpretq_f32_s32(a.low), start), vsubq_f32(vreinterpretq_f32_s32(a.high), start)};
+}
+
+/* The loops over blocks are in assembly, since compilers move loads to where they stop the units that multiply.
+ * Registers: v0 to v3 are 16 bytes of each row, v4 to v7 weights, v16 to v31 sums, row by row for each four columns. */
+#define FOUR_ROWS(s0, s1, s2, s3, w, lane)                                                        \
+    "sdot " s0 ".4s, " w ".16b, v0.4b[" lane "]\n sdot " s1 ".4s, " w ".16b, v1.4b[" lane "]\n"   \
+    "sdot " s2 ".4s, " w ".16b, v2.4b[" lane "]\n sdot " s3 ".4s, " w ".16b, v3.4b[" lane "]\n"
+#define FOUR_INPUTS(lane, o0, o1, o2, o3)                                                                     \
+    "ldr q4, [%[w], #" o0 "]\n ldr q5, [%[w], #" o1 "]\n ldr q6, [%[w], #" o2 "]\n ldr q7, [%[w], #" o3 "]\n" \
+    FOUR_ROWS("v16", "v17", "v18", "v19", "v4", lane) FOUR_ROWS("v20", "v21", "v22", "v23", "v5", lane)       \
+    FOUR_ROWS("v24", "v25", "v26", "v27", "v6", lane) FOUR_ROWS("v28", "v29", "v30", "v31", "v7", lane)
+/* Adds the products of a block; `label` begins the loop over 16 inputs, and `left` counts them down. */
+#define MULTIPLY_BLOCK(label, left)                                                                             \
+    label ":\n"                                                                                                 \
+    "ldr q0, [%[r0]], #16\n ldr q1, [%[r1]], #16\n ldr q2, [%[r2]], #16\n ldr q3, [%[r3]], #16\n"               \
+    FOUR_INPUTS("0", "0", "16", "32", "48") FOUR_INPUTS("1", "64", "80", "96", "112")                           \
+    FOUR_INPUTS("2", "128", "144", "160", "176") FOUR_INPUTS("3", "192", "208", "224", "240")                   \
+    "add %[w], %[w], #256\n subs " left ", " left ", #16\n b.ne " label "b\n"
+#define FOR_FOUR_SUMS(DO, a, b, c, d, column, step) \
+    DO(a, "0", "0+" column, step) DO(b, "1", "64+" column, step) DO(c, "2", "128+" column, step) DO(d, "3", "192+" column, step)
+#define FOR_ALL_SUMS(DO)                                                                                             \
+    FOR_FOUR_SUMS(DO, "16", "17", "18", "19", "0", "5") FOR_FOUR_SUMS(DO, "20", "21", "22", "23", "16", "6")         \
+    FOR_FOUR_SUMS(DO, "24", "25", "26", "27", "32", "7") FOR_FOUR_SUMS(DO, "28", "29", "30", "31", "48", "10")
+#define START_SUM(sum, row, at, step) "ldr q" sum ", [%[start]]\n"
+#define FLOAT_SUM(sum, row, at, step) "fsub v" sum ".4s, v" sum ".4s, v8.4s\n"
+#define SCALE_SUM(sum, row, at, step) "fmul v" sum ".4s, v" sum ".4s, v" step ".4s\n"
+#define TOTAL_SUM(sum, row, at, step) \
+    "ldr q11, [%[total], #" at "]\n fmla v11.4s, v" sum ".4s, v9.s[" row "]\n str q11, [%[total], #" at "]\n"
+#define ALL_REGISTERS                                                                                            \
+    "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v16", "v17", "v18", \
+        "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
+
+/* Sums over `size` numbers, a multiple of 16: sums[row] are the PANEL columns of a row. `weights` is
+ * [size / 4][PANEL][4]. */
+static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size, int kind,
                                   Whole sums[TILE][2]) {
-    (void)are_signed;
-    for (int r = 0; r < TILE; r++) {
-        for (int c = 0; c < 2; c++) sums[r][c] = (Whole){vdupq_n_s32(0), vdupq_n_s32(0)};
-    }
-    for (int64_t k = 0; k < size; k += 16, weights += 16 * PANEL) {
-        int8x16_t a[TILE];
-        for (int r = 0; r < TILE; r++) a[r] = vld1q_s8((const int8_t *)rows[r] + k);
-#define STEP(lane)                                                                              \
-    for (int c = 0; c < 2; c++) {                                                               \
-        int8x16_t w0 = vld1q_s8(weights + (lane)*4 * PANEL + c * 32);                           \
-        int8x16_t w1 = vld1q_s8(weights + (lane)*4 * PANEL + c * 32 + 16);                      \
-        for (int r = 0; r < TILE; r++) {                                                        \
-            sums[r][c].low = vdotq_laneq_s32(sums[r][c].low, w0, a[r], lane);                   \
-            sums[r][c].high = vdotq_laneq_s32(sums[r][c].high, w1, a[r], lane);                 \
-        }                                                                                       \
-    }
-        STEP(0) STEP(1) STEP(2) STEP(3)
-#undef STEP
-    }
+    const uint8_t *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3];
+#define SUM(name, place) register int32x4_t name __asm__(place)
+    SUM(a0, "v16"); SUM(b0, "v17"); SUM(c0, "v18"); SUM(d0, "v19");
+    SUM(a1, "v20"); SUM(b1, "v21"); SUM(c1, "v22"); SUM(d1, "v23");
+    SUM(a2, "v24"); SUM(b2, "v25"); SUM(c2, "v26"); SUM(d2, "v27");
+    SUM(a3, "v28"); SUM(b3, "v29"); SUM(c3, "v30"); SUM(d3, "v31");
+#undef SUM
+    __asm__ volatile(
+        FOR_ALL_SUMS(START_SUM)
+        MULTIPLY_BLOCK("1", "%[size]")
+        : "=w"(a0), "=w"(b0), "=w"(c0), "=w"(d0), "=w"(a1), "=w"(b1), "=w"(c1), "=w"(d1), "=w"(a2), "=w"(b2), "=w"(c2),
+          "=w"(d2), "=w"(a3), "=w"(b3), "=w"(c3), "=w"(d3), [r0] "+r"(r0), [r1] "+r"(r1), [r2] "+r"(r2), [r3] "+r"(r3),
+          [w] "+r"(weights), [size] "+r"(size)
+        : [start] "r"(STARTS[(kind & SMALL) != 0])
+        : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7");
+    sums[0][0] = (Whole){a0, a1}, sums[0][1] = (Whole){a2, a3}, sums[1][0] = (Whole){b0, b1};
+    sums[1][1] = (Whole){b2, b3}, sums[2][0] = (Whole){c0, c1}, sums[2][1] = (Whole){c2, c3};
+    sums[3][0] = (Whole){d0, d1}, sums[3][1] = (Whole){d2, d3};
+}
+
+/* What `multiply_tile` does for blocks whose sums are small. */
+static inline void multiply_small_tile(const Linear *linear, const uint8_t *const *rows, const float *scales,
+                                       int64_t panel, float total[TILE][PANEL]) {
+    int64_t blocks = linear->inputs / linear->block, left;
+    const uint8_t *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3];
+    const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
+    const float *steps = linear->scales + panel * blocks * PANEL;
+    memset(total, 0, TILE * PANEL * sizeof(float));
+    __asm__ volatile(
+        "ldr q8, [%[start]]\n"
+        FOR_ALL_SUMS(START_SUM)
+        "2:\n mov %[left], %[size]\n"
+        MULTIPLY_BLOCK("1", "%[left]")
+        "ldr q9, [%[scales]], #16\n ldp q5, q6, [%[steps]]\n ldp q7, q10, [%[steps], #32]\n add %[steps], %[steps], #64\n"
+        FOR_ALL_SUMS(FLOAT_SUM) FOR_ALL_SUMS(SCALE_SUM) FOR_ALL_SUMS(TOTAL_SUM) FOR_ALL_SUMS(START_SUM)
+        "subs %[blocks], %[blocks], #1\n b.ne 2b\n"
+        : [r0] "+r"(r0), [r1] "+r"(r1), [r2] "+r"(r2), [r3] "+r"(r3), [w] "+r"(weights), [steps] "+r"(steps),
+          [scales] "+r"(scales), [blocks] "+r"(blocks), [left] "=&r"(left)
+        : [start] "r"(STARTS[1]), [size] "r"(linear->block), [total] "r"(total)
+        : ALL_REGISTERS);
 }
 
 static inline Whole minus(Whole a, const int32_t *b) {
@@ -95,6 +160,8 @@ static inline Whole minus(Whole a, const int32_t *b) {
 #else
 enum { EXCESS = 1 };
 
+static inline Lanes small_as_floats(Whole a) { return as_floats(a); }
+
 static inline __m256i four_bytes(const uint8_t *at) {
     int32_t four;
     memcpy(&four, at, 4);
@@ -103,7 +170,7 @@ static inline __m256i four_bytes(const uint8_t *at) {
 
 /* Bytes of rows without a sign go up to 255 with weights up to 63, or up to 127 with any: sums of two products fit into
  * 16 bits. */
-static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size, int are_signed,
+static inline void multiply_block(const uint8_t *const *rows, const int8_t *weights, int64_t size, int kind,
                                   Whole sums[TILE][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     for (int r = 0; r < TILE; r++) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
@@ -112,8 +179,8 @@ static inline void multiply_block(const uint8_t *const *rows, const int8_t *weig
             __m256i w = _mm256_loadu_si256((const __m256i *)(weights + 32 * c));
             for (int r = 0; r < TILE; r++) {
                 __m256i a = four_bytes(rows[r] + k);
-                __m256i pairs = are_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(w, a))
-                                           : _mm256_maddubs_epi16(a, w);
+                __m256i pairs = kind & UNSIGNED ? _mm256_maddubs_epi16(a, w)
+                                                : _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(w, a));
                 sums[r][c] = _mm256_add_epi32(sums[r][c], _mm256_madd_epi16(pairs, ones));
             }
         }
@@ -126,33 +193,40 @@ static inline Whole minus(Whole a, const int32_t *b) {
 
 #endif
 
-static void multiply_tile(const Linear *linear, const uint8_t *const *rows, const float *const *scales, int64_t panel,
-                          const int32_t *excess, float result[TILE][PANEL]) {
+/* result[row] = the PANEL columns of a row. `scales` is [blocks][TILE], of the rows. */
+static inline void multiply_tile(const Linear *linear, const uint8_t *const *rows, const float *scales, int64_t panel,
+                                 const int32_t *excess, float result[TILE][PANEL]) {
+#if defined(__aarch64__)
+    if (linear->block <= MAX_SMALL_BLOCK) {
+        multiply_small_tile(linear, rows, scales, panel, result);
+        return;
+    }
+#endif
     int64_t blocks = linear->inputs / linear->block;
     const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
     const float *steps = linear->scales + panel * blocks * PANEL;
-    Lanes total[TILE][2];
-    for (int r = 0; r < TILE; r++) total[r][0] = total[r][1] = fill(0.0f);
-    for (int64_t b = 0; b < blocks; b++) {
+    memset(result, 0, TILE * PANEL * sizeof(float));
+    for (int64_t b = 0; b < blocks; b++, scales += TILE, steps += PANEL) {
         Whole sums[TILE][2];
         const uint8_t *at[TILE];
         for (int r = 0; r < TILE; r++) at[r] = rows[r] + b * linear->block;
-        multiply_block(at, weights + b * linear->block * PANEL, linear->block, !EXCESS, sums);
+        multiply_block(at, weights + b * linear->block * PANEL, linear->block, EXCESS ? UNSIGNED : SIGNED, sums);
         for (int c = 0; c < 2; c++) {
-            Lanes step = load(steps + b * PANEL + c * 8);
+            Lanes step = load(steps + c * 8);
             for (int r = 0; r < TILE; r++) {
-                if (EXCESS) sums[r][c] = minus(sums[r][c], excess + b * PANEL + c * 8);
-                total[r][c] = fused_by(multiply(as_floats(sums[r][c]), step), scales[r][b], total[r][c]);
+                if (EXCESS) sums[r][c] = minus(sums[r][c], excess + (panel * blocks + b) * PANEL + c * 8);
+                Lanes scaled = multiply(as_floats(sums[r][c]), step);
+                store(result[r] + c * 8, fused_by(scaled, scales[r], load(result[r] + c * 8)));
             }
         }
     }
-    for (int r = 0; r < TILE; r++) store(result[r], total[r][0]), store(result[r] + 8, total[r][1]);
 }
 
-/* How much too large the sums of each block are on x86, where 128 is added to the integers of rows. */
-static void sum_excess(const Linear *linear, int64_t panel, int32_t *excess) {
-    const int8_t *weights = linear->weights + panel * linear->inputs * PANEL;
-    for (int64_t b = 0; b < linear->inputs / linear->block; b++, excess += PANEL) {
+/* How much too large the sums of each block are on x86, where 128 is added to the integers of rows: [outputs / PANEL]
+ * [blocks][PANEL]. */
+static void sum_excess(const Linear *linear, int32_t *excess) {
+    const int8_t *weights = linear->weights;
+    for (int64_t b = 0; b < linear->outputs / PANEL * (linear->inputs / linear->block); b++, excess += PANEL) {
         memset(excess, 0, PANEL * sizeof(int32_t));
         for (int64_t k = 0; k < linear->block / 4; k++, weights += 4 * PANEL) {
             for (int i = 0; i < 4 * PANEL; i++) excess[i / 4] += 128 * weights[i];
@@ -160,39 +234,59 @@ static void sum_excess(const Linear *linear, int64_t panel, int32_t *excess) {
     }
 }
 
-int apply_linear(const Linear *linear, const float *rows, int64_t count, int gelu, float *result) {
-    int64_t blocks = linear->inputs / linear->block, padded = (count + TILE - 1) / TILE * TILE;
-    uint8_t *integers = zeroed_room(padded * linear->inputs, 1);
-    float *scales = zeroed_room(padded * blocks, sizeof(float));
-    int32_t *excess = zeroed_room(blocks * PANEL, sizeof(int32_t));
-    if (integers == NULL || scales == NULL || excess == NULL) {
-        free(integers), free(scales), free(excess);
-        return -1;
-    }
-    for (int64_t b = 0; b < count * blocks; b++) {
-        scales[b] = round_block(rows + b * linear->block, linear->block, integers + b * linear->block);
+/* Rounds rows: `scales` is [count / TILE][blocks][TILE]. */
+static void round_rows(const Linear *linear, const float *rows, int64_t count, uint8_t *integers, float *scales) {
+    int64_t blocks = linear->inputs / linear->block;
+    for (int64_t row = 0; row < count; row++) {
+        float *to = scales + row / TILE * TILE * blocks + row % TILE;
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t at = row * linear->inputs + b * linear->block;
+            to[b * TILE] = round_block(rows + at, linear->block, integers + at);
+        }
     }
     if (EXCESS) {
         for (int64_t i = 0; i < count * linear->inputs; i++) integers[i] ^= 128;
     }
-    for (int64_t panel = 0; panel < linear->outputs / PANEL; panel++) {
-        if (EXCESS) sum_excess(linear, panel, excess);
-        for (int64_t first = 0; first < count; first += TILE) {
-            const uint8_t *at[TILE];
-            const float *steps[TILE];
-            float tile[TILE][PANEL];
-            for (int r = 0; r < TILE; r++) {
-                at[r] = integers + (first + r) * linear->inputs;
-                steps[r] = scales + (first + r) * blocks;
-            }
-            multiply_tile(linear, at, steps, panel, excess, tile);
-            for (int64_t r = 0; r < TILE && first + r < count; r++) {
-                float *out = result + (first + r) * linear->outputs + panel * PANEL;
-                for (int c = 0; c < PANEL; c += 8) {
-                    Lanes x = load(tile[r] + c);
-                    if (linear->bias != NULL) x = add(x, load(linear->bias + panel * PANEL + c));
-                    store(out + c, gelu ? gelu_of(x) : x);
-                }
+}
+
+/* What follows the product of TILE rows with a panel. */
+static inline void finish_tile(const Linear *linear, float tile[TILE][PANEL], int64_t rows, int64_t panel, int gelu,
+                               float *result) {
+    for (int64_t r = 0; r < rows; r++) {
+        float *out = result + r * linear->outputs + panel * PANEL;
+        for (int c = 0; c < PANEL; c += 8) {
+            Lanes x = load(tile[r] + c);
+            if (linear->bias != NULL) x = add(x, load(linear->bias + panel * PANEL + c));
+            store(out + c, gelu ? gelu_of(x) : x);
+        }
+    }
+}
+
+/* The bytes of rows that are multiplied with all panels before others: they stay in the first cache, with a panel. */
+enum { ROW_BYTES = 24576 };
+
+int apply_linear(const Linear *linear, const float *rows, int64_t count, int gelu, float *result) {
+    int64_t inputs = linear->inputs, blocks = inputs / linear->block, panels = linear->outputs / PANEL;
+    int64_t most = ROW_BYTES / inputs / TILE * TILE < TILE ? TILE : ROW_BYTES / inputs / TILE * TILE;
+    uint8_t *integers = zeroed_room(most * inputs, 1);
+    float *scales = zeroed_room(most * blocks, sizeof(float));
+    int32_t *excess = room(EXCESS ? panels * blocks * PANEL : 0, sizeof(int32_t));
+    if (integers == NULL || scales == NULL || excess == NULL) {
+        free(integers), free(scales), free(excess);
+        return -1;
+    }
+    if (EXCESS) sum_excess(linear, excess);
+    for (int64_t start = 0; start < count; start += most) {
+        int64_t here = count - start < most ? count - start : most;
+        round_rows(linear, rows + start * inputs, here, integers, scales);
+        for (int64_t panel = 0; panel < panels; panel++) {
+            for (int64_t first = 0; first < here; first += TILE) {
+                const uint8_t *at[TILE];
+                float tile[TILE][PANEL];
+                for (int r = 0; r < TILE; r++) at[r] = integers + (first + r) * inputs;
+                multiply_tile(linear, at, scales + first * blocks, panel, excess, tile);
+                finish_tile(linear, tile, here - first < TILE ? here - first : TILE, panel, gelu,
+                            result + (start + first) * linear->outputs);
             }
         }
     }
@@ -296,11 +390,11 @@ static void compare_tile(const Head *head, Tile *tile) {
     for (int r = 0; r < TILE; r++) at[r] = tile->queries + r * head->width, most[r] = fill(-INFINITY);
     for (int64_t key = 0; key < head->padded; key += PANEL) {
         Whole sums[TILE][2];
-        multiply_block(at, head->keys + key * head->width, head->width, 1, sums);
+        multiply_block(at, head->keys + key * head->width, head->width, SIGNED | SMALL, sums);
         for (int c = 0; c < 2; c++) {
             Lanes scales = load(head->key_scales + key + 8 * c), logarithms = load(head->logarithms + key + 8 * c);
             for (int r = 0; r < TILE; r++) {
-                Lanes scores = fused_by(multiply(as_floats_small(sums[r][c]), scales), tile->scales[r], logarithms);
+                Lanes scores = fused_by(multiply(small_as_floats(sums[r][c]), scales), tile->scales[r], logarithms);
                 store(tile->scores + r * head->padded + key + 8 * c, scores);
                 most[r] = greater(most[r], scores);
             }
@@ -347,8 +441,8 @@ static void mix_tile(const Head *head, const Tile *tile, int64_t rows, float *re
     for (int64_t column = 0; column < head->width; column += PANEL) {
         Whole low[TILE][2], high[TILE][2];
         const int8_t *values = head->values + column * head->padded;
-        multiply_block(lower, values, head->padded, 0, low);
-        multiply_block(upper, values, head->padded, 0, high);
+        multiply_block(lower, values, head->padded, UNSIGNED, low);
+        multiply_block(upper, values, head->padded, UNSIGNED, high);
         /* Every index into `low` is a constant, so that it stays in registers. */
         for (int r = 0; r < TILE; r++) {
             if (r >= rows) break;

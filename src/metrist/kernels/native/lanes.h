@@ -44,12 +44,6 @@ static inline Lanes fused_by(Lanes a, float b, Lanes c) {
 /* To the nearest integer, halves to the even one. */
 static inline Whole nearest(Lanes a) { return (Whole){vcvtnq_s32_f32(a.low), vcvtnq_s32_f32(a.high)}; }
 static inline Lanes as_floats(Whole a) { return (Lanes){vcvtq_f32_s32(a.low), vcvtq_f32_s32(a.high)}; }
-/* The same for integers below 2**22, and faster. */
-static inline Lanes as_floats_small(Whole a) {
-    float32x4_t magic = vdupq_n_f32(12582912.0f);
-    int32x4_t low = vaddq_s32(a.low, vreinterpretq_s32_f32(magic)), high = vaddq_s32(a.high, vreinterpretq_s32_f32(magic));
-    return (Lanes){vsubq_f32(vreinterpretq_f32_s32(low), magic), vsubq_f32(vreinterpretq_f32_s32(high), magic)};
-}
 /* a * 2**power */
 static inline Lanes scale_by_power(Lanes a, Whole power) {
     int32x4_t low = vshlq_n_s32(vaddq_s32(power.low, vdupq_n_s32(127)), 23);
@@ -106,7 +100,6 @@ static inline Lanes fused(Lanes a, Lanes b, Lanes c) { return _mm256_fmadd_ps(a,
 static inline Lanes fused_by(Lanes a, float b, Lanes c) { return _mm256_fmadd_ps(a, _mm256_set1_ps(b), c); }
 static inline Whole nearest(Lanes a) { return _mm256_cvtps_epi32(a); }
 static inline Lanes as_floats(Whole a) { return _mm256_cvtepi32_ps(a); }
-static inline Lanes as_floats_small(Whole a) { return as_floats(a); }
 static inline Lanes scale_by_power(Lanes a, Whole power) {
     __m256i bits = _mm256_slli_epi32(_mm256_add_epi32(power, _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(a, _mm256_castsi256_ps(bits));
