@@ -14,6 +14,7 @@ import argparse
 import csv
 import json
 import lzma
+import operator
 import random
 import re
 from collections import Counter
@@ -24,10 +25,12 @@ from typing import Any
 
 from metrist.data.error_analysis.build import BuildResult, BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
-from metrist.data.error_analysis.examples import Channel, Example
-from metrist.data.error_analysis.filters import Step
+from metrist.data.error_analysis.examples import Channel, Example, make_example
+from metrist.data.error_analysis.filters import FILTERS, Step, apply_filters
+from metrist.data.perturbations import list_kinds
 from metrist.data.text_overlap import normalise_text
 from metrist.io.reader import read_records
+from metrist.ratings import Error
 from metrist.records import Record
 from metrist.sentences import split_sentences
 
@@ -50,7 +53,7 @@ _LANGUAGES = {
 _WORDINGS: Mapping[str, Sequence[str]] = {
     "translation": (
         "Translate the following text from {from_} to {to}.", "Translate this into {to}.",
-        "Give a {to} translation of the {from_} text below.",
+        "Give a translation of the {from_} text below into {to}.",
     ),
     "summarization": (
         "Summarize the article below.", "Give the main points of the following text in a few sentences.",
@@ -77,6 +80,7 @@ class Source:
     good: tuple[str, float] | None = None
     clean: Mapping[str, float] = field(default_factory=dict)
     aspects: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
 
 _CLAIM = "Write a statement that the text supports."
@@ -125,9 +129,8 @@ SOURCES = (
     Source(file="gsml-train", task="data_to_text", human=60,
            aspects=dict.fromkeys(("name", "number", "word", "context", "not_checkable", "other"), "Accuracy")),
     Source(file="qa-feedback", task="long_form_qa", human=500, synthetic=1500, reference=250, freeform=300),
-    Source(file="haluquestqa", task="long_form_qa", human=1300, synthetic=800, freeform=200),
-    Source(file="begin", task="dialogue", instruction="Say something in a conversation that the text supports.",
-           synthetic=500, freeform=80, good=("consistent", 1)),
+    Source(file="haluquestqa", task="long_form_qa", human=1300, synthetic=800, freeform=200,
+           clean={"overall": 3.9}),
     Source(file="realec-dev", task="instruction_following", instruction="Write a correct English sentence.", human=2100,
            clean={"grammatical": 1}),
     Source(file="gmeg-wiki", task="instruction_following", instruction="Correct the text.", synthetic=600, freeform=100,
@@ -214,14 +217,18 @@ def read_source(data: Path, source: Source) -> list[JudgedOutput]:
     if source.file == "realec-dev":
         outputs = [output for output in outputs if not is_reserved({"item": output.record.item})]
     if source.file == "summedits":
-        # Spans are differences; those of rows that are not marked as sure are unreliable.
-        sure = {(str(row["item"]), str(row["system"])) for row in _read_rows(path) if row.get("sure")}
+        # Spans are differences; those that are not marked as sure are unreliable.
+        sure = {(str(row["item"]), str(row["system"])) for row in _read_rows(path) if _is_sure(row)}
         outputs = [
             output
             for output in outputs
             if (output.record.item, output.record.system) in sure or output.ratings.get("consistent") == 1
         ]
     return outputs
+
+
+def _is_sure(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("errors")) and all(error.get("sure") for error in row["errors"])
 
 
 def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:
@@ -233,7 +240,7 @@ def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:
             item=f"{source.file}:{row['source'][:80]}", system="pair", output="", source=row["source"],
             references=tuple(references[:1]), task=source.task, language=row.get("language"),
         )  # fmt: skip
-        items.setdefault(row["source"], JudgedOutput(record=record, ratings={}, scores={}))
+        items.setdefault(row["source"], as_output(record))
     return list(items.values())
 
 
@@ -262,27 +269,161 @@ def _make_story(item: str, story: str) -> JudgedOutput:
     return JudgedOutput(record=record, ratings={"written": 1.0}, scores={})
 
 
+def write_small(output: JudgedOutput) -> JudgedOutput:
+    """The texts in small letters with marks set apart, as many systems and data sets have them."""
+
+    def change(text: str) -> str:
+        return " ".join(re.sub(r"(?<!\d)[.,:]|[.,:](?!\d)|[!?;()\"“”]", r" \g<0> ", text.lower()).split())
+
+    record = output.record
+    changed = replace(
+        record,
+        item=f"small:{record.item}",
+        source=change(record.source or ""),
+        output=change(record.output),
+        references=tuple(map(change, record.references)),
+    )
+    return replace(output, record=changed)
+
+
 # ---- Word problems
 
 
 _PEOPLE = (
-    "Ana",
-    "Ben",
-    "Carla",
-    "Dan",
-    "Ella",
-    "Farid",
-    "Greta",
-    "Hugo",
-    "Ines",
-    "Jonas",
-    "Kim",
-    "Lena",
-    "Milo",
-    "Nora",
-)
+    "Ana", "Ben", "Carla", "Dan", "Ella", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Kim", "Lena", "Milo", "Nora",
+    "Olga", "Pedro", "Rosa", "Sam", "Tina", "Umar",
+)  # fmt: skip
 _THINGS = ("pencils", "apples", "marbles", "stickers", "books", "cards", "shells", "coins", "beads", "cookies")
 _BOXES = ("boxes", "bags", "packs", "crates", "jars")
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+#: A step of a solution: a sentence with {} for the calculation, and the calculation. A number below 0 is the result of
+#: the step so many places before.
+Calculation = tuple[str, int, str, int]
+
+
+def _sell(rng: random.Random) -> tuple[str, list[Calculation]]:
+    who, thing, box = rng.choice(_PEOPLE), rng.choice(_THINGS), rng.choice(_BOXES)
+    boxes, each, given, price = rng.randint(3, 12), rng.randint(4, 30), rng.randint(2, 9), rng.randint(2, 9)
+    return (
+        f"{who} has {boxes} {box} with {each} {thing} in each. {who} gives {given} {thing} to a friend and sells the "
+        f"rest for ${price} each. How many dollars does {who} get?",
+        [
+            (f"{who} has {{}} {thing}.", boxes, "*", each),
+            (f"After giving some away, {{}} {thing} are left.", -1, "-", given),
+            (f"{who} gets {{}} dollars.", -1, "*", price),
+        ],
+    )
+
+
+def _travel(rng: random.Random) -> tuple[str, list[Calculation]]:
+    who = rng.choice(_PEOPLE)
+    speed, hours, slow, more = rng.randint(20, 90), rng.randint(2, 6), rng.randint(5, 15), rng.randint(2, 5)
+    return (
+        f"{who} drives {hours} hours at {speed} km an hour, and then {more} hours at a speed that is {slow} km an hour "
+        "less. How many km is that in all?",
+        [
+            (f"In the first {hours} hours {who} drives {{}} km.", speed, "*", hours),
+            ("Then the speed is {} km an hour.", speed, "-", slow),
+            ("That is {} km more.", -1, "*", more),
+            ("In all it is {} km.", -3, "+", -1),
+        ],
+    )
+
+
+def _share(rng: random.Random) -> tuple[str, list[Calculation]]:
+    first, second = rng.sample(_PEOPLE, 2)
+    thing = rng.choice(_THINGS)
+    people, each = rng.randint(3, 9), rng.randint(4, 20)
+    extra = rng.randint(2, people * each - 1)
+    return (
+        f"{first} has {people * each - extra} {thing} and gets {extra} more from {second}. Then {first} shares all "
+        f"{thing} evenly among {people} children. How many {thing} does each child get?",
+        [
+            (f"With those of {second}, there are {{}} {thing}.", people * each - extra, "+", extra),
+            (f"Each child gets {{}} {thing}.", -1, "/", people),
+        ],
+    )
+
+
+def _save(rng: random.Random) -> tuple[str, list[Calculation]]:
+    who = rng.choice(_PEOPLE)
+    weekly, weeks, spent, days = rng.randint(25, 60), rng.randint(4, 10), rng.randint(5, 18), rng.randint(2, 5)
+    return (
+        f"{who} saves ${weekly} a week for {weeks} weeks. On a trip of {days} days {who} spends ${spent} a day. How "
+        "many dollars are left?",
+        [
+            (f"{who} saves {{}} dollars.", weekly, "*", weeks),
+            ("The trip costs {} dollars.", spent, "*", days),
+            ("So {} dollars are left.", -2, "-", -1),
+        ],
+    )
+
+
+def _twice(rng: random.Random) -> tuple[str, list[Calculation]]:
+    first, second, third = rng.sample(_PEOPLE, 3)
+    thing = rng.choice(_THINGS)
+    own, times, more = rng.randint(3, 30), rng.randint(2, 5), rng.randint(2, 12)
+    return (
+        f"{first} has {own} {thing}. {second} has {times} times as many as {first}, and {third} has {more} more than "
+        f"{second}. How many {thing} do the three have together?",
+        [
+            (f"{second} has {{}} {thing}.", own, "*", times),
+            (f"{third} has {{}} {thing}.", -1, "+", more),
+            (f"{first} and {second} have {{}} {thing}.", own, "+", -2),
+            (f"All three have {{}} {thing}.", -1, "+", -2),
+        ],
+    )
+
+
+def _work(rng: random.Random) -> tuple[str, list[Calculation]]:
+    who = rng.choice(_PEOPLE)
+    wage, hours, days, rent = rng.randint(11, 30), rng.randint(3, 9), rng.randint(3, 6), rng.randint(20, 90)
+    return (
+        f"{who} earns ${wage} an hour and works {hours} hours a day on {days} days a week. Each week {who} pays "
+        f"${rent} for a room. How many dollars remain after 4 weeks?",
+        [
+            (f"In a day {who} earns {{}} dollars.", wage, "*", hours),
+            ("In a week that is {} dollars.", -1, "*", days),
+            ("After the room {} dollars remain each week.", -1, "-", rent),
+            ("After 4 weeks it is {} dollars.", -1, "*", 4),
+        ],
+    )
+
+
+_PROBLEMS = (_sell, _travel, _share, _save, _twice, _work)
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What goes wrong at one step of a solution: another operation, another number, or a slip of the result."""
+
+    step: int
+    operation: str | None = None
+    number: int | None = None
+    slip: int = 0
+
+
+def solve(steps: Sequence[Calculation], marked: bool, mistake: Mistake | None = None) -> tuple[list[str], list[str]]:
+    """The lines of a solution, and its calculations; a mistake is carried on. `marked`: with the calculator marks of
+    GSM8K."""
+    results: list[float] = []
+    lines, calculations = [], []
+    for place, (sentence, left, sign, right) in enumerate(steps):
+        wrong = mistake if mistake is not None and mistake.step == place else None
+        values = [results[value] if value < 0 else float(value) for value in (left, right)]
+        if wrong and wrong.number is not None:
+            values[1 if right >= 0 else 0] = float(wrong.number)
+        sign = (wrong and wrong.operation) or sign
+        result = _OPERATIONS[sign](*values) + (wrong.slip if wrong else 0)
+        results.append(result)
+        first, second, last = (f"{value:.2f}".rstrip("0").rstrip(".") for value in (*values, result))
+        calculation = f"{first} {sign} {second} = "
+        calculation += f"<<{first}{sign}{second}={last}>>{last}" if marked else last
+        calculations.append(calculation)
+        lines.append(sentence.format(calculation))
+    lines.append(f"A: {last}")
+    return lines, calculations
 
 
 def make_problems(count: int, seed: int) -> list[JudgedOutput]:
@@ -291,98 +432,62 @@ def make_problems(count: int, seed: int) -> list[JudgedOutput]:
     for number in range(count):
         rng = random.Random(f"{seed}\0problem\0{number}")
         source, steps = rng.choice(_PROBLEMS)(rng)
-        answer = re.findall(r"= \$?(\d+)", steps[-1])[-1]
-        solution = "\n".join([*steps, f"A: {answer}"])
-        record = Record(item=f"problem:{number}", system="template", output=solution, source=source, task="math")
-        outputs.append(JudgedOutput(record=record, ratings={}, scores={}))
+        lines, _ = solve(steps, rng.random() < 0.5)
+        record = Record(
+            item=f"problem:{seed}:{number}", system="template", output="\n".join(lines), source=source, task="math"
+        )
+        outputs.append(JudgedOutput(record=record, ratings={"right": 1.0}, scores={}))
     return outputs
 
 
-def _sell(rng: random.Random) -> tuple[str, list[str]]:
-    who, thing, box = rng.choice(_PEOPLE), rng.choice(_THINGS), rng.choice(_BOXES)
-    boxes, each, given, price = rng.randint(3, 12), rng.randint(4, 30), rng.randint(2, 9), rng.randint(2, 9)
-    total = boxes * each
-    left = total - given
-    return (
-        f"{who} has {boxes} {box} with {each} {thing} in each. {who} gives {given} {thing} to a friend and sells the "
-        f"rest for ${price} each. How many dollars does {who} get?",
-        [
-            f"{who} has {boxes} * {each} = {total} {thing}.",
-            f"After giving some away, {total} - {given} = {left} {thing} are left.",
-            f"{who} gets {left} * {price} = ${left * price}.",
-        ],
-    )
+def make_wrong_solutions(count: int, seed: int) -> list[Example]:
+    """Word problems with solutions that go wrong at one step and carry the mistake on to the result."""
+    examples = []
+    for number in range(count):
+        rng = random.Random(f"{seed}\0mistake\0{number}")
+        source, steps = rng.choice(_PROBLEMS)(rng)
+        marked, place = rng.random() < 0.5, rng.randrange(len(steps))
+        _, left, sign, right = steps[place]
+        given = sorted({int(text) for text in re.findall(r"\d+", source)} - {left, right})
+        ways = ["slip", "operation", *(["number"] if given and max(left, right) >= 0 else [])]
+        way = rng.choice(ways)
+        if way == "slip":
+            mistake = Mistake(place, slip=rng.choice((-10, -2, -1, 1, 2, 10)))
+        elif way == "operation":
+            mistake = Mistake(place, operation=rng.choice([other for other in "+-*" if other != sign]))
+        else:
+            mistake = Mistake(place, number=rng.choice(given))
+        right_lines, right_calculations = solve(steps, marked)
+        lines, calculations = solve(steps, marked, mistake)
+        if lines[-1] == right_lines[-1]:
+            continue
+        wrong, better = calculations[place], right_calculations[place]
+        quantity = right if right >= 0 else left
+        passage = next(
+            (text for text in re.split(r"(?<=[.?]) ", source) if re.search(rf"\b{quantity}\b", text)), source
+        )
+        aspect, explanation = {
+            "slip": ("Computing Accuracy", f"The calculation is wrong: it should be “{better}”."),
+            "operation": ("Problem Formulation", f"The operation is wrong: it should be “{better}”."),
+            "number": ("Problem Understanding", f"The problem gives {quantity} here, not {mistake.number}."),
+        }[way]
+        if way != "slip":
+            explanation += f" The source: “{passage}”."
+        explanation += " The result is wrong because of it." if place < len(steps) - 1 else ""
+        output = "\n".join(lines)
+        start = sum(len(line) + 1 for line in lines[:place]) + lines[place].index(wrong)
+        error = Error(
+            aspect=aspect, severity="major", penalty=4.0, explanation=explanation, revision=better, text=wrong,
+            start=start, end=start + len(wrong),
+        )  # fmt: skip
+        record = Record(item=f"mistake:{number}", system="template", output=output, source=source, task="math")
+        examples.append(make_example(vary_instruction(as_output(record), seed).record, [error], "synthetic"))
+    return examples
 
 
-def _travel(rng: random.Random) -> tuple[str, list[str]]:
-    who = rng.choice(_PEOPLE)
-    speed, hours, slow, more = rng.randint(20, 90), rng.randint(2, 6), rng.randint(5, 15), rng.randint(2, 5)
-    first, slower = speed * hours, speed - slow
-    return (
-        f"{who} drives {hours} hours at {speed} km an hour, and then {more} hours at a speed that is {slow} km an hour "
-        "less. How many km is that in all?",
-        [
-            f"In the first {hours} hours {who} drives {speed} * {hours} = {first} km.",
-            f"Then the speed is {speed} - {slow} = {slower} km an hour.",
-            f"That is {slower} * {more} = {slower * more} km more.",
-            f"In all it is {first} + {slower * more} = {first + slower * more} km.",
-        ],
-    )
-
-
-def _share(rng: random.Random) -> tuple[str, list[str]]:
-    first, second = rng.sample(_PEOPLE, 2)
-    thing = rng.choice(_THINGS)
-    people, each, extra = rng.randint(3, 9), rng.randint(4, 20), rng.randint(5, 40)
-    total = people * each
-    start = total - extra if total > extra else total + extra
-    steps = (
-        [f"Together they have {start} + {extra} = {total} {thing}."]
-        if total > extra
-        else [f"After the loss, {start} - {extra} = {total} {thing} are left."]
-    )
-    change = f"gets {extra} more from {second}" if total > extra else f"loses {extra} of them"
-    return (
-        f"{first} has {start} {thing} and {change}. Then {first} shares all {thing} evenly among {people} children. "
-        f"How many {thing} does each child get?",
-        [*steps, f"Each child gets {total} / {people} = {each} {thing}."],
-    )
-
-
-def _save(rng: random.Random) -> tuple[str, list[str]]:
-    who = rng.choice(_PEOPLE)
-    weekly, weeks, spent, days = rng.randint(10, 60), rng.randint(3, 10), rng.randint(5, 25), rng.randint(2, 5)
-    saved, lost = weekly * weeks, spent * days
-    return (
-        f"{who} saves ${weekly} a week for {weeks} weeks. On a trip of {days} days {who} spends ${spent} a day. How "
-        "much money is left, or missing if it is less than nothing?",
-        [
-            f"{who} saves {weekly} * {weeks} = ${saved}.",
-            f"The trip costs {spent} * {days} = ${lost}.",
-            f"The difference is {max(saved, lost)} - {min(saved, lost)} = ${abs(saved - lost)}.",
-        ],
-    )
-
-
-def _twice(rng: random.Random) -> tuple[str, list[str]]:
-    first, second, third = rng.sample(_PEOPLE, 3)
-    thing = rng.choice(_THINGS)
-    own, times, more = rng.randint(3, 30), rng.randint(2, 5), rng.randint(2, 12)
-    other = own * times
-    last = other + more
-    return (
-        f"{first} has {own} {thing}. {second} has {times} times as many as {first}, and {third} has {more} more than "
-        f"{second}. How many {thing} do the three have together?",
-        [
-            f"{second} has {own} * {times} = {other} {thing}.",
-            f"{third} has {other} + {more} = {last} {thing}.",
-            f"{first} and {second} have {own} + {other} = {own + other} {thing}.",
-            f"All three have {own + other} + {last} = {own + other + last} {thing}.",
-        ],
-    )
-
-
-_PROBLEMS = (_sell, _travel, _share, _save, _twice)
+def as_output(record: Record) -> JudgedOutput:
+    """A record that nobody judged."""
+    return JudgedOutput(record=record, ratings={}, scores={})
 
 
 # ---- Building
@@ -401,6 +506,12 @@ def vary_instruction(output: JudgedOutput, seed: int) -> JudgedOutput:
     if "{" in wording and not (from_ and to):
         return output
     return replace(output, record=replace(record, instruction=wording.format(from_=from_, to=to)))
+
+
+def small(source: Source) -> Source:
+    """A third as much of a source, for texts in small letters: faults of letters and marks would not be any there."""
+    third = {name: getattr(source, name) // 3 for name in ("human", "synthetic", "reference", "freeform")}
+    return replace(source, without=("capitalisation", "punctuation"), **third)
 
 
 def build_source(source: Source, outputs: Sequence[JudgedOutput], options: argparse.Namespace) -> BuildResult:
@@ -422,6 +533,7 @@ def build_source(source: Source, outputs: Sequence[JudgedOutput], options: argpa
         channels=tuple(name for name, count in counts.items() if count),
         synthetic=counts["synthetic"],
         freeform=counts["freeform"],
+        kinds=tuple(kind for kind in list_kinds(source.task) if kind not in source.without),
         aspects=source.aspects,
         clean=source.clean,
         max_tokens=options.max_tokens,
@@ -485,17 +597,22 @@ def main() -> None:
         row = by_file[source.file]
         assert row["may_train"] in ("yes", "card"), f"{source.file} may not be trained on"
         assert not is_judged(row), f"{source.file} is judged"
-        add(source.file, source, read_source(options.data, source))
-    problems = Source(file="", task="math", synthetic=3000, freeform=300, human=0)
+        outputs = read_source(options.data, source)
+        add(source.file, source, outputs)
+        if source.file in ("bump", "realsumm", "heap-pairs", "summedits"):
+            unmarked = [write_small(output) for output in outputs if not output.errors]
+            add(f"{source.file}, small letters", small(source), unmarked)
+    problems = Source(file="", task="math", human=1000, synthetic=1200, freeform=300, clean={"right": 1})
     add("word problems", problems, make_problems(2000, options.seed))
-    clean = Source(file="", task="math", human=700, clean={"right": 1})
-    right = [replace(output, ratings={"right": 1.0}) for output in make_problems(700, options.seed + 1)]
-    add("right solutions", clean, right)
+    wrong = make_wrong_solutions(round(2500 * options.scale), options.seed)
+    examples.extend(apply_filters(wrong, FILTERS, steps))
+    made["synthetic"] += len(wrong)
+    notes.append(f"wrong solutions: {len(wrong):,}")
     if options.written:
-        written = Source(
-            file="", task="story", human=600, synthetic=2500, freeform=300, clean={"written": 1}
-        )  # fmt: skip
-        add("written stories", written, read_written_stories(options.written))
+        written = Source(file="", task="story", human=600, synthetic=2500, freeform=300, clean={"written": 1})
+        stories = read_written_stories(options.written)
+        add("written stories", written, stories[::2])
+        add("written stories, small letters", small(written), [write_small(story) for story in stories[1::2]])
     random.Random(f"{options.seed}\0order").shuffle(examples)
     result = BuildResult(examples=examples, steps=steps, made=made, shares=[], notes=notes)
     result.write(options.out)
