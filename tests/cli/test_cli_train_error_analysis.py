@@ -80,6 +80,8 @@ def test_from_records_to_a_meta_evaluation(metrist, tiny: Callable[[str], Path],
         (["--base", "BASE", "--eval", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--base", "BASE", "--targets", "z_proj"], "no linear layers named z_proj"),
         (["--base", "BASE", "--resume"], "has no training to resume"),
+        (["--base", "BASE", "--ablate", "channel"], "1 channel with errors (synthetic); an ablation by channel needs"),
+        (["--base", "BASE", "--ablate", "task", "--tasks", "summarization"], "leave out --channels, --tasks"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -91,3 +93,22 @@ def test_options_that_do_not_fit_are_refused(
     assert answer.code != 0
     assert message in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_an_ablation_is_one_command(metrist, tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    rows = [
+        {**row, "channel": channel, "item": f"{channel}{row['item']}", "source": f"{channel} {row['source']}"}
+        for channel, start in (("human", 0), ("synthetic", 20))
+        for row in make_rows(12 + start)[start:]
+    ]
+    data = write_rows(tmp_path / "data.jsonl", rows)
+    command = ["train", "error-analysis", data, "--base", tiny("analyst"), "-o", tmp_path / "out"]
+    settings = ["--ablate", "channel", "--epochs", "1", "--dev", "0.1", "--batch", "4", "--rank", "2"]
+    settings += ["--eval-outputs", "1"]
+    plan = metrist(*command, *settings, "--dry-run")
+    assert plan.code == 0, plan.err
+    assert [line.split()[0] for line in plan.out.splitlines()][-1] == "all"
+    answer = metrist(*command, *settings)
+    assert answer.code == 0, answer.err
+    assert "Error analysts by channel of their training data" in answer.out
+    assert (tmp_path / "out" / "ablation.md").is_file()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import metrist
-from metrist.errors import ModelError, RunError
-from metrist.evaluate.audit import Plan, audit, estimate_audit
+from metrist.errors import ModelError, RunError, SpecError
+from metrist.evaluate.audit import Plan, audit, audit_analyses, estimate_audit
 from metrist.evaluate.audit.audit import measure_cost
 from metrist.evaluate.audit.card import (
     JudgeCard,
@@ -27,6 +27,8 @@ from metrist.evaluate.audit.card import (
 from metrist.evaluate.audit.sample import load_probes
 from metrist.llm.messages import Completion, Usage
 from metrist.llm.replay import FakeLLM
+from metrist.metrics.errors.answers import WrittenError
+from metrist.metrics.errors.tigerscore import TigerScore, format_tiger_answer
 from metrist.spec import Spec
 
 RUBRIC = "single_answer"
@@ -660,3 +662,42 @@ def test_outputs_not_shown_to_the_judge_are_not_failures():
     # 100 outputs with references are graded, asked twice again by one each of 25 items, and 100 with none shown.
     assert silent.n > 200
     assert "needs references" not in str(card.finding("answers without a grade").details)
+
+
+def test_analyses_of_a_metric_are_checked_by_task():
+    """Every third output has an error, of which those about a dragon are made up: one in four translations."""
+
+    def analyse(conversation, _sampling):
+        text = conversation[-1].text
+        number = int(text.partition("this is output ")[2].split()[0])
+        if number % 3:
+            return format_tiger_answer([])
+        explanation = "There is a dragon." if number % 4 == 0 and "Translate" in text else "It is wrong."
+        words = f"output {number}" if number % 2 else "words from nowhere"
+        return format_tiger_answer(
+            [WrittenError(location=words, aspect="Accuracy", explanation=explanation, severity="Major", penalty=3.0)]
+        )
+
+    rows = [
+        {"item": f"{task}{n}", "system": "s", "source": "a source", "output": f"this is output {n} ", "task": task,
+         "instruction": f"{verb} it."}
+        for task, verb in (("translation", "Translate"), ("summarization", "Summarise"))
+        for n in range(24)
+    ]  # fmt: skip
+    second = FakeLLM(checker)
+    card = audit_analyses(rows, TigerScore(llm=FakeLLM(analyse)), second)
+    assert card.data == {"outputs": 48, "analyses_checked": 16, "tasks": ["translation", "summarization"]}
+    made_up = {finding.name: (finding.value, finding.n) for finding in card.findings}
+    assert made_up["made-up analyses"] == (2 / 16, 16)
+    assert made_up["made-up analyses, translation"] == (2 / 8, 8)
+    assert made_up["made-up analyses, summarization"] == (0, 8)
+    assert made_up["errors that are not in the texts"] == (0.5, 16)
+    assert made_up["answers that cannot be read"] == (0, 48)
+    assert len(second.requests) == 16
+    few = audit_analyses(rows, TigerScore(llm=FakeLLM(analyse)), FakeLLM(checker), per_task=3)
+    assert few.data["analyses_checked"] <= 6
+    perfect = FakeLLM(lambda *_: format_tiger_answer([]))
+    finding = audit_analyses(rows, TigerScore(llm=perfect), FakeLLM(checker)).finding("made-up analyses")
+    assert finding.reason == "no analysis lists an error"
+    with pytest.raises(SpecError, match="lists no errors"):
+        audit_analyses(rows, "chrf", FakeLLM(checker))

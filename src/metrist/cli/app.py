@@ -16,7 +16,7 @@ import typer
 
 from metrist._version import __version__
 from metrist.cli import build, build_error_analysis, cache, train, train_study
-from metrist.cli.audit import audit
+from metrist.cli.audit import audit, questionnaire
 from metrist.cli.compare import calibrate, check, compare, methods
 from metrist.cli.convert import convert, export
 from metrist.cli.explain import aspects, explain, heat, worst
@@ -64,6 +64,7 @@ app = _group(
         "calibrate": calibrate,
         "run": run,
         "audit": audit,
+        "questionnaire": questionnaire,
         "stress": stress,
         "reproduce": reproduce,
         "heat": heat,

@@ -1,14 +1,20 @@
-"""`metrist audit`: test whether an LLM can be trusted as a judge."""
+"""`metrist audit`: test whether an LLM can be trusted as a judge, or a metric's analyses; `metrist questionnaire`: what
+people say about such analyses."""
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metrist.cli.options import DryRun, Format, Inputs, LLMOptions, ReadingOptions, TableFormat, expand_options
+from metrist.errors import SpecError
+
+if TYPE_CHECKING:
+    from metrist.evaluate.audit import JudgeCard
 
 
 class Reference(StrEnum):
@@ -23,8 +29,19 @@ def audit(
     inputs: Inputs,
     *,
     llm: Annotated[
-        str, typer.Option("--llm", metavar="SPEC", help="The LLM to audit, such as \"openai(model='gpt-4o-mini')\".")
-    ],
+        str | None,
+        typer.Option("--llm", metavar="SPEC", help="The LLM to audit, such as \"openai(model='gpt-4o-mini')\"."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "-m",
+            "--metric",
+            metavar="SPEC",
+            help="Instead of an LLM, a metric that lists errors, such as a trained tigerscore(llm=local(…)): "
+            "--second-llm checks whether its analyses are made up.",
+        ),
+    ] = None,
     rubric: Annotated[
         str, typer.Option("--rubric", metavar="NAME_OR_FILE", help="The rubric that it grades by.")
     ] = "reliability",
@@ -61,10 +78,10 @@ def audit(
     form: TableFormat = Format.text,
 ) -> None:
     """Audit an LLM as a judge: order, repeats, length, reference, scale, own outputs, injection, made-up reasons."""
-    from metrist.cli.output import print_estimate, print_note, print_table, print_text
+    from metrist.cli.output import print_estimate, print_note
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
-    from metrist.evaluate.audit import Plan, estimate_audit
+    from metrist.evaluate.audit import Plan, audit_analyses, estimate_audit
     from metrist.evaluate.audit import audit as audit_judge
 
     settings: dict[str, Any] = {
@@ -77,6 +94,17 @@ def audit(
         "plan": Plan(items=items, outputs_per_item=outputs, repeats=repeats, own=own, aspects=ratings or ()),
     }
     records = reading.read(inputs)
+    if (llm is None) == (metric is None):
+        raise SpecError("name what to audit: an LLM as a judge (--llm), or a metric that lists errors (--metric)")
+    if metric is not None:
+        if second_llm is None or dry_run:
+            wrong = "--dry-run is for --llm" if dry_run else "--metric needs --second-llm, which checks the analyses"
+            raise SpecError(wrong)
+        with progress_bar("auditing") as progress:
+            card = audit_analyses(records, metric, second_llm, out=out, on_part=progress.begin, **vars(llms))
+        _print_card(card, form)
+        return
+    assert llm is not None
     if dry_run:
         with llms.activate():
             print_estimate(estimate_audit(records, llm, **settings), form)
@@ -89,7 +117,34 @@ def audit(
 
         card = audit_judge(records, llm, out=out, on_part=begin, **vars(llms), **settings)
     report_skipped(records)
+    _print_card(card, form)
+
+
+def _print_card(card: JudgeCard, form: Format) -> None:
+    from metrist.cli.output import print_table, print_text
+
     if form is Format.json:
         print_text(card.to_json())
     else:
         print_table(card.table(), form)
+
+
+def questionnaire(
+    answers: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE…", help="Answers: a row per rater and output, with errors, overlooked, … in it."),
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the questions as a JSON schema, and stop.")] = False,
+    form: TableFormat = Format.text,
+) -> None:
+    """Evaluate answers to the TIGERScore paper's questionnaire about error analyses."""
+    from metrist.cli.output import print_tables, print_text
+    from metrist.evaluate.questionnaire import load_questionnaire, read_answers, tabulate_answers, tabulate_shares
+
+    if schema:
+        print_text(json.dumps(load_questionnaire().schema(), indent=2, ensure_ascii=False))
+        return
+    if not answers:
+        raise SpecError("no answers are named; give a file: metrist questionnaire FILE (--schema shows the questions)")
+    rows = read_answers(answers)
+    print_tables([tabulate_answers(rows), tabulate_shares(rows)], form)

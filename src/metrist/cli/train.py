@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import SkipBad, TiesName, expand_options
+from metrist.cli.options import Format, SkipBad, TiesName, expand_options
 from metrist.cli.train_options import (
+    AblationName,
     AnalysisTrainingOptions,
     Bits,
     BitsName,
@@ -32,7 +35,9 @@ from metrist.errors import SpecError, format_count
 if TYPE_CHECKING:
     from metrist.models.devices import Options
     from metrist.models.reward_layout import RewardLayout
+    from metrist.train.error_analysis import ErrorAnalysisTask
     from metrist.train.preference import PreferenceTask
+    from metrist.train.task import TrainingCallback
 
 #: The description of each pooling in a dry run.
 _POOLINGS = {
@@ -391,6 +396,10 @@ def error_analysis(
         str, typer.Option("--channels", metavar="A,B", help="Train on these channels only: real, synthetic, human, ….")
     ] = "",
     evaluation: EvaluationOptions,
+    ablate: Annotated[
+        AblationName | None,
+        typer.Option("--ablate", help="Train on each channel or task alone and on everything, and compare them."),
+    ] = None,
     licence: Licence = None,
 ) -> None:
     """Fine-tune an LLM to list errors as TIGERScore does, and evaluate it; the same command resumes after a stop."""
@@ -418,6 +427,9 @@ def error_analysis(
         **training.task_settings("analyst", training.base_model(base)),
     )
     task = evaluation.attach(task)
+    if ablate is not None:
+        _run_ablation(task, ablate, dry_run=training.dry_run)
+        return
     if not training.dry_run:
         run_training(task)
         return
@@ -430,6 +442,34 @@ def error_analysis(
         f"trained            {'an adapter of rank ' + str(rank) if method == 'lora' else 'all weights'}",
         f"prompt             {'in the chat template' if plan.facts.turns == 'chat' else 'bare'}",
     )
+
+
+def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: bool) -> None:
+    from metrist.cli.output import print_note, print_table, print_text
+    from metrist.cli.training_progress import training_progress
+    from metrist.studies.ablation import Variant, plan_ablation, run_ablation
+    from metrist.train.distributed import is_first_process
+
+    if task.channels or task.tasks or task.resume:
+        raise SpecError(
+            "--ablate trains on each part of the data in turn, and resumes by itself: leave out --channels, --tasks "
+            "and --resume"
+        )
+    if dry_run:
+        for variant in plan_ablation(task, ablate.value):
+            print_text(f"{variant.name:24} {format_count(variant.analyses, 'analysis', 'analyses')}")
+        return
+
+    @contextmanager
+    def progress(variant: Variant) -> Iterator[TrainingCallback]:
+        if is_first_process():
+            print_note(f"{variant.name}: {format_count(variant.analyses, 'analysis', 'analyses')} to learn from")
+        with training_progress() as callback:
+            yield callback
+
+    table = run_ablation(task, ablate.value, progress)
+    if is_first_process():
+        print_table(table, Format.text)
 
 
 def _split_names(text: str) -> tuple[str, ...]:

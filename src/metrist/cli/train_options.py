@@ -395,6 +395,13 @@ class AnalysisTrainingOptions(TrainingOptions):
         return None if _is_zero(dev) else dev
 
 
+class AblationName(StrEnum):
+    """What the trainings of an ablation learn from: one channel each, or one task each, and everything."""
+
+    channel = "channel"
+    task = "task"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
     """What a trained error analyst is evaluated on."""

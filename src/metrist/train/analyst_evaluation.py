@@ -292,10 +292,8 @@ def measure_ratings(outputs: Sequence[JudgedOutput], values: Floats) -> list[dic
 
 
 def _measure_tasks(outputs: Sequence[JudgedOutput], values: Floats) -> dict[str, dict[str, Any]]:
-    """The mean over aspects of Spearman's correlation, by task, if there are several tasks."""
+    """The mean over aspects of Spearman's correlation, by task."""
     tasks = dict.fromkeys(output.record.task or "not stated" for output in outputs)
-    if len(tasks) < 2:
-        return {}
     result: dict[str, dict[str, Any]] = {}
     for task in tasks:
         numbers = [n for n, output in enumerate(outputs) if (output.record.task or "not stated") == task]
@@ -435,12 +433,7 @@ def render_evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:
     for name, results in evaluation["models"].items():
         yield f"### {name[0].upper()}{name[1:]}"
         yield "\n".join(f"- {line.strip()}" for result in results for line in summarise(result))
-    if check := evaluation.get("made_up"):
-        yield (
-            f"{check['made_up']:,} of {format_count(check['analyses'], 'analysis', 'analyses')} contain something made "
-            f"up according to {check['checked_by']} (TIGERScore paper, Table 22)."
-        )
-    yield from evaluation.get("remarks", ())
+    yield from (f"{remark[0].upper()}{remark[1:]}." for remark in evaluation.get("remarks", ()))
 
 
 def find_remarks(evaluation: Mapping[str, Any]) -> list[str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError, format_count
+from metrist.errors import MetristError, RunError, SpecError, format_count
 from metrist.evaluate.audit.card import (
     FEWEST,
     Finding,
@@ -30,18 +31,24 @@ from metrist.evaluate.audit.card import (
 from metrist.evaluate.audit.sample import AuditSample, Grader, Probe, draw_sample, load_probes, standardize
 from metrist.evaluate.meta import meta_evaluate
 from metrist.io import read_records
-from metrist.io.reader import check_keywords
+from metrist.io.reader import Reader, check_keywords
 from metrist.llm import base, budget
 from metrist.llm.base import LLM
 from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.llm.messages import Completion, Message, Sampling
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.comparator import Judgment
+from metrist.metrics.errors.answers import WrittenError
+from metrist.metrics.errors.span_alignment import is_grounded
+from metrist.metrics.errors.tigerscore import format_tiger_answer
 from metrist.metrics.judge.grades import parse_grades
 from metrist.metrics.judge.judge import Judge, Reference, record_texts
 from metrist.metrics.judge.pair import JudgePair
 from metrist.metrics.judge.rubrics import ALL_ASPECTS, Aspect, Level
 from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, merge_usage, sum_usage
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template
+from metrist.metrics.registry import build as build_metric
+from metrist.ratings import Error
 from metrist.records import Record
 from metrist.run.results import quote_first_answer
 from metrist.runtime import Runtime
@@ -54,6 +61,9 @@ _SMALL_SHIFT, _WEAK_EFFECT = 0.05, 0.1
 _PROBED_OUTPUTS = 5
 #: Analyses that are checked: enough for an interval, and twice as many as the paper's twenty.
 _CHECKED_ANALYSES = 40
+#: Outputs that are analysed for each analysis that is checked: many analyses list no error.
+_DRAWN_PER_CHECKED = 3
+_MADE_UP_NAMES = ("analyses", "made-up analyses")
 _MADE_UP = Aspect("made_up", "Is anything made up?", (Level("yes", 1), Level("no", 0)), categorical=True)
 
 
@@ -506,21 +516,29 @@ def measure_analyses(
 ) -> tuple[list[Finding], Mapping[str, Any]]:
     """The share of the judge's analyses that contain made-up content according to a second LLM (TIGERScore paper,
     Tables 22 and 23), and the usage of its calls."""
-    part, name = "analyses", "made-up analyses"
     if second is None:
-        return [build_unmeasured(part, name, "no second LLM was named (--second-llm)")], {}
+        return [build_unmeasured(*_MADE_UP_NAMES, "no second LLM was named (--second-llm)")], {}
     if budget.current_estimate() is not None:
         # A dry run assumes a reason for each grade.
         explanations = {i: scores.explanations.get(i, budget.PLACEHOLDER) for i in range(len(records))}
     else:
         explanations = {i: text for i, text in sorted(scores.explanations.items()) if i not in scores.failures}
-    checked = list(explanations.items())[:_CHECKED_ANALYSES]
+    checked = dict(list(explanations.items())[:_CHECKED_ANALYSES])
     if not checked:
-        return [build_unmeasured(part, name, "the judge gave no reasons")], {}
+        return [build_unmeasured(*_MADE_UP_NAMES, "the judge gave no reasons")], {}
+    verdicts, usage = _check_analyses(second, records, checked)
+    return [_build_made_up(_MADE_UP_NAMES[1], verdicts.values(), second, usage)], usage
+
+
+def _check_analyses(
+    second: LLM, records: Sequence[Record], analyses: Mapping[int, str]
+) -> tuple[dict[int, bool | None], Mapping[str, Any]]:
+    """Ask whether each analysis, by the number of its record, contains something made up; None where the answer cannot
+    be read. Also return the usage of the calls."""
     template = (resources.files("metrist.evaluate.audit") / "analysis.md").read_text(encoding="utf-8").strip()
     texts = [
         [*record_texts(records[i], references=bool(records[i].references)), PromptText("analysis", analysis)]
-        for i, analysis in checked
+        for i, analysis in analyses.items()
     ]
     fenced = [fence_texts(parts) for parts in texts]
     prompts = [fill_template(template, reminder=REMINDER, material=part.text, mark=part.mark) for part in fenced]
@@ -529,10 +547,121 @@ def measure_analyses(
         _parse_verdict(answer, fence.mark, [part.text for part in parts])
         for answer, fence, parts in zip(answers, fenced, texts, strict=True)
     ]
-    readable = [verdict for verdict in verdicts if verdict is not None]
-    usage = sum_usage(answers)
-    details = {"checked_by": str(second), "unread": len(verdicts) - len(readable), **usage}
-    return [build_share(part, name, sum(readable), len(readable), "analyses", above=0.1, details=details)], usage
+    return dict(zip(analyses, verdicts, strict=True)), sum_usage(answers)
+
+
+def _build_made_up(
+    name: str, verdicts: Iterable[bool | None], second: LLM, usage: Mapping[str, Any] | None = None
+) -> Finding:
+    asked = list(verdicts)
+    readable = [verdict for verdict in asked if verdict is not None]
+    details = {"checked_by": str(second), "unread": len(asked) - len(readable), **(usage or {})}
+    part = _MADE_UP_NAMES[0]
+    return build_share(part, name, sum(readable), len(readable), "analyses", above=0.1, details=details)
+
+
+# ---- The analyses of a metric that lists errors
+
+
+def audit_analyses(
+    records: Any,
+    metric: str | Metric,
+    second_llm: str | Spec | LLM,
+    *,
+    per_task: int = 20,
+    out: str | os.PathLike[str] | None = None,
+    on_part: Callable[[str], None] | None = None,
+    max_cost: float | None = None,
+    concurrency: int | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    **reading: Any,
+) -> JudgeCard:
+    """Let a second LLM check whether the analyses of a metric that lists errors, such as a trained `tigerscore`, have
+    anything made up in them: as in Table 22 of the TIGERScore paper, `per_task` outputs with errors of each task.
+
+    Also counted, without an LLM: answers that can be read, and errors whose words are in the output or the source.
+    Analyses without errors are not checked: there is nothing in them to be made up. The rest is as for `audit`.
+    """
+    check_keywords(audit_analyses, reading)
+    if out is not None:
+        check_card_path(out)
+    analyst = build_metric(metric) if isinstance(metric, str) else metric
+    if not analyst.reports_errors:
+        raise SpecError(f"{analyst.label} lists no errors, so it has no analyses to check; expected tigerscore(llm=…)")
+    second = base.build_llm(second_llm)
+    runtime = Runtime.current().override(
+        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
+    )
+    with runtime.activate():
+        chosen = _draw_by_task(read_records(records, **reading), per_task * _DRAWN_PER_CHECKED)
+        notify = on_part or (lambda _part: None)
+        notify("analyses")
+        scores = analyst.score(Shard(chosen))
+        by_task: dict[str, dict[int, str]] = {}
+        for number, record in enumerate(chosen):
+            own = by_task.setdefault(record.task or "not stated", {})
+            if scores.errors.get(number) and len(own) < per_task:
+                own[number] = format_tiger_answer([_write_error(error) for error in scores.errors[number]])
+        notify("check")
+        picked = {number: text for own in by_task.values() for number, text in own.items()}
+        verdicts, usage = _check_analyses(second, chosen, picked) if picked else ({}, {})
+    failed = sum(number in scores.failures for number in range(len(chosen)))
+    errors = [error for listed in scores.errors.values() for error in listed]
+    located = sum(is_grounded(error) for error in errors)
+    findings = [
+        build_share("failures", "answers that cannot be read", failed, len(chosen), "answers", above=0.02),
+        build_share("analyses", "errors that are not in the texts", len(errors) - located, len(errors), "errors",
+                    above=0.1),
+    ]  # fmt: skip
+    if not picked:
+        findings.append(build_unmeasured(*_MADE_UP_NAMES, "no analysis lists an error"))
+    else:
+        findings.append(_build_made_up(_MADE_UP_NAMES[1], verdicts.values(), second, usage))
+        if len(by_task) > 1:
+            findings += [
+                _build_made_up(f"{_MADE_UP_NAMES[1]}, {task}", [verdicts[number] for number in own], second)
+                for task, own in by_task.items()
+                if own
+            ]
+    card = JudgeCard(
+        judge=analyst.text,
+        signature=analyst.signature,
+        data={"outputs": len(chosen), "analyses_checked": len(picked), "tasks": list(by_task)},
+        findings=tuple(findings),
+        usage=usage,
+    )
+    if out is not None:
+        card.write(out)
+    return card
+
+
+def _draw_by_task(reader: Reader, outputs: int) -> list[Record]:
+    """Choose outputs of each task by hashes of their names, so that the same input gives the same sample."""
+    by_task: dict[str | None, list[Record]] = {}
+    for entry in reader.entries():
+        for record in entry.new:
+            by_task.setdefault(record.task, []).append(record)
+    if not by_task:
+        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output")
+
+    def rank(record: Record) -> bytes:
+        name = f"{record.item}\0{record.system}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(name).digest()
+
+    return [record for own in by_task.values() for record in sorted(own, key=rank)[:outputs]]
+
+
+def _write_error(error: Error) -> WrittenError:
+    return WrittenError(
+        location=error.text,
+        aspect=error.aspect,
+        explanation=f"{error.explanation} {error.revision}".strip(),
+        severity=(error.severity or "").capitalize(),
+        penalty=error.penalty,
+    )
 
 
 def _parse_verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool | None:

@@ -1,0 +1,46 @@
+"""`metrist questionnaire` and `metrist audit --metric` at the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from metrist.metrics.errors.answers import WrittenError
+from metrist.metrics.errors.tigerscore import format_tiger_answer
+
+
+def test_answers_are_tabulated(metrist, tmp_path: Path) -> None:
+    rows = [
+        {"item": str(n), "system": "s", "rater": "r", "task": "story", "errors": [True, n > 1], "overall": n + 1}
+        for n in range(4)
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    answer = metrist("questionnaire", path, "--format", "json")
+    assert answer.code == 0, answer.err
+    counts, shares = json.loads(answer.out)
+    first = counts["rows"][0]
+    assert (first["task"], first["reasonable"], first["not reasonable"]) == ("story", 6, 2)
+    assert (shares["rows"][0]["question"], shares["rows"][0]["share"]) == ("errors that are reasonable", "0.750")
+    schema = metrist("questionnaire", "--schema")
+    assert json.loads(schema.out)["properties"]["overall"]["oneOf"][-1]["const"] == 5
+    assert "no answers are named" in metrist("questionnaire").err
+
+
+def test_the_analyses_of_a_metric_are_audited(metrist, tmp_path: Path) -> None:
+    path = tmp_path / "outputs.jsonl"
+    path.write_text(
+        "".join(json.dumps({"item": str(n), "system": "s", "output": f"the cat {n}"}) + "\n" for n in range(4))
+    )
+    error = WrittenError(location="cat", aspect="Accuracy", explanation="No.", severity="Minor", penalty=1.0)
+    metric = f"tigerscore(llm=fake(answers={format_tiger_answer([error])!r}))"
+    second = "fake(answers='nothing that can be read')"
+    answer = metrist("audit", path, "--metric", metric, "--second-llm", second, "--format", "json")
+    assert answer.code == 0, answer.err
+    card = json.loads(answer.out)
+    findings = {finding["name"]: finding for finding in card["findings"]}
+    assert findings["made-up analyses"]["reason"].startswith("only 0 analyses")
+    assert findings["errors that are not in the texts"]["reason"].startswith("only 4 errors")
+    assert "name what to audit" in metrist("audit", path).err
+    assert "needs --second-llm" in metrist("audit", path, "-m", metric).err
+    assert "--dry-run is for --llm" in metrist("audit", path, "-m", metric, "--second-llm", second, "--dry-run").err
