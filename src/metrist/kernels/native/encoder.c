@@ -39,8 +39,7 @@ static inline float round_block(const float *block, int64_t size, uint8_t *integ
     float largest = greatest_lane(most);
     Lanes factor = fill(largest > 1e-30f ? 127.0f / largest : 0.0f);
     for (int64_t i = 0; i < size; i += 16) {
-        Whole low = nearest(multiply(load(block + i), factor)), high = nearest(multiply(load(block + i + 8), factor));
-        store_bytes(integers + i, low, high);
+        store_rounded(integers + i, multiply(load(block + i), factor), multiply(load(block + i + 8), factor));
     }
     return largest / 127.0f;
 }
@@ -68,12 +67,12 @@ enum { SIGNED = 0, UNSIGNED = 1, SMALL = 2 };
 /* Sums of so many products of 127 and 63 are small. */
 enum { EXCESS = 0, MAX_SMALL_BLOCK = 512 };
 
-/* What sums begin with, by whether they are small: a small integer that was added to the bits of 1.5 * 2**23 is also
- * the fraction of this float, and subtracting is faster than converting. */
-static const float STARTS[2][4] = {{0.0f}, {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f}};
+/* What sums begin with, by whether they are small: a small integer that was added to the bits of SHIFT is also added to
+ * this float, and subtracting is faster than converting. */
+static const float STARTS[2][4] = {{0.0f}, {SHIFT, SHIFT, SHIFT, SHIFT}};
 
 static inline Lanes small_as_floats(Whole a) {
-    float32x4_t start = vdupq_n_f32(STARTS[1][0]);
+    float32x4_t start = vdupq_n_f32(SHIFT);
     return (Lanes){vsubq_f32(vreinterpretq_f32_s32(a.low), start), vsubq_f32(vreinterpretq_f32_s32(a.high), start)};
 }
 
@@ -368,8 +367,8 @@ static void pack_values(Head *head, const float *row, int64_t stride, uint8_t *r
             Lanes factor = fill(largest > 1e-30f ? 127.0f / largest * head->inverses[token] : 0.0f);
             for (int64_t i = 0; i < width; i += 16) {
                 const float *from = row + token * stride + i;
-                Whole low = nearest(multiply(load(from), factor)), high = nearest(multiply(load(from + 8), factor));
-                store_bytes(rounded + (token - first) * width + i, low, high);
+                store_rounded(rounded + (token - first) * width + i, multiply(load(from), factor),
+                              multiply(load(from + 8), factor));
             }
         }
         for (int64_t column = 0; column < width; column += PANEL) {
@@ -406,8 +405,8 @@ static void compare_tile(const Head *head, Tile *tile) {
 /* 2**x * 9279 for x from -16 to 0, plus 2**23: the lowest bits are the nearest integer. The relative error of the power
  * is below 1e-4. */
 static inline Lanes weigh(Lanes x) {
-    Lanes magic = fill(12582912.0f + 9.0f), shifted = add(x, magic);
-    x = subtract(x, subtract(shifted, magic));
+    Lanes shifted = add(x, fill(SHIFT + 9.0f));
+    x = subtract(x, subtract(shifted, fill(SHIFT + 9.0f)));
     /* A polynomial of the third degree by its roots, divided by its first coefficient, which is 2**9 / 9279. */
     Lanes one = add(x, fill(2.33833915f)), other = add(x, fill(1.02952341f));
     other = fused(other, other, fill(6.69085663f));

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Adding this, 1.5 * 2**23, rounds a float to an integer, halves to the even one, which is then its lowest bits. */
+#define SHIFT 12582912.0f
+
 #if defined(__aarch64__) && defined(__GNUC__)
 #define HAVE_LANES 1
 #if defined(__clang__)
@@ -41,27 +44,22 @@ static inline Lanes fused(Lanes a, Lanes b, Lanes c) {
 static inline Lanes fused_by(Lanes a, float b, Lanes c) {
     return (Lanes){vfmaq_n_f32(c.low, a.low, b), vfmaq_n_f32(c.high, a.high, b)};
 }
-/* To the nearest integer, halves to the even one. */
-static inline Whole nearest(Lanes a) { return (Whole){vcvtnq_s32_f32(a.low), vcvtnq_s32_f32(a.high)}; }
 static inline Lanes as_floats(Whole a) { return (Lanes){vcvtq_f32_s32(a.low), vcvtq_f32_s32(a.high)}; }
-/* a * 2**power */
-static inline Lanes scale_by_power(Lanes a, Whole power) {
-    int32x4_t low = vshlq_n_s32(vaddq_s32(power.low, vdupq_n_s32(127)), 23);
-    int32x4_t high = vshlq_n_s32(vaddq_s32(power.high, vdupq_n_s32(127)), 23);
-    return (Lanes){vmulq_f32(a.low, vreinterpretq_f32_s32(low)), vmulq_f32(a.high, vreinterpretq_f32_s32(high))};
-}
-/* a * 2**n for an integer n, where `shifted` is 1.5 * 2**23 + n */
+/* a * 2**n for an integer n, where `shifted` is SHIFT + n, if a and the result are normal */
 static inline Lanes scale_by_shifted(Lanes a, Lanes shifted) {
     int32x4_t low = vshlq_n_s32(vreinterpretq_s32_f32(shifted.low), 23);
     int32x4_t high = vshlq_n_s32(vreinterpretq_s32_f32(shifted.high), 23);
     low = vaddq_s32(vreinterpretq_s32_f32(a.low), low), high = vaddq_s32(vreinterpretq_s32_f32(a.high), high);
     return (Lanes){vreinterpretq_f32_s32(low), vreinterpretq_f32_s32(high)};
 }
-/* As signed bytes. */
-static inline void store_bytes(uint8_t *at, Whole a, Whole b) {
-    int16x8_t low = vcombine_s16(vmovn_s32(a.low), vmovn_s32(a.high));
-    int16x8_t high = vcombine_s16(vmovn_s32(b.low), vmovn_s32(b.high));
-    vst1q_s8((int8_t *)at, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+/* The nearest integers, halves to the even one, of numbers from -128 to 127, as signed bytes. */
+static inline void store_rounded(uint8_t *at, Lanes a, Lanes b) {
+    float32x4_t shift = vdupq_n_f32(SHIFT);
+    uint16x8_t first = vuzp1q_u16(vreinterpretq_u16_f32(vaddq_f32(a.low, shift)),
+                                  vreinterpretq_u16_f32(vaddq_f32(a.high, shift)));
+    uint16x8_t second = vuzp1q_u16(vreinterpretq_u16_f32(vaddq_f32(b.low, shift)),
+                                   vreinterpretq_u16_f32(vaddq_f32(b.high, shift)));
+    vst1q_u8(at, vuzp1q_u8(vreinterpretq_u8_u16(first), vreinterpretq_u8_u16(second)));
 }
 /* Of numbers from 2**23 on, the lowest 7 bits and the 7 bits above them. */
 static inline void store_digits(uint8_t *lower, uint8_t *upper, Lanes a, Lanes b) {
@@ -98,18 +96,14 @@ static inline Lanes less(Lanes a, Lanes b) { return _mm256_min_ps(a, b); }
 static inline Lanes magnitude(Lanes a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 static inline Lanes fused(Lanes a, Lanes b, Lanes c) { return _mm256_fmadd_ps(a, b, c); }
 static inline Lanes fused_by(Lanes a, float b, Lanes c) { return _mm256_fmadd_ps(a, _mm256_set1_ps(b), c); }
-static inline Whole nearest(Lanes a) { return _mm256_cvtps_epi32(a); }
 static inline Lanes as_floats(Whole a) { return _mm256_cvtepi32_ps(a); }
-static inline Lanes scale_by_power(Lanes a, Whole power) {
-    __m256i bits = _mm256_slli_epi32(_mm256_add_epi32(power, _mm256_set1_epi32(127)), 23);
-    return _mm256_mul_ps(a, _mm256_castsi256_ps(bits));
-}
 static inline Lanes scale_by_shifted(Lanes a, Lanes shifted) {
     __m256i power = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), power));
 }
-static inline void store_bytes(uint8_t *at, Whole a, Whole b) {
-    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
+static inline void store_rounded(uint8_t *at, Lanes a, Lanes b) {
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+    words = _mm256_permute4x64_epi64(words, 0xD8);
     __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128((__m128i *)at, bytes);
 }
@@ -142,15 +136,15 @@ static inline float sum_lanes(Lanes a) {
 /* 2**x for x up to 126; below -126, the value there. Relative error below 2e-7. */
 static inline Lanes power_of_two(Lanes x) {
     x = greater(x, fill(-126.0f));
-    Whole power = nearest(x);
-    x = subtract(x, as_floats(power));
+    Lanes shifted = add(x, fill(SHIFT));
+    x = subtract(x, subtract(shifted, fill(SHIFT)));
     Lanes y = fill(1.326472423e-3f);
     y = fused(y, x, fill(9.671513245e-3f));
     y = fused(y, x, fill(5.550733757e-2f));
     y = fused(y, x, fill(2.402224207e-1f));
     y = fused(y, x, fill(6.931469776e-1f));
     y = fused(y, x, fill(1.0f));
-    return scale_by_power(y, power);
+    return scale_by_shifted(y, shifted);
 }
 
 /* x / (1 + e**-y) */
