@@ -44,7 +44,7 @@ static inline float round_block(const float *block, int64_t size, uint8_t *integ
     return largest / 127.0f;
 }
 
-static Lanes gelu_of(Lanes x) {
+static inline Lanes gelu_of(Lanes x) {
     /* x * sigmoid(2 x p(x * x)), where tanh(x p(x * x)) is erf(x / sqrt(2)): see numpy_inference/bert.py. */
     Lanes square = multiply(x, x), p = fill(1.81399552e-09f);
     square = less(square, fill(64.0f));
@@ -253,11 +253,13 @@ static inline void finish_tile(const Linear *linear, float tile[TILE][PANEL], in
                                float *result) {
     for (int64_t r = 0; r < rows; r++) {
         float *out = result + r * linear->outputs + panel * PANEL;
-        for (int c = 0; c < PANEL; c += 8) {
-            Lanes x = load(tile[r] + c);
-            if (linear->bias != NULL) x = add(x, load(linear->bias + panel * PANEL + c));
-            store(out + c, gelu ? gelu_of(x) : x);
+        Lanes x = load(tile[r]), y = load(tile[r] + 8);
+        if (linear->bias != NULL) {
+            x = add(x, load(linear->bias + panel * PANEL)), y = add(y, load(linear->bias + panel * PANEL + 8));
         }
+        /* Both at once: each takes many steps that wait for each other. */
+        if (gelu) x = gelu_of(x), y = gelu_of(y);
+        store(out, x), store(out + 8, y);
     }
 }
 
@@ -521,12 +523,18 @@ void add_and_normalize(float *rows, const float *more, int64_t count, int64_t wi
     }
 }
 
+static inline Lanes gated(const float *up, const float *gate) {
+    return multiply(load(up), times_sigmoid(load(gate), load(gate)));
+}
+
 void gate_rows(const float *joined, int64_t count, int64_t width, float *result) {
     for (int64_t row = 0; row < count; row++, joined += 2 * width, result += width) {
-        for (int64_t i = 0; i < width; i += 8) {
-            Lanes up = load(joined + i), gate = load(joined + width + i);
-            store(result + i, multiply(up, times_sigmoid(gate, gate)));
+        int64_t i = 0;
+        for (; i + 16 <= width; i += 16) {
+            Lanes one = gated(joined + i, joined + width + i), other = gated(joined + i + 8, joined + width + i + 8);
+            store(result + i, one), store(result + i + 8, other);
         }
+        if (i < width) store(result + i, gated(joined + i, joined + width + i));
     }
 }
 
