@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-preference bench-train tables docs clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train tables docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -108,6 +108,9 @@ bench-preference: $(VENV)/.bench  ## a preference model without and with torch, 
 # ENGINES="gte-small=FILE.pt nomic-embed=FILE.pt" takes the weights of trainings, and compares results with torch.
 bench-engines: $(VENV)/.bench  ## text encoders: metrist's kernels, numpy and onnxruntime, CPU seconds
 	$(BIN)/python -m bench.engines $(ENGINES)
+
+bench-shipped: $(VENV)/.bench  ## consistency, fluency and translation_quality as they ship, outputs per second
+	$(BIN)/python -m bench.shipped
 
 bench-start: $(VENV)/.bench  ## CPU time of import metrist and --help
 	$(BIN)/python -m bench.start
