@@ -1,8 +1,8 @@
 """The shipped metrics that read texts with an encoder, through `metrist.score`. `python -m bench.shipped [--write]`
 
 Texts have the lengths that the requirements name. Each case runs in processes of its own, in turn, on all cores, so run
-nothing else; the CPU time of an output changes less than the rate when other work disturbs it. Needs the folder of human
-judgments for its texts, and the packages of models: what is not installed has no row.
+nothing else; the CPU time of an output changes less than the rate when other work disturbs it. Needs the folder of
+human judgments for its texts, and the packages of models: what is not installed has no row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.document import machine, write_section
 from bench.texts import rows
 
 ROUNDS = 3
-#: Sources and outputs that `consistency` reads, outputs that `fluency` reads, and each side of a translation, in tokens.
+#: Tokens of a source and an output of `consistency`, of an output of `fluency`, and of each side of a translation.
 SOURCE, OUTPUT, SENTENCE, SIDE = 500, 256, 25, 40
 #: Every so many words, one is left out of a sentence of the source, so that none is copied word for word.
 LEFT_OUT = 7
@@ -35,7 +35,7 @@ class Case(NamedTuple):
     metric: str
     model: str
     texts: Callable[[Cut], Iterator[dict[str, Any]]]
-    count: int
+    records: int
     #: Outputs per second that are required on two cores.
     required: float
 
@@ -59,7 +59,7 @@ def make_fluency_records(cut: Cut) -> Iterator[dict[str, Any]]:
 
 
 def make_translation_records(cut: Cut) -> Iterator[dict[str, Any]]:
-    """Translations from Romanian, two joined to have enough tokens, and the same two in the other order as reference."""
+    """Translations from Romanian, two joined for enough tokens, and the same two in the other order as reference."""
     pairs = [(row["source"], row["output"]) for row in rows("mlqe-pe.ro-en")]
     for (source, output), (other_source, other_output) in zip(pairs[::2], pairs[1::2], strict=False):
         texts = (f"{source} {other_source}", f"{output} {other_output}", f"{other_output} {output}")
@@ -108,9 +108,9 @@ def describe() -> str:
     lines = [
         f"The shipped metrics that read texts with an encoder, measured by `make bench-shipped` on {os.cpu_count()} "
         f"cores of {machine()}: through `metrist.score`, the best of {ROUNDS} processes each, in turn. Outputs of "
-        f"`consistency` have {OUTPUT} tokens and sources {SOURCE}, sentences of `fluency` {SENTENCE}, and each side of a "
-        f"translation {SIDE}. *Reads*: sequences and tokens per output. Loading is from the start of Python to the first "
-        "score.",
+        f"`consistency` have {OUTPUT} tokens and sources {SOURCE}, sentences of `fluency` {SENTENCE}, and each side of "
+        f"a translation {SIDE}. *Reads*: sequences and tokens per output. Loading is from the start of Python to the "
+        "first score.",
         "",
         "| | loads in | outputs/s | required | CPU seconds per output | reads |",
         "|---|--:|--:|--:|--:|---|",
@@ -155,7 +155,7 @@ def measure(case: Case) -> dict[str, Any]:
         offsets = encoder.encode([text])[0].offsets
         return text[: offsets[tokens - 1][1]] if len(offsets) >= tokens else None
 
-    records = [record for record, _ in zip(case.texts(cut), range(case.count), strict=False)]
+    records = [record for record, _ in zip(case.texts(cut), range(case.records), strict=False)]
     lengths = count_reads(text_encoder._Network)
     metrist.score(records[:4], [metric], progress=False)
     lengths.clear()
@@ -163,13 +163,13 @@ def measure(case: Case) -> dict[str, Any]:
     results = metrist.score(records, [metric], progress=False)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     values = [row["value"] for row in results.rows()]
-    assert len(values) == case.count
+    assert len(values) == case.records
     assert None not in values
     return {
         "load": load,
-        "rate": case.count / wall,
-        "cpu": cpu / case.count,
-        "sequences": len(lengths) / case.count,
+        "rate": case.records / wall,
+        "cpu": cpu / case.records,
+        "sequences": len(lengths) / case.records,
         "tokens": sum(lengths) / max(len(lengths), 1),
     }
 
