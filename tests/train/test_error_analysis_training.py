@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from safetensors.torch import load_file
 
 from metrist.errors import InputError, ModelError, RunError, SpecError
 from metrist.llm.base import build_llm
@@ -26,6 +28,7 @@ from metrist.llm.messages import Message, Sampling, encode_prompt
 from metrist.models.adapters import find_adapter
 from metrist.models.devices import Options, Placement
 from metrist.models.weights import find_weights, read_model, read_tokenizer
+from metrist.train import train_error_analysis
 from metrist.train.batches import split_parts
 from metrist.train.error_analysis import (
     PRESETS,
@@ -513,3 +516,52 @@ def test_memory_is_released_before_the_evaluation(tiny: Tiny, tmp_path: Path, mo
     task = make_task(tiny("analyst"), data, tmp_path / "out", dev=None)
     fit(replace(task, evaluate=lambda metrics, dev: order.append(f"{len(metrics)} {len(dev)}")))
     assert order == ["release", "2 0"]
+
+
+def test_the_function_does_what_the_command_does(tiny: Tiny, tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "data.jsonl", make_rows(16))
+    card = train_error_analysis(
+        data,
+        tmp_path / "out",
+        base=str(tiny("analyst")),
+        dev="0.25",
+        outputs=0,
+        rank=2,
+        epochs=1,
+        batch=4,
+        dtype="float32",
+    )
+    assert (card["recipe"]["lr"], card["recipe"]["epochs"], card["recipe"]["rank"]) == (2e-4, 1, 2)
+    assert "evaluation" not in card
+    with pytest.raises(SpecError, match="no preset 'x'"):
+        train_error_analysis(data, tmp_path / "out", base="b", preset="x")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts processes that train together")
+def test_two_processes_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None:
+    """Two processes on the CPU, over gloo, with the environment of `accelerate launch`."""
+    data = write_rows(tmp_path / "data.jsonl", make_rows(16))
+    base = tiny("analyst")
+    options = ["--dev", "0", "--epochs", "2", "--batch", "4", "--lr", "1e-3", "--rank", "2", "--eval-outputs", "0"]
+    command = [sys.executable, "-m", "metrist", "train", "error-analysis", str(data), "--base", str(base), *options]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
+    both = [
+        subprocess.Popen(
+            [*command, "-o", str(tmp_path / "both")],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in range(2)
+    ]
+    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    recipe = Recipe(epochs=2, batch=4, lr=1e-3, schedule="cosine", warmup=0.1, dtype="float32")
+    fit(make_task(base, data, tmp_path / "one", dev=None, rank=2, alpha=4.0, recipe=recipe))
+    first, second = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("one", "both"))
+    assert first.keys() == second.keys()
+    assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
+    card = json.loads((tmp_path / "both" / "card.json").read_text())
+    assert card["training"]["processes"] == 2

@@ -198,11 +198,12 @@ def _print_above(bar: Any, text: str) -> None:
 
 def describe_plan(plan: TrainingPlan, epochs: int, noun: str = "pair") -> list[str]:
     lengths = plan.train.lengths
+    each = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
     title = "held-out analyses" if noun == "analysis" else f"development {noun}s"
     return [
         f"{title:18} {len(plan.dev) if plan.dev else 0:,}",
         f"steps              {plan.steps:,} ({format_count(epochs, 'epoch')} of {plan.steps // epochs:,})",
-        f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} a {noun}, at most {lengths.max():,}",
+        f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} {each}, at most {lengths.max():,}",
     ]
 
 

@@ -3,8 +3,10 @@
     metrist.train.train_preference("pairs.csv", "my-preference")
     metrist.train.train_likelihood("pairs.jsonl", "my-likelihood", epochs=2)
     metrist.train.train_consistency("judged.jsonl", "my-consistency")
+    metrist.train.train_error_analysis("examples.jsonl", "my-analyst", base="Qwen/Qwen2.5-1.5B-Instruct")
 
-`metrist.train.fit` has the loop behind them; the modules `preference`, `likelihood` and `consistency` have their tasks.
+`metrist.train.fit` has the loop behind them; the modules `preference`, `likelihood`, `consistency` and `error_analysis`
+have their tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from metrist.models.devices import Options
     from metrist.train.recipe import Recipe
 
-__all__ = ["train_consistency", "train_likelihood", "train_preference"]
+__all__ = ["train_consistency", "train_error_analysis", "train_likelihood", "train_preference"]
 
 _Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 #: What suits some hundred pairs and a base in metrist's own format, which is small.
@@ -124,6 +126,49 @@ def train_consistency(
     divided = divide_examples(files.examples, dev or HELD_OUT, recipe.seed, aspect)
     task = ConsistencyTask(
         train=divided.train, dev=divided.dev, base=Options(model=base), out=Path(out), recipe=recipe, **others
+    )
+    return fit(task)
+
+
+def train_error_analysis(
+    data: _Files,
+    out: str | os.PathLike[str],
+    *,
+    base: str,
+    dev: str | None = "0.05",
+    preset: str = "lora",
+    evaluate_on: _Files = (),
+    outputs: int = 200,
+    compare_base: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Fine-tune an LLM to list errors, as `metrist train error-analysis` does, evaluate it and return its card. The
+    same call resumes a stopped training.
+
+    `data` are files of `metrist build error-analysis`; `dev` is a file or a share of them, None for none. `evaluate_on`
+    are records with ratings, errors or references; up to `outputs` of each file and of the held-out analyses are
+    analysed, 0 for none. `settings` are those of a recipe and of an `ErrorAnalysisTask`, which override the preset's.
+    """
+    from metrist.models.devices import Options
+    from metrist.train.analyst_evaluation import AnalystEvaluation, read_evaluation_set
+    from metrist.train.error_analysis import ErrorAnalysisTask, find_preset
+    from metrist.train.fit import fit
+
+    chosen = find_preset(preset)
+    names = {field.name for field in fields(chosen.recipe)}
+    recipe = replace(chosen.recipe, **{name: value for name, value in settings.items() if name in names})
+    others = {name: value for name, value in settings.items() if name not in names}
+    sets = (
+        tuple(read_evaluation_set(path, outputs, recipe.seed) for path in _list_paths(evaluate_on)) if outputs else ()
+    )
+    task = ErrorAnalysisTask(
+        data=_list_paths(data),
+        dev=dev,
+        base=Options(model=base),
+        out=Path(out),
+        recipe=recipe,
+        evaluate=AnalystEvaluation(sets, outputs, recipe.seed, compare_base) if outputs else None,
+        **{"method": chosen.method, **others},
     )
     return fit(task)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from metrist.errors import MissingExtra
@@ -16,6 +17,9 @@ from metrist.errors import MissingExtra
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
+
+#: How long processes wait for each other.
+_PATIENCE = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,5 +95,6 @@ def join_processes(device: str) -> ProcessGroup:
         from accelerate import PartialState
     except ImportError:
         raise MissingExtra("training with several processes", "train") from None
-    state = PartialState(cpu=device == "cpu")
+    # The first process writes and evaluates the model while the others wait.
+    state = PartialState(cpu=device == "cpu", timeout=_PATIENCE)
     return ProcessGroup(device=str(state.device), rank=state.process_index, world=state.num_processes)
