@@ -1,9 +1,12 @@
 """Learn the weights of `quality` for each task, and write src/metrist/metrics/quality.toml.
 
     python quality_weights.py DATA SCORES [OUT]
+    python quality_weights.py plain DATA/fed.jsonl.xz OUT.jsonl.xz
 
 SCORES is the folder of stored scores of `metrist reproduce --scores` and score_sets.py. Only sets of families that may
 be trained on and that no figure is judged by are used, and a metric is never weighed on a family that it learned from.
+FED is used without the labels `User:` and `System:` before each turn, which `plain` removes: no training had them. Its
+file is put into a copy of DATA.
 
 Within a set, ratings and scores become ranks among the outputs of an item (or over all outputs where items have one
 each), standardised, so that neither scales nor difficult items matter. The weights are those of a ridge regression that
@@ -14,11 +17,15 @@ Where a metric has no scores on the sets, or learned from all of them, the weigh
 
 from __future__ import annotations
 
+import json
+import lzma
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +33,7 @@ from numpy.typing import NDArray
 from metrist.errors import MissingExtra, ModelError
 from metrist.evaluate.meta.dataset import compute_gold
 from metrist.metrics import registry
+from metrist.metrics.quality import Size
 from metrist.studies.reproduce import agreement
 from metrist.studies.reproduce.agreement import RatedSet, correlate, find_pairs, select_outputs
 from metrist.studies.reproduce.figures import DataFolder
@@ -38,11 +46,14 @@ RIDGE = 0.5
 #: The standard deviation of the sum of parts on the logistic scale.
 SPREAD = 1.5
 DRAWS = 400
+#: Metrics that have a small and a large English model.
+SIZED = ("consistency", "preference", "fluency")
 
 
 class Task(NamedTuple):
     """A mixture: the `candidates` are weighed on `sets` if all have scores there; else they have equal weights, and
-    `reason` says what speaks for them. `left_out` names metrics that are not candidates, and why."""
+    `reason` says what speaks for them. `scales` are further sets that say where a metric's values lie. `left_out` names
+    metrics that are not candidates, and why."""
 
     task: str
     needs: tuple[str, ...]
@@ -50,6 +61,7 @@ class Task(NamedTuple):
     sets: tuple[str, ...] = ()
     left_out: Mapping[str, str] = {}
     reason: str = ""
+    scales: tuple[str, ...] = ()
 
 
 AGAINST_DIALOGUE = "people rate likely replies lower (Topical-Chat)"
@@ -71,37 +83,42 @@ TASKS = (
         ("consistency", "preference"),
         ("summeval-op",),
         {"likelihood": OPINIONS},
-        "on a quarter of SummEval-OP consistency adds .10 and preference .13 to length",
     ),
     Task(
         "summarization",
         ("source",),
         ("consistency", "likelihood", "preference"),
-        ("realsumm",),
+        # REALSumm's only rating is how much of the reference a summary has, which length almost decides.
         reason="likelihood agreed best of 35 metrics on dialogue summaries, and consistency sees what it misses",
+        scales=("realsumm",),
     ),
     Task(
         "dialogue",
         (),
-        ("preference",),
+        ("preference", "fluency"),
         ("fed",),
         {"likelihood": AGAINST_DIALOGUE},
-        "on half of FED neither preference nor fluency says much (.02 and .07 given length)",
     ),
-    Task("simplification", (), ("preference",), (), {"likelihood": SIGN_DEPENDS}, "nothing else could be measured"),
+    Task(
+        "simplification",
+        (),
+        ("preference", "fluency"),
+        ("simplicity-da", "asset-hr"),
+        {"likelihood": SIGN_DEPENDS},
+    ),
     Task(
         "data_to_text",
         ("source",),
         ("likelihood", "fluency", "preference"),
-        ("bagel", "sfres", "sfhot"),
+        # WebNLG's inputs are not at hand, and fluency and preference learned from the other sets.
         reason="likelihood agrees beyond length on BAGEL, SFRES and SFHOT, the others on WebNLG 2020",
+        scales=("bagel", "sfres", "sfhot", "webnlg2020.en"),
     ),
     Task(
         "long_form_qa",
         ("source",),
         ("likelihood", "preference"),
         ("haluquestqa-pairs",),
-        reason="both pick the better answer of HaluQuestQA beyond length",
     ),
     Task(
         "instruction_following",
@@ -109,7 +126,6 @@ TASKS = (
         ("preference",),
         ("hhh-alignment",),
         {"likelihood": NOT_BEYOND_LENGTH},
-        "on a third of HHH alignment preference adds to length",
     ),
     Task("story", (), ("preference",), (), {}, "no set of stories may choose"),
     Task("translation", ("source",), ("translation_quality",), (), {}, "it was made for translations"),
@@ -129,8 +145,14 @@ class Evidence:
     figures: Mapping[str, tuple[float, float, float]]
 
 
+def add_size(metric: str, size: Size) -> str:
+    """Return the metric with the English model of that size; of some, the small one is the default."""
+    is_default = metric not in SIZED or (size == "small" and metric != "preference")
+    return metric if is_default else f"{metric}(model='{size}')"
+
+
 def read_evidence(
-    folder: DataFolder, rated: RatedSet, candidates: Sequence[str], trained: Mapping[str, set[str]]
+    folder: DataFolder, rated: RatedSet, candidates: Sequence[str], trained: Mapping[str, set[str]], size: Size
 ) -> Evidence:
     """Read the stored scores of a set."""
     judged = folder.judged(rated.data)
@@ -142,11 +164,11 @@ def read_evidence(
         if not all(folder.has_field(rated.data, need) for need in registry.build(metric).needs):
             continue
         try:
-            stored = folder.load_scores(rated.data, metric, "all")
+            stored = folder.load_scores(rated.data, add_size(metric, size), "all")
         except (MissingExtra, ModelError):  # Its weights are not installed.
             continue
         if stored:
-            columns[metric] = folder.column(rated.data, metric, every=rated.every, part=rated.part)
+            columns[metric] = folder.column(rated.data, add_size(metric, size), every=rated.every, part=rated.part)
     used = select_outputs(judged, rated) & np.isfinite(lengths)
     for column in columns.values():
         used &= np.isfinite(column)
@@ -220,14 +242,15 @@ def fit(evidence: Sequence[Evidence], kept: Sequence[int]) -> Floats:
 
 
 def learn(
-    folder: DataFolder, task: Task, sets: Mapping[str, RatedSet], trained: Mapping[str, set[str]]
+    folder: DataFolder, task: Task, sets: Mapping[str, RatedSet], trained: Mapping[str, set[str]], size: Size
 ) -> dict[str, Any]:
     """Learn one mixture."""
-    evidence = [read_evidence(folder, sets[name], task.candidates, trained) for name in task.sets]
+    evidence = [read_evidence(folder, sets[name], task.candidates, trained, size) for name in task.sets]
     evidence = [entry for entry in evidence if entry.raw]
     left_out = dict(task.left_out)
     measured = {metric for entry in evidence for metric in entry.figures}
     if not measured.issuperset(task.candidates):
+        evidence += [read_evidence(folder, sets[name], task.candidates, {}, size) for name in task.scales]
         parts = {metric: weigh_equally(metric, evidence, len(task.candidates)) for metric in task.candidates}
         weights = "equal weights, " if len(parts) > 1 else ""
         return {
@@ -316,26 +339,43 @@ def write_table(mixtures: Sequence[Mapping[str, Any]]) -> str:
             f"needs = [{needs}]",
             f'basis = "{mixture["basis"]}"',
         ]
+        if mixture["size"] != "small":
+            lines.append(f'size = "{mixture["size"]}"')
         lines.append("[mixtures.parts]")
         for metric, numbers in mixture["parts"].items():
+            text = add_size(metric, mixture["size"])
             inside = ", ".join(f"{key} = {value}" for key, value in numbers.items())
-            lines.append(f"{metric} = {{ {inside} }}")
+            lines.append(f"{metric if text == metric else json.dumps(text)} = {{ {inside} }}")
         if mixture["left_out"]:
             lines.append("[mixtures.left_out]")
             lines += [f'{metric} = "{reason}"' for metric, reason in mixture["left_out"].items()]
     return "\n".join(lines) + "\n"
 
 
+def remove_speakers(path: Path, out: Path) -> None:
+    """Write dialogues without the label of the speaker before each turn."""
+    label = re.compile(r"^(?:User|System): ", re.MULTILINE)
+    with lzma.open(path, "rt", encoding="utf-8") as source, lzma.open(out, "wt", encoding="utf-8") as target:
+        for row in map(json.loads, source):
+            for field in ("source", "output"):
+                row[field] = label.sub("", row[field])
+            target.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
 def main() -> None:
+    if sys.argv[1] == "plain":
+        remove_speakers(*map(Path, sys.argv[2:]))
+        return
     data, scores, *out = sys.argv[1:]
     folder = DataFolder(Path(data), scores)
     content = read_table_file(agreement.METRICS_TABLE)
-    trained = {entry["label"]: set(entry.get("trained", ())) for entry in content["metrics"]}
+    trained = {entry["label"].partition(",")[0]: set(entry.get("trained", ())) for entry in content["metrics"]}
     sets = {rated.data: rated for rated in agreement.parse_sets() if not rated.judged}
     mixtures = []
-    for task in TASKS:
-        print(task.task, ", ".join(task.needs))
-        mixture = learn(folder, task, sets, trained)
+    sizes: tuple[Size, ...] = get_args(Size)
+    for size, task in product(sizes, TASKS):
+        print(size, task.task, ", ".join(task.needs))
+        mixture = {"size": size, **learn(folder, task, sets, trained, size)}
         print("  ", mixture["parts"])
         mixtures.append(mixture)
     target = Path(out[0]) if out else Path(__file__).resolve().parents[2] / "src/metrist/metrics/quality.toml"

@@ -4,6 +4,7 @@ choice of metrics where none is named."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,22 @@ def test_each_record_has_the_mixture_of_its_own_task_and_companions_change_nothi
     for record, score in zip(records, together, strict=True):
         (alone,) = metric.score(Shard([record]))
         assert (alone.value, alone.failure) == pytest.approx((score.value, score.failure), nan_ok=True)
+
+
+def test_a_size_selects_its_own_mixtures_and_parts_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = replace(SUMMARY, size="large", parts=(replace(SUMMARY.parts[0], metric="copy_rate(order=3)"),))
+    monkeypatch.setattr(quality, "load_mixtures", lambda: (SUMMARY, GENERAL, large))
+    record = make_record("The council met on Friday", source=ARTICLE)
+    metric = Quality(size="large")
+    (score,) = metric.score(Shard([record]))
+    copied = score.parts["copy_rate"]
+    assert copied == pytest.approx(2 / 3)
+    assert score.value == pytest.approx(1 / (1 + math.exp(-(copied - 0.5) / 0.25)))
+    assert list(metric.aspect_parts) == ["copy_rate"]
+    assert metric.choose(make_record()) is None  # There is no large mixture for any task here.
+    assert Quality().choose(record) is SUMMARY
+    with pytest.raises(SpecError, match="size must be one of 'small', 'large', got 'big'"):
+        build("quality(size='big')")
 
 
 def test_a_part_that_fails_is_a_failure_with_its_reason() -> None:

@@ -13,7 +13,7 @@ from metrist.errors import SpecError, agree, format_count
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
-from metrist.metrics.model_metric import ModelMetric, warn_of_other_language
+from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
 from metrist.metrics.support import MIN_ROOM, CharacterSpan, Support, SupportReader
 from metrist.models.loading import load_text_encoder
 from metrist.ratings import Error
@@ -24,7 +24,6 @@ Numbers = NDArray[np.float64]
 Aggregation = Literal["mean", "geometric_mean", "minimum", "product"]
 
 SENTENCES, SUPPORTED, MEAN, MINIMUM = "sentences", "supported", "mean", "minimum"
-_SHORT_NAMES = {"small": "metrist:english-small", "large": "metrist:english-large"}
 _AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
     "mean": lambda support: float(support.mean()),
     "geometric_mean": lambda support: float(np.exp(np.log(support).mean())),
@@ -65,7 +64,7 @@ class Consistency(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "model", _SHORT_NAMES.get(self.model, self.model))
+        object.__setattr__(self, "model", SHORT_NAMES.get(self.model, self.model))
         check_choice(self, "aggregation", _AGGREGATIONS)
         if not 0 < self.threshold < 1:
             raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")

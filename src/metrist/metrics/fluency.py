@@ -16,7 +16,7 @@ from metrist.errors import SpecError, agree, format_count
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
-from metrist.metrics.model_metric import ModelMetric, warn_of_other_language
+from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
 from metrist.metrics.support import SupportModel, TokenizedText
 from metrist.models import loading
 from metrist.ratings import Error
@@ -29,7 +29,6 @@ Aggregation = Literal["mean", "minimum"]
 SENTENCES, MEAN, MINIMUM, FAULTS = "sentences", "mean", "minimum", "faults"
 #: The heads of the encoder: one logit for a sentence, and one for each of its tokens.
 HEAD, ERROR_HEAD = "fluency", "tags"
-_SHORT_NAMES = {"small": "metrist:english-small", "large": "metrist:english-large"}
 #: Longest sentence in tokens; longer ones are judged in parts. The training had none that were longer.
 _MAX_SENTENCE = 126
 #: Sentences that are read at once: enough to fill batches, few enough to keep in memory.
@@ -77,7 +76,7 @@ class Fluency(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "model", _SHORT_NAMES.get(self.model, self.model))
+        object.__setattr__(self, "model", SHORT_NAMES.get(self.model, self.model))
         check_choice(self, "aggregation", _AGGREGATIONS)
         if not 0 < self.threshold < 1:
             raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")

@@ -19,6 +19,8 @@ from metrist.scores import Scores
 
 #: The part that counts tokens of an output's texts that did not fit the model.
 CUT = "cut_tokens"
+#: What `model` may say for the English models that ship.
+SHORT_NAMES = {"small": "metrist:english-small", "large": "metrist:english-large"}
 
 
 @dataclass(frozen=True, kw_only=True)

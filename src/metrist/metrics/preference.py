@@ -13,7 +13,7 @@ from metrist import criteria
 from metrist.criteria import Criterion
 from metrist.errors import SpecError, agree, did_you_mean, format_count
 from metrist.metrics.base import Shard
-from metrist.metrics.model_metric import CUT, ModelMetric
+from metrist.metrics.model_metric import CUT, SHORT_NAMES, ModelMetric
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import Rewards
@@ -42,7 +42,7 @@ _REFERENCES = ("reference", "references")
 class Preference(ModelMetric):
     """The reward of a model that was trained to give the output that people prefer a higher reward than the other."""
 
-    # Several models are an ensemble.
+    # Several models are an ensemble; 'small' and 'large' are short for the English models that ship.
     model: str | tuple[str, ...] = "metrist:preference-small"  # type: ignore[assignment]
     criterion: str = "overall"
     #: The user's own wording; the criterion then only determines which direction is better.
@@ -165,8 +165,8 @@ class _ModelResult(NamedTuple):
 
 
 def _normalize_model(model: str | Sequence[str]) -> str | tuple[str, ...]:
-    """One name, or a tuple of several different ones."""
-    names = (model,) if isinstance(model, str) else tuple(model)
+    """One name, or a tuple of several different ones, with the full names of models that ship."""
+    names = tuple(SHORT_NAMES.get(name, name) for name in ((model,) if isinstance(model, str) else model))
     if not names or not all(name.strip() for name in names):
         raise SpecError(f"preference: model must name a preference model, or several in a list, got {model!r}")
     if len(set(names)) < len(names):

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind, Score, Scores
 
 Numbers = NDArray[np.float64]
+Size = Literal["small", "large"]
 
 TRANSLATION, OPINIONS = "translation", "opinion_summarization"
 #: Words of a source from which on it may be a text to summarize, and how much longer than the output it then is.
@@ -49,6 +50,11 @@ class Part:
     centre: float
     spread: float
 
+    @property
+    def name(self) -> str:
+        """The metric without its settings: a mixture has no metric twice."""
+        return self.metric.partition("(")[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
@@ -61,6 +67,8 @@ class Mixture:
     parts: tuple[Part, ...]
     #: Metrics that are left out, and why.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    #: Of the English models that its parts use.
+    size: Size = "small"
 
     def combine(self, values: Mapping[str, Numbers]) -> Numbers:
         """Return the quality of outputs, 0 to 1, from the values of the parts."""
@@ -73,8 +81,8 @@ class Mixture:
         """The parts with their shares."""
         whole = sum(part.weight for part in self.parts)
         if len(self.parts) == 1:
-            return self.parts[0].metric
-        return ", ".join(f"{part.metric} {part.weight / whole:.0%}" for part in self.parts)
+            return self.parts[0].name
+        return ", ".join(f"{part.name} {part.weight / whole:.0%}" for part in self.parts)
 
 
 @cache
@@ -88,17 +96,20 @@ def load_mixtures() -> tuple[Mixture, ...]:
             basis=entry["basis"],
             parts=tuple(Part(metric=metric, **numbers) for metric, numbers in entry["parts"].items()),
             left_out=entry.get("left_out", {}),
+            size=entry.get("size", "small"),
         )
         for entry in content["mixtures"]
     )
 
 
-def find_mixture(task: str, record: Record) -> Mixture | None:
+def find_mixture(task: str, record: Record, size: Size = "small") -> Mixture | None:
     """The mixture for a record of that task; else that for any task; None if the record lacks what they need."""
     # What is for any task knows only English, and so no translations.
     for name in (task,) if task == TRANSLATION else (task, GENERAL_TASK):
         for mixture in load_mixtures():
-            if mixture.task == name and not any(_is_missing(record, need) for need in mixture.needs):
+            if mixture.task != name or mixture.size != size:
+                continue
+            if not any(_is_missing(record, need) for need in mixture.needs):
                 return mixture
     return None
 
@@ -152,6 +163,8 @@ class Quality(Metric):
 
     #: The task of all records; None: each record's own, or a guess.
     task: str | None = None
+    #: Of the English models: 'large' agrees better with people and takes several times as long.
+    size: Size = "small"
 
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     extra: ClassVar[str | None] = "standard"
@@ -163,12 +176,13 @@ class Quality(Metric):
         if self.task is not None:
             object.__setattr__(self, "task", _resolve_task(self.task) or self.task)
             check_choice(self, "task", dict.fromkeys(mixture.task for mixture in load_mixtures()))
+        check_choice(self, "size", get_args(Size))
 
     @property
     def mixtures(self) -> list[Mixture]:
         """The mixtures that records may be scored by."""
-        tasks = (self.task,) if self.task else tuple(mixture.task for mixture in load_mixtures())
-        return [mixture for mixture in load_mixtures() if mixture.task in tasks]
+        mixtures = [mixture for mixture in load_mixtures() if mixture.size == self.size]
+        return [mixture for mixture in mixtures if self.task in (None, mixture.task)]
 
     @cached_property
     def components(self) -> dict[str, Metric]:
@@ -178,7 +192,7 @@ class Quality(Metric):
 
     @property
     def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
-        return {text: metric.bounds for text, metric in self.components.items()}
+        return {part.name: self.components[part.metric].bounds for mixture in self.mixtures for part in mixture.parts}
 
     @property
     def reports_errors(self) -> bool:  # type: ignore[override]
@@ -205,7 +219,7 @@ class Quality(Metric):
 
     def choose(self, record: Record) -> Mixture | None:
         """The mixture for a record; None if there is none."""
-        return find_mixture(self.task or infer_task(record)[0], record)
+        return find_mixture(self.task or infer_task(record)[0], record, self.size)
 
     def _score_part(
         self, metric: Metric, shard: Shard, mixtures: Sequence[Mixture | None], text: str
@@ -227,14 +241,14 @@ class Quality(Metric):
             return Score.failed(
                 f"quality of {task.replace('_', ' ')} needs {lacking or 'another task'}", FailureKind.missing_input
             )
-        own = {part.metric: scores[part.metric] for part in mixture.parts}
-        failures = [f"{text}: {score.failure}" for text, score in own.items() if score.failure is not None]
+        own = {part.name: scores[part.metric] for part in mixture.parts}
+        failures = [f"{name}: {score.failure}" for name, score in own.items() if score.failure is not None]
         if failures:
             kinds = [score.failure.kind for score in own.values() if score.failure is not None]
             return Score.failed("; ".join(failures), Failure(kinds[0], failures[0]).kind)
-        values = {text: score.value for text, score in own.items()}
-        quality = float(mixture.combine({text: np.array(value) for text, value in values.items()}))
-        shown = ", ".join(f"{text} {value:.3g}" for text, value in values.items())
+        values = {name: score.value for name, score in own.items()}
+        quality = float(mixture.combine({part.metric: np.array(values[part.name]) for part in mixture.parts}))
+        shown = ", ".join(f"{name} {value:.3g}" for name, value in values.items())
         return Score(
             value=quality,
             parts=values,

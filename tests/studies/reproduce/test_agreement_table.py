@@ -218,6 +218,6 @@ def test_quality_is_combined_from_the_scores_of_its_parts(tmp_path: Path, monkey
     monkeypatch.setattr(quality, "load_mixtures", lambda: (mixture,))
     rated = RatedSet(data="rank19", name="Rank19", task="summarization", measure="accuracy")
     folder = DataFolder(tmp_path)
-    combined = agreement._combine(folder, rated)
+    combined = agreement._combine(folder, rated, "quality")
     assert combined is not None
     assert combined.tolist() == pytest.approx(folder.column("rank19", "quality").tolist())

@@ -180,18 +180,22 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
     values: dict[str, Floats] = {}
     trained = []
     for entry in content["metrics"]:
-        label = entry["label"]
-        if label not in registry.names() or rated.task not in entry.get("tasks", [rated.task]):
+        label, metric = entry["label"], entry.get("metric", entry["label"])
+        name = metric.partition("(")[0]
+        if name not in registry.names() or rated.task not in entry.get("tasks", [rated.task]):
             continue
         if entry.get("english") and not rated.english:
             continue
-        scores = _combine(folder, rated) if label == QUALITY else _score(folder, rated, label, "all")
+        scores = _combine(folder, rated, metric) if name == QUALITY else _score(folder, rated, metric, "all")
         if scores is not None:
             values[label] = scores
-            if rated.family in entry.get("trained", ()):
+            if name == QUALITY:
+                learned = _find_trained(content, rated)
+                has_learned = any(part in learned for part in _list_parts(folder, rated, metric))
+            else:
+                has_learned = rated.family in entry.get("trained", ())
+            if has_learned:
                 trained.append(label)
-    if QUALITY in values and set(_list_parts(folder, rated)) & set(trained):
-        trained.append(QUALITY)
     for entry in content["baselines"]:
         # BERTScore's model knows only English.
         if (metric := resolve_metric(entry)) and (rated.english or "model" not in entry):
@@ -222,27 +226,36 @@ def _score(folder: DataFolder, rated: RatedSet, metric: str, references: Referen
         return None
 
 
-def _list_parts(folder: DataFolder, rated: RatedSet) -> list[str]:
-    """The parts of `quality` on this set."""
-    metric = registry.build(QUALITY)
+def _find_trained(content: Mapping[str, Any], rated: RatedSet) -> set[str]:
+    """The metrics of the table, by name, that learned from data of this family."""
+    return {
+        entry.get("metric", entry["label"]).partition("(")[0]
+        for entry in content["metrics"]
+        if rated.family in entry.get("trained", ())
+    }
+
+
+def _list_parts(folder: DataFolder, rated: RatedSet, text: str) -> list[str]:
+    """The names of the parts of `quality` on this set."""
+    metric = registry.build(text)
     assert isinstance(metric, Quality)
     mixtures = [metric.choose(record) for record in folder.select(rated.data, "all", rated.every, rated.part)]
-    return list(dict.fromkeys(part.metric for mixture in mixtures if mixture for part in mixture.parts))
+    return list(dict.fromkeys(part.name for mixture in mixtures if mixture for part in mixture.parts))
 
 
-def _combine(folder: DataFolder, rated: RatedSet) -> Floats | None:
+def _combine(folder: DataFolder, rated: RatedSet, text: str) -> Floats | None:
     """`quality` from the scores of its parts, which are computed once; None if a part cannot be had."""
-    metric = registry.build(QUALITY)
+    metric = registry.build(text)
     assert isinstance(metric, Quality)
     records = {(r.item, r.system): r for r in folder.select(rated.data, "all", rated.every, rated.part)}
     outputs = list_outputs(folder.judged(rated.data))
     mixtures = [metric.choose(records[key]) if key in records else None for key in outputs]
     columns: dict[str, Floats] = {}
-    for text in dict.fromkeys(part.metric for mixture in mixtures if mixture for part in mixture.parts):
-        scores = _score(folder, rated, text, "all")
+    for part_text in dict.fromkeys(part.metric for mixture in mixtures if mixture for part in mixture.parts):
+        scores = _score(folder, rated, part_text, "all")
         if scores is None:
             return None
-        columns[text] = scores
+        columns[part_text] = scores
     combined = np.full(len(outputs), np.nan)
     for mixture in {id(mixture): mixture for mixture in mixtures if mixture}.values():
         own = np.array([other is mixture for other in mixtures])
