@@ -303,7 +303,7 @@ def test_models_of_another_kind_are_refused(tiny):
 def test_without_torch_the_extra_to_install_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"the model 'any/one' needs an optional dependency: .*metrist\[neural\]"):
-        local._cached_generator(Options(model="any/one"), "chat", "cpu")
+        local._cached_generator(Options(model="any/one"), "chat", "cpu", None)
 
 
 def test_a_real_model_answers_and_its_answer_does_not_depend_on_its_neighbours():
