@@ -57,7 +57,11 @@ def _installed_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _answers_apart(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has its own cache of LLMs' answers, which is created when it is used."""
-    monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path_factory.getbasetemp() / f"llm-{uuid.uuid4().hex}"))
+    folder = tmp_path_factory.getbasetemp() / f"llm-{uuid.uuid4().hex}"
+    monkeypatch.setenv("METRIST_LLM_CACHE", str(folder))
+    # A Runtime that a test builds itself does not read that variable. In the user's folder, an answer of another run
+    # would come back as soon as a test's server has the same port again.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "user"))
 
 
 @pytest.fixture
