@@ -35,7 +35,8 @@ class Preference:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
     """One mistake in an output. `start` and `end` count characters, end exclusive, into `side`'s text;
-    None where its position is unknown."""
+    None where its position is unknown. `source_start` and `source_end` bound the passage of the source that contradicts
+    the words or comes nearest to them, if there is one. `rater` is the person or the metric that marked it."""
 
     aspect: str
     severity: str | None
@@ -47,3 +48,5 @@ class Error:
     end: int | None = None
     side: Side = "output"
     rater: str | None = None
+    source_start: int | None = None
+    source_end: int | None = None

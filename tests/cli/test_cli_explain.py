@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from metrist.errors import MissingExtra
 from metrist.evaluate.explain import explain
 from metrist.llm import base as llm_catalog
 from metrist.llm.base import LLM, Call
 from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.aspect_tables import read_table
+from metrist.metrics.errors.combined import Errors
 from metrist.ratings import Error
 from metrist.run import score
 from metrist.scores import Score, Scores
@@ -76,6 +78,29 @@ class Scripted(LLM):
         if "broader aspects" in question:
             return _json({"aspects": ["Dishes", "Prices", "Language"]})
         return _json(TABLE)
+
+
+@dataclass(frozen=True)
+class Marker(Metric):
+    """Stands in for a shipped model: marks a word."""
+
+    word: str
+    reports_errors = True
+
+    def score_record(self, record: Any) -> Score:
+        start = record.output.find(self.word)
+        error = Error(aspect="Fluency", severity="minor", penalty=1.0, text=self.word, explanation="It is wrong.",
+                      start=start, end=start + len(self.word), source_start=0, source_end=3)  # fmt: skip
+        return Score(value=0.5, errors=(error,) if start >= 0 else ())
+
+
+@pytest.fixture(autouse=True)
+def shipped(monkeypatch: pytest.MonkeyPatch) -> dict[str, Metric]:
+    """The models that `explain` combines without an LLM, as stand-ins: tests run where none is installed."""
+    words = {"consistency": "seven", "fluency": "goed", "translation_quality": "fox"}
+    components: dict[str, Metric] = {name: Marker(word) for name, word in words.items()}
+    monkeypatch.setattr(Errors, "components", components)
+    return components
 
 
 def _json(value: Any) -> Completion:
@@ -142,8 +167,116 @@ def test_errors_of_people_are_shown_without_an_llm(metrist: Command, tmp_path: P
     file.write_text(json.dumps(row) + "\n" + json.dumps({"item": "2", "system": "a", "output": "Fine."}) + "\n")
     answer = metrist("explain", file)
     assert answer.code == 0, answer.err
-    assert "  The cat sat.\n      1==\n  1. major accuracy by R1 “cat”\n" in answer.out
-    assert "item 2" not in answer.out
+    assert "annotated by R1\n  The cat sat.\n      1==\n  1. major accuracy by R1 “cat”\n" in answer.out
+    # The other one is looked at by the models that ship.
+    assert "item 2 · system a\nerrors: 0.00\n" in answer.out
+    only = metrist("explain", file, "--limit", 1)
+    assert "item 2" not in only.out
+    assert "1 more output without errors in the file was not looked at (--limit)" in only.out
+
+
+SOURCE = "The council voted eight to three to close the bridge, and the mayor said so on Monday."
+
+
+def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
+    rows_with_names = ({"item": str(number), "system": "a", **row} for number, row in enumerate(rows, 1))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows_with_names))
+    return path
+
+
+def test_the_shipped_models_find_errors_without_an_llm(metrist: Command, tmp_path: Path) -> None:
+    file = write_rows(
+        tmp_path / "in.jsonl",
+        {"output": "It voted seven to three and goed home.", "source": SOURCE},
+        {"output": "It goed."},
+        {"output": ""},
+        {"output": "Der Hund ist nicht mit der Katze auf dem Dach, und sie sind auch nicht im Haus."},
+        {"output": "A fox.", "source": "Ein Hund.", "task": "translation"},
+    )
+    out = tmp_path / "errors.jsonl"
+    answer = metrist("explain", file, "-o", out)
+    assert answer.code == 0, answer.err
+    # The worst comes first, and failures last.
+    assert re.findall(r"item (\d)", answer.out) == ["1", "2", "5", "3", "4"]
+    assert "errors: -2.00\n  It voted seven to three and goed home.\n" in answer.out
+    assert "  1. minor -1 Fluency by consistency “seven”: It is wrong." in answer.out
+    assert "  2. minor -1 Fluency by fluency “goed”: It is wrong." in answer.out
+    assert "minor -1 Fluency by translation_quality “fox”" in answer.out
+    assert "note: not looked at by consistency (there is no source)" in answer.out
+    assert "failed: the output is empty" in answer.out
+    assert "not looked at by fluency (the output is not in English)" in answer.out
+    assert "fluency found 2 errors in 3 outputs" in answer.out
+    assert "--llm \"openai(model='gpt-4o-mini')\"" in answer.out
+    first = json.loads(out.read_text().splitlines()[0])
+    assert first["scores"] == {"errors": -2.0}
+    assert first["errors"][0] == {
+        "aspect": "Fluency", "severity": "minor", "penalty": 1.0, "explanation": "It is wrong.", "text": "seven",
+        "start": 9, "end": 14, "rater": "consistency", "source_start": 0, "source_end": 3,
+    }  # fmt: skip
+    # What was written is shown as what it is.
+    again = metrist("explain", out, "--item", "1")
+    assert "annotated by consistency, fluency" in again.out
+
+
+def test_errors_in_later_rows_belong_to_the_output(metrist: Command, tmp_path: Path) -> None:
+    error = {"start": 3, "end": 7, "text": "goed", "category": "grammar", "severity": "minor"}
+    file = write_rows(
+        tmp_path / "in.jsonl",
+        {"item": "1", "output": "It goed.", "errors": [{**error, "rater": "ann"}]},
+        {"item": "2", "output": "It goed."},
+        {"item": "2", "output": "It goed.", "errors": [{**error, "rater": "ann"}]},
+        {"item": "1", "output": "It goed.", "errors": [{**error, "rater": "bob"}]},
+    )
+    answer = metrist("explain", file)
+    assert answer.code == 0, answer.err
+    assert answer.out.count("item ") == 2
+    assert "annotated by ann, bob" in answer.out
+    assert "by fluency" not in answer.out
+
+
+def test_notes_that_all_outputs_share_stand_below(metrist: Command, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "in.jsonl", {"output": "It goed."}, {"output": "It went."})
+    answer = metrist("explain", file)
+    assert "note:" not in answer.out
+    assert "2 of 2 outputs were not looked at by consistency (there is no source)" in answer.out
+
+
+def test_packages_that_are_missing_are_named_with_the_command(
+    metrist: Command, tmp_path: Path, shipped: dict[str, Metric]
+) -> None:
+    file = write_rows(tmp_path / "in.jsonl", {"output": "It goed.", "source": SOURCE}, {"output": "It went."})
+    shipped["consistency"] = Absent()
+    answer = metrist("explain", file)
+    assert answer.code == 0
+    assert "by fluency “goed”" in answer.out
+    assert "pip install 'metrist[standard]'" in answer.out
+    shipped["fluency"] = Absent()
+    answer = metrist("explain", file)
+    assert answer.code == 2
+    assert "none of 2 outputs could be judged" in answer.err
+    assert "pip install 'metrist[standard]'" in answer.err
+    assert "Traceback" not in answer.err
+
+
+class Absent(Metric):
+    """A metric whose model is not installed."""
+
+    def facts(self) -> Any:
+        raise MissingExtra("the shipped model 'metrist:english-small'", "standard")
+
+
+def test_huge_lines_and_wrong_types_are_no_trouble(metrist: Command, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "in.jsonl", {"output": "x " * 200_000 + "goed", "source": "y " * 200_000})
+    answer = metrist("explain", file)
+    assert answer.code == 0, answer.err
+    assert "by fluency “goed”" in answer.out
+    assert len(answer.out) < 5000
+    wrong = write_rows(tmp_path / "wrong.jsonl", {"output": {"a": 1}})
+    answer = metrist("explain", wrong)
+    assert answer.code == 2
+    assert answer.err.startswith(f"metrist: {wrong}:1: ")
+    (tmp_path / "empty.jsonl").write_text("")
+    assert metrist("explain", tmp_path / "empty.jsonl").code == 2
 
 
 def test_a_runs_errors_are_shown_with_the_texts_that_it_read(metrist: Command, outputs: Path, tmp_path: Path) -> None:
@@ -176,7 +309,7 @@ def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name an LLM to find errors with --llm"),
+        (["--item", "99"], "there is no output of item '99'"),
         (["--llm", "scripted", "--item", "99"], "there is no output of item '99'"),
         (["--llm", "scripted", "-m", "tigerscore(llm=scripted)"], "tigerscore already names its llm"),
         (["--llm", "nobody"], "no LLM named 'nobody'"),

@@ -4,14 +4,14 @@ annotated by people."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metrist.errors import MetristError, RunError, SpecError, did_you_mean, format_count
+from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import find_metric
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.reader import check_keywords
@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from metrist.report.progress import Progress
     from metrist.run.results import Results
 
-DEFAULT_METRIC = "error_analysis"
+#: What finds errors with an LLM, and what does without.
+DEFAULT_METRIC, OFFLINE_METRIC = "error_analysis", "errors"
 DEFAULT_LIMIT = 20
+LLM_HINT = "--llm \"openai(model='gpt-4o-mini')\""
+#: Outputs without errors that are kept, as a multiple of the limit: errors of some may follow in later rows.
+_MOST_WAITING = 4
 _Key = tuple[str, str]
 
 
@@ -76,9 +80,10 @@ def explain(
     """Return outputs with their errors and judges' reasons, the worst first.
 
     `source` is a run (its folder, or a .jsonl file that it wrote), whose errors and reasons are shown, or records in
-    any form that `read_records` takes. With `llm` or a metric, records are judged now; without, the errors in their
-    rows are shown, in the order of the rows. A run does not store texts: `texts` are its records, if they are no longer
-    where the run read them. `progress` and the limits on LLM calls (`max_cost` and so on) are as for `metrist.score`.
+    any form that `read_records` takes. With `llm` or a metric, records are judged now. Without, the errors in their
+    rows are shown, in the order of the rows, and then what the shipped models mark in outputs without any. A run does
+    not store texts: `texts` are its records, if they are no longer where the run read them. `progress` and the limits
+    on LLM calls (`max_cost` and so on) are as for `metrist.score`.
     """
     check_keywords(explain, reading)
     selection = _Selection(item, system, limit)
@@ -86,7 +91,7 @@ def explain(
         return _explain_run(source, metric, texts, selection, reading)
     reader = read_records(source, **reading)
     if llm is None and metric is None:
-        return _explain_annotations(reader, selection)
+        return _explain_offline(reader, selection, progress)
     explaining = _build_metric(metric, llm)
     runtime = Runtime.current().override(
         max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
@@ -156,10 +161,19 @@ def _is_run(source: Any) -> bool:
 def _explain_records(
     reader: Reader, metric: Metric, selection: _Selection, progress: Progress | bool | None
 ) -> Explanations:
+    records, more = _select_records(reader, selection)
+    outputs, notes = _judge_records(records, metric, progress)
+    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
+    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *notes])
+
+
+def _judge_records(
+    records: Sequence[Record], metric: Metric, progress: Progress | bool | None
+) -> tuple[list[ExplainedOutput], Sequence[str]]:
+    """What a metric says about the records, the worst first, and its notes."""
     from metrist.run import score
     from metrist.run.results import NothingScored
 
-    records, more = _select_records(reader, selection)
     try:
         results = score(records, [metric], progress=progress)
     except NothingScored as error:
@@ -169,8 +183,7 @@ def _explain_records(
     for i in sorted(range(len(records)), key=partial(_rank_key, metric, scores)):
         key = (records[i].item, records[i].system)
         outputs.append(_explain_output(metric, scores, i, key, records[i]))
-    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
-    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *results.notes])
+    return outputs, results.notes
 
 
 def _select_records(reader: Iterable[Record], selection: _Selection) -> tuple[list[Record], bool]:
@@ -182,24 +195,76 @@ def _select_records(reader: Iterable[Record], selection: _Selection) -> tuple[li
     return records, selection.limit is not None and next(matching, None) is not None
 
 
-def _explain_annotations(reader: Reader, selection: _Selection) -> Explanations:
-    """Show the errors that come with the records."""
-    outputs: list[ExplainedOutput] = []
+def _explain_offline(reader: Reader, selection: _Selection, progress: Progress | bool | None) -> Explanations:
+    """Show the errors that come with the records, and what the shipped models mark in the others."""
+    annotations = _read_annotations(reader, selection)
+    outputs = [
+        _build_output(key, annotations.records.get(key), tuple(annotations.errors[key]))
+        for key in islice(annotations.errors, selection.limit)
+    ]
+    room = None if selection.limit is None else selection.limit - len(outputs)
+    records = [record for key, record in annotations.records.items() if key not in annotations.errors][:room]
+    if not outputs and not records:
+        raise RunError(selection.describe_empty())
+    notes = []
+    if annotations.errors:
+        total = format_count(
+            len(annotations.errors), "output with errors in the file", "outputs with errors in the file"
+        )
+        notes.append(
+            f"{len(outputs):,} of {total}, as annotated there" if len(outputs) < len(annotations.errors) else ""
+        )
+    if records:
+        judged, remarks = _judge_records(records, registry.build(OFFLINE_METRIC), progress)
+        outputs += _share_notes(judged)
+        notes += remarks
+        notes.append(f"an LLM may find more, and other kinds of errors: {LLM_HINT}")
+    if left := max(annotations.unmarked - len(records), 0):
+        others = " without errors in the file" if annotations.errors else ""
+        was = agree(left, "was", "were")
+        notes.append(f"{format_count(left, 'more output')}{others} {was} not looked at (--limit)")
+    return Explanations(outputs=outputs, notes=[note for note in [*notes, *reader.skipped.describe()] if note])
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotations:
+    """Errors that come with records, by output, and the records of these and of some outputs without any. `unmarked`
+    is the number of outputs without errors."""
+
+    errors: Mapping[_Key, list[Error]]
+    records: Mapping[_Key, Record]
+    unmarked: int
+
+
+def _read_annotations(reader: Reader, selection: _Selection) -> _Annotations:
+    errors: dict[_Key, list[Error]] = {}
+    marked: dict[_Key, Record] = {}
+    # Errors may come in a later row than their output.
+    waiting: dict[_Key, Record] = {}
     total = 0
     for entry in reader.entries():
-        errors: dict[_Key, list[Error]] = {}
         for annotation in entry.errors:
-            errors.setdefault((annotation.item, annotation.system), []).append(annotation.error)
-        records = {(record.item, record.system): record for record in entry.records}
-        for key, own_errors in errors.items():
+            key = (annotation.item, annotation.system)
             if selection.matches(*key):
-                total += 1
-                if selection.limit is None or len(outputs) < selection.limit:
-                    outputs.append(_build_output(key, records.get(key), tuple(own_errors)))
-    if not outputs:
-        raise RunError(f"{selection.describe_empty()} with errors in its row: name an LLM to find errors with --llm")
-    cut = [f"{len(outputs):,} of {format_count(total, 'output')} with errors (--limit)"] if total > len(outputs) else []
-    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe()])
+                errors.setdefault(key, []).append(annotation.error)
+                if key in waiting:
+                    marked[key] = waiting.pop(key)
+        for record in entry.records:
+            key = (record.item, record.system)
+            if not selection.matches(*key):
+                continue
+            total += 1
+            if key in errors:
+                marked.setdefault(key, record)
+            elif selection.limit is None or len(waiting) < _MOST_WAITING * selection.limit:
+                waiting.setdefault(key, record)
+    return _Annotations(errors, {**marked, **waiting}, total - len(marked))
+
+
+def _share_notes(outputs: Sequence[ExplainedOutput]) -> list[ExplainedOutput]:
+    """The outputs without a note that all of them have: it stands below them."""
+    shared = len({output.note for output in outputs}) == 1 and len(outputs) > 1
+    return [replace(output, note=None) if shared else output for output in outputs]
 
 
 def _explain_run(

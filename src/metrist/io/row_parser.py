@@ -422,6 +422,9 @@ def _error(number: int, error: dict[str, Any], record: Record | None) -> Error:
     side = _side(number, error)
     penalty = error.get("penalty")
     start, end = _offsets(number, error, _judged_text(record, side))
+    source_start, source_end = _offsets(
+        number, error, record.source if record else None, ("source_start", "source_end")
+    )
     return Error(
         aspect=text("category") or text("aspect") or UNSPECIFIED,
         severity=text("severity"),
@@ -433,6 +436,8 @@ def _error(number: int, error: dict[str, Any], record: Record | None) -> Error:
         end=end,
         side=side,
         rater=None if error.get("rater") is None else as_name(f"rater of error {number}", error["rater"]),
+        source_start=source_start,
+        source_end=source_end,
     )
 
 
@@ -449,17 +454,20 @@ def _judged_text(record: Record | None, side: Side) -> str | None:
     return record.output if side == "output" else record.source
 
 
-def _offsets(number: int, error: dict[str, Any], text: str | None) -> tuple[int | None, int | None]:
-    start, end = error.get("start"), error.get("end")
+def _offsets(
+    number: int, error: dict[str, Any], text: str | None, names: tuple[str, str] = ("start", "end")
+) -> tuple[int | None, int | None]:
+    first, last = names
+    start, end = error.get(first), error.get(last)
     if start is None and end is None:
         return None, None
     if type(start) is not int or type(end) is not int or not 0 <= start <= end:
         raise RowError(
-            f"'start' and 'end' of error {number} must be offsets or null, got {format_value(start)} and "
+            f"{first!r} and {last!r} of error {number} must be offsets or null, got {format_value(start)} and "
             f"{format_value(end)}"
         )
     if text is not None and end > len(text):
-        raise RowError(f"'end' of error {number} must lie within a text of {len(text)} characters, got {end}")
+        raise RowError(f"{last!r} of error {number} must lie within a text of {len(text)} characters, got {end}")
     return start, end
 
 

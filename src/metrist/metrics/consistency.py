@@ -13,8 +13,9 @@ from metrist.errors import SpecError, agree, format_count
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
+from metrist.metrics.errors.evidence import compare
 from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
-from metrist.metrics.support import MIN_ROOM, CharacterSpan, Support, SupportReader
+from metrist.metrics.support import MIN_ROOM, CharacterSpan, Support, SupportReader, Word
 from metrist.models.loading import load_text_encoder
 from metrist.ratings import Error
 from metrist.records import Need, Record
@@ -32,8 +33,9 @@ _AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
 }
 #: What tables of errors call a statement that the source does not support.
 _ASPECTS = ("Fact Consistency", "Accuracy")
-#: A minor error may cost this much at most.
+#: A minor error may cost this much at most, as a penalty and as a share of the range of penalties.
 _MAX_MINOR = 2.5
+_MINOR_SHARE = (_MAX_MINOR - MIN_PENALTY) / (MAX_PENALTY - MIN_PENALTY)
 
 #: Longest quotation of the source in an explanation, in characters.
 _MAX_QUOTE = 300
@@ -124,24 +126,52 @@ class Consistency(ModelMetric):
                 MEAN: float(probabilities.mean()),
                 MINIMUM: float(probabilities.min()),
             },
-            errors=tuple(self._make_error(record, result, i) for i in low),
+            errors=tuple(self._find_errors(record, result)),
         )
 
-    def _make_error(self, record: Record, result: Support, sentence: int) -> Error:
-        start, end = result.spans[sentence]
-        probability = float(result.probabilities[sentence])
-        penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * (1 - probability / self.threshold)
+    def _find_errors(self, record: Record, result: Support) -> Iterator[Error]:
+        """The marked words of unsupported sentences, or these sentences as a whole if no word stands out; and words of
+        other sentences that the model is very sure about."""
+        for sentence, span in enumerate(result.spans):
+            probability = float(result.probabilities[sentence])
+            supported = probability >= self.threshold
+            marks = [mark for mark in result.find_marks(sentence, supported=supported) if _has_letters(record, mark)]
+            doubt = 1 - probability / self.threshold
+            for mark in marks:
+                # What a supported sentence has wrong is minor.
+                weight = (mark.probability * doubt) if not supported else mark.probability * _MINOR_SHARE
+                claim = f"The source is unlikely to support these words (probability {1 - mark.probability:.2f})."
+                yield self._make_error(record, result, sentence, (mark.start, mark.end), weight, claim)
+            if not supported and not marks:
+                claim = f"The source is unlikely to support this (probability {probability:.2f})."
+                yield self._make_error(record, result, sentence, span, doubt, claim)
+
+    def _make_error(
+        self, record: Record, result: Support, sentence: int, span: CharacterSpan, doubt: float, claim: str
+    ) -> Error:
+        start, end = span
+        source, passage = record.source or "", result.evidence(sentence)
+        findings, revision = compare(record.output, span, result.spans[sentence], source, passage)
+        penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt
         table = find_table(record.task)
         names = table.names if table else ()
         return Error(
             aspect=next((name for name in _ASPECTS if name in names), _ASPECTS[0]),
             severity="minor" if penalty <= _MAX_MINOR else "major",
             penalty=round(penalty, 2),
-            explanation=_explain(probability, record.source or "", result.evidence(sentence)),
+            explanation=" ".join([claim, *findings, _quote_passage(source, passage)]),
+            revision=revision,
             text=record.output[start:end],
             start=start,
             end=end,
+            source_start=passage[0] if passage else None,
+            source_end=passage[1] if passage else None,
         )
+
+
+def _has_letters(record: Record, mark: Word) -> bool:
+    """Whether marked characters are more than punctuation."""
+    return any(character.isalnum() for character in record.output[mark.start : mark.end])
 
 
 def _group_sources(sources: Mapping[str, object]) -> Iterator[list[str]]:
@@ -156,12 +186,11 @@ def _group_sources(sources: Mapping[str, object]) -> Iterator[list[str]]:
         yield group
 
 
-def _explain(probability: float, source: str, passage: CharacterSpan | None) -> str:
-    claim = f"The source is unlikely to support this (probability {probability:.2f})."
+def _quote_passage(source: str, passage: CharacterSpan | None) -> str:
     if passage is None:
-        return f"{claim} No passage of it shares a word of substance with the sentence."
+        return "No passage of it shares a word of substance with the sentence."
     start, end = passage
     quote = " ".join(source[start:end].split())
     if len(quote) > _MAX_QUOTE:
         quote = f"{quote[:_MAX_QUOTE].rstrip()}…"
-    return f"{claim} The nearest passage, characters {start} to {end} of the source: “{quote}”"
+    return f"The nearest passage, characters {start} to {end} of the source: “{quote}”"

@@ -3,11 +3,10 @@ on judgments of acceptability and on marked errors."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
-from metrist.metrics.support import SupportModel, TokenizedText
+from metrist.metrics.support import SupportModel, TokenizedText, Word, join_tokens, merge_words, sigmoid
 from metrist.models import loading
 from metrist.ratings import Error
 from metrist.records import Record
@@ -47,16 +46,6 @@ _REPEATED = re.compile(r"\b(\w+)\s+\1\b", re.IGNORECASE)
 
 _EMPTY = Failure(FailureKind.missing_input, "the output is empty: there is nothing to judge")
 _UNREADABLE = Failure(FailureKind.other, "the output has nothing that the model can read")
-
-
-class FluencyModel(SupportModel, Protocol):
-    """What is needed of an encoder: `TextEncoder` of `metrist.models.text_encoder`."""
-
-    def score_tokens(
-        self, head: str | Sequence[str], sequences: Sequence[tuple[NDArray[np.int32], int]]
-    ) -> list[NDArray[np.float64]]:
-        """The outputs of the heads, side by side, for each token of each sequence."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,15 +130,6 @@ class Fluency(ModelMetric):
             )
 
 
-class Word(NamedTuple):
-    """Characters `start` to `end` of the output, and the probability that a corrector would change them or put
-    something before them."""
-
-    start: int
-    end: int
-    probability: float
-
-
 class Sentence(NamedTuple):
     """The probability that there is nothing to correct in a sentence, and its words."""
 
@@ -161,7 +141,7 @@ class Sentence(NamedTuple):
 class FluencyReader:
     """Has an encoder read the sentences of outputs, each on its own."""
 
-    encoder: FluencyModel
+    encoder: SupportModel
 
     def read(self, outputs: Sequence[str]) -> list[list[Sentence]]:
         """The sentences of each output. None depends on the sentences around it; equal ones are read once."""
@@ -177,7 +157,7 @@ class FluencyReader:
                 Sentence(
                     results[key][0],
                     list(
-                        _join_tokens(
+                        join_tokens(
                             text.text,
                             text.starts[piece.first : piece.last].tolist(),
                             text.ends[piece.first : piece.last].tolist(),
@@ -199,44 +179,8 @@ class FluencyReader:
             # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
             for key, logits in zip(chosen, self.encoder.score_tokens((HEAD, ERROR_HEAD), sequences), strict=True):
                 values, tokens = np.asarray(logits, np.float64)[1:-1].T
-                results[key] = _sigmoid(float(values.mean())), [_sigmoid(logit) for logit in tokens.tolist()]
+                results[key] = sigmoid(float(values.mean())), [sigmoid(logit) for logit in tokens.tolist()]
         return results
-
-
-def _sigmoid(logit: float) -> float:
-    return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
-
-
-def _join_tokens(
-    text: str, starts: Sequence[int], ends: Sequence[int], probabilities: Sequence[float]
-) -> Iterator[Word]:
-    """Join the tokens of a word. It is as doubtful as its most doubtful token."""
-    word: Word | None = None
-    for start, end, probability in zip(starts, ends, probabilities, strict=True):
-        if word and start == word.end and text[start - 1 : start + 1].isalnum():
-            word = Word(word.start, end, max(word.probability, probability))
-            continue
-        if word:
-            yield word
-        word = Word(start, end, probability)
-    if word:
-        yield word
-
-
-def merge_words(text: str, words: Sequence[Word], threshold: float) -> list[Word]:
-    """The words above the threshold; those that follow each other are one, as doubtful as the most doubtful."""
-    merged: list[Word] = []
-    previous = None
-    for word in words:
-        if word.probability <= threshold:
-            previous = None
-            continue
-        if previous is not None and not text[previous.end : word.start].strip():
-            merged[-1] = Word(merged[-1].start, word.end, max(merged[-1].probability, word.probability))
-        else:
-            merged.append(word)
-        previous = word
-    return merged
 
 
 def _explain(text: str, start: int, end: int, probability: float) -> str:

@@ -66,6 +66,7 @@ _BUILTIN: Mapping[str, _Entry] = {
     "consistency": _Entry("metrist.metrics.consistency", "Consistency"),
     "quality": _Entry("metrist.metrics.quality", "Quality"),
     "calibrated": _Entry("metrist.metrics.calibrated", "Calibrated"),
+    "errors": _Entry("metrist.metrics.errors.combined", "Errors"),
     "tigerscore": _Entry("metrist.metrics.errors.tigerscore", "TigerScore"),
     "error_analysis": _Entry("metrist.metrics.errors.error_analysis", "ErrorAnalysis"),
     "judge": _Entry("metrist.metrics.judge.judge", "Judge"),

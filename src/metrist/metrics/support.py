@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,19 @@ from metrist.sentences import split_sentences
 
 Ids = NDArray[np.int32]
 Numbers = NDArray[np.float64]
+_T = TypeVar("_T")
 
-#: The head of the encoder: one logit per sentence.
-HEAD = "support"
+#: The heads of the encoder: one logit per sentence, and, if the model has it, one for each token that is high where
+#: the source contradicts or lacks it.
+HEAD, ERROR_HEAD = "support", "errors"
 #: Longest sentence in tokens, if that is at most a quarter of a window: longer ones are judged in parts.
 _MAX_SENTENCE = 96
 #: Longest passage of the source in tokens that is shown as evidence.
 _MAX_PASSAGE = 64
-#: What a model's folder says about this head.
-SETTINGS = "support.json"
+#: What a model's folder says about these heads.
+SETTINGS, ERROR_SETTINGS = "support.json", "errors.json"
 _VERSION_KEY, _VERSION = "metrist_support", 1
+_ERROR_VERSION_KEY = "metrist_errors"
 #: How much is read at once if a folder does not say it: sentences, and tokens.
 _SENTENCES, _WINDOW = 3, 512
 #: More than any model can be trained with.
@@ -99,6 +102,12 @@ class SupportModel(Protocol):
         """The head's output for each span of each sequence."""
         ...
 
+    def score_tokens(
+        self, head: str | Sequence[str], sequences: Sequence[tuple[Ids, int]]
+    ) -> list[NDArray[np.float64]]:
+        """The outputs of the heads, side by side, for each token of each sequence's first part."""
+        ...
+
 
 # --- What a model's folder says
 
@@ -120,22 +129,12 @@ class SupportSettings:
     @staticmethod
     def read(folder: Path | None) -> SupportSettings:
         """Read the settings of a model's folder; the defaults if it has none."""
-        path = None if folder is None else folder / SETTINGS
-        if path is None or not path.exists():
-            return SupportSettings()
-        try:
-            return SupportSettings.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, RecursionError) as fault:
-            raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}") from None
+        return _read_settings(folder, SETTINGS, SupportSettings.from_json) or SupportSettings()
 
     @staticmethod
     def from_json(facts: Any) -> SupportSettings:
         """Validate the content of `support.json`; raise ValueError for what cannot be used."""
-        if not isinstance(facts, dict) or facts.get(_VERSION_KEY) != _VERSION:
-            raise ValueError(f"expected an object with {_VERSION_KEY!r} {_VERSION}, which this metrist reads")
-        names = tuple(SupportSettings.__dataclass_fields__)
-        if unknown := sorted(facts.keys() - {_VERSION_KEY, *names}):
-            raise ValueError(f"{unknown[0]!r} is not a setting; expected {', '.join(map(repr, names))}")
+        _check_names(facts, _VERSION_KEY, tuple(SupportSettings.__dataclass_fields__))
         return SupportSettings(
             sentences=_read_count(facts, "sentences", 1, _SENTENCES, _MOST_SENTENCES),
             window=_read_count(facts, "window", 2 * MIN_ROOM, _WINDOW, _MOST_TOKENS),
@@ -148,6 +147,61 @@ class SupportSettings:
         """Write `support.json` into a model's folder."""
         facts = {_VERSION_KEY: _VERSION, **asdict(self)}
         (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorSettings:
+    """How the head `errors` of a model is used: what `errors.json` in its folder says."""
+
+    #: A logit of the head times `scale` plus `shift` is calibrated.
+    scale: float = 1.0
+    shift: float = 0.0
+    #: A word of an unsupported sentence is marked if its probability of being wrong is higher.
+    threshold: float = 0.5
+    #: The same for words of a supported sentence.
+    sure: float = 0.9
+    #: A sentence whose probability of support is higher has no marks.
+    sentence: float = 1.0
+
+    @staticmethod
+    def read(folder: Path | None) -> ErrorSettings:
+        """Read the settings of a model's folder; the defaults if it has none."""
+        return _read_settings(folder, ERROR_SETTINGS, ErrorSettings.from_json) or ErrorSettings()
+
+    @staticmethod
+    def from_json(facts: Any) -> ErrorSettings:
+        """Validate the content of `errors.json`; raise ValueError for what cannot be used."""
+        _check_names(facts, _ERROR_VERSION_KEY, tuple(ErrorSettings.__dataclass_fields__))
+        threshold = _read_number(facts, "threshold", 0.5, above=0.0, below=1.0)
+        sure = _read_number(facts, "sure", max(0.9, threshold), above=0.0, below=1.0)
+        if sure < threshold:
+            raise ValueError(f"sure must be at least threshold ({threshold:g}), got {sure:g}")
+        return ErrorSettings(
+            scale=_read_number(facts, "scale", 1.0, above=0.0),
+            shift=_read_number(facts, "shift", 0.0),
+            threshold=threshold,
+            sure=sure,
+            sentence=_read_number(facts, "sentence", 1.0, above=0.0, below=math.nextafter(1.0, 2.0)),
+        )
+
+
+def _read_settings(folder: Path | None, name: str, parse: Callable[[Any], _T]) -> _T | None:
+    """The settings in a file of a model's folder; None if it has none."""
+    path = None if folder is None else folder / name
+    if path is None or not path.exists():
+        return None
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as fault:
+        raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}") from None
+
+
+def _check_names(facts: Any, version_key: str, names: tuple[str, ...]) -> None:
+    """Raise ValueError if settings are of another version or have unknown names."""
+    if not isinstance(facts, dict) or facts.get(version_key) != _VERSION:
+        raise ValueError(f"expected an object with {version_key!r} {_VERSION}, which this metrist reads")
+    if unknown := sorted(facts.keys() - {version_key, *names}):
+        raise ValueError(f"{unknown[0]!r} is not a setting; expected {', '.join(map(repr, names))}")
 
 
 def _read_count(facts: dict[str, Any], name: str, least: int, default: int, most: int) -> int:
@@ -218,6 +272,50 @@ class TokenizedText:
             ends = [*(int(self.ends[cut - 1]) for cut in cuts[1:-1]), end]
             pieces += map(Piece, places, ends, cuts[:-1], cuts[1:])
         return pieces
+
+
+class Word(NamedTuple):
+    """Characters `start` to `end` of a text, and the probability that they are wrong."""
+
+    start: int
+    end: int
+    probability: float
+
+
+def join_tokens(
+    text: str, starts: Sequence[int], ends: Sequence[int], probabilities: Sequence[float]
+) -> Iterator[Word]:
+    """Join the tokens of a word. It is as doubtful as its most doubtful token."""
+    word: Word | None = None
+    for start, end, probability in zip(starts, ends, probabilities, strict=True):
+        if word and start == word.end and text[start - 1 : start + 1].isalnum():
+            word = Word(word.start, end, max(word.probability, probability))
+            continue
+        if word:
+            yield word
+        word = Word(start, end, probability)
+    if word:
+        yield word
+
+
+def merge_words(text: str, words: Sequence[Word], threshold: float) -> list[Word]:
+    """The words above the threshold; those that follow each other are one, as doubtful as the most doubtful."""
+    merged: list[Word] = []
+    previous = None
+    for word in words:
+        if word.probability <= threshold:
+            previous = None
+            continue
+        if previous is not None and not text[previous.end : word.start].strip():
+            merged[-1] = Word(merged[-1].start, word.end, max(merged[-1].probability, word.probability))
+        else:
+            merged.append(word)
+        previous = word
+    return merged
+
+
+def sigmoid(logit: float) -> float:
+    return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
 
 
 def _cut_text(text: str) -> Iterator[CharacterSpan]:
@@ -355,10 +453,23 @@ def _count_hits(source: Ids, sentences: Ids, starts: NDArray[np.intp], ends: NDA
 class Support:
     """The sentences of an output by their characters, and the probability that the source supports each."""
 
+    text: str
     spans: list[CharacterSpan]
     probabilities: Numbers
     source: TokenizedSource
     tokens: list[Ids]
+    #: The words of each sentence with the probability that the source contradicts or lacks them; none if the model does
+    #: not mark words, or did not read the sentence.
+    words: list[list[Word]]
+    #: How words are marked; None if the model does not mark any.
+    marking: ErrorSettings | None = None
+
+    def find_marks(self, sentence: int, *, supported: bool) -> list[Word]:
+        """The words of a sentence that are marked, neighbours as one. In a supported sentence, fewer are."""
+        if self.marking is None or self.probabilities[sentence] > self.marking.sentence:
+            return []
+        threshold = self.marking.sure if supported else self.marking.threshold
+        return merge_words(self.text, self.words[sentence], threshold)
 
     def evidence(self, sentence: int) -> CharacterSpan | None:
         """The passage of the source that is nearest to the sentence; None if none shares a rare word."""
@@ -383,6 +494,8 @@ class _Work:
     logits: Numbers
     #: Sentences that no window supports yet.
     open: list[int]
+    #: The lowest logit of each token's error over the windows, by sentence: what one window supports is supported.
+    errors: dict[int, Numbers] = field(default_factory=dict)
     #: Windows that were read, those of this round, and those that are left; None: not chosen yet.
     read: list[Window] = field(default_factory=list)
     requested: list[Window] = field(default_factory=list)
@@ -405,6 +518,11 @@ class SupportReader:
     def settings(self) -> SupportSettings:
         return self.override or SupportSettings.read(self.encoder.folder)
 
+    @cached_property
+    def marking(self) -> ErrorSettings | None:
+        """How words are marked; None if the model has no head for that."""
+        return ErrorSettings.read(self.encoder.folder) if ERROR_HEAD in self.encoder.heads else None
+
     def read(self, pairs: Sequence[tuple[str, str]]) -> list[Support | Failure]:
         """The support of each (source, output) pair, or why there is none."""
         distinct = list(dict.fromkeys(pairs))
@@ -413,6 +531,7 @@ class SupportReader:
         results: dict[tuple[str, str], Support | Failure] = {}
         work: dict[tuple[str, str], list[_Work]] = {}
         places: dict[tuple[str, str], dict[bytes, list[int]]] = {}
+        cut: dict[tuple[str, str], list[Piece]] = {}
         for pair in distinct:
             source, output = sources[pair[0]], outputs[pair[1]]
             pieces = self._select_pieces(output)
@@ -423,9 +542,11 @@ class SupportReader:
             else:
                 tokens = [output.ids[piece.first : piece.last] for piece in pieces]
                 spans = [(piece.start, piece.end) for piece in pieces]
-                results[pair] = Support(spans, np.full(len(spans), self.settings.copied or 0.0), source, tokens)
+                copied = np.full(len(spans), self.settings.copied or 0.0)
+                words: list[list[Word]] = [[] for _ in pieces]
+                results[pair] = Support(output.text, spans, copied, source, tokens, words, self.marking)
                 # The sentences that are read, by their tokens: one that is repeated is read once.
-                places[pair] = {}
+                places[pair], cut[pair] = {}, pieces
                 for i, piece in enumerate(pieces):
                     if not self._is_copied(output, piece, source):
                         places[pair].setdefault(tokens[i].tobytes(), []).append(i)
@@ -436,8 +557,12 @@ class SupportReader:
             assert isinstance(result, Support)
             logits = np.concatenate([np.empty(0), *(unit.logits for unit in units)])
             probabilities = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
-            for own, probability in zip(places[pair].values(), probabilities, strict=True):
+            errors = [unit.errors.get(i) for unit in units for i in range(len(unit.sentences))]
+            for own, probability, of_tokens in zip(places[pair].values(), probabilities, errors, strict=True):
                 result.probabilities[own] = probability
+                if of_tokens is not None:
+                    for i in own:
+                        result.words[i] = self._join_words(outputs[pair[1]], cut[pair][i], of_tokens)
         return [results[pair] for pair in pairs]
 
     def lay_out(self, source: str, output: str) -> list[SupportRow]:
@@ -454,6 +579,13 @@ class SupportReader:
             rows.append(SupportRow(sequence, spans, [(piece.start, piece.end) for piece in own]))
             at += len(spans)
         return rows
+
+    def _join_words(self, output: TokenizedText, piece: Piece, logits: Numbers) -> list[Word]:
+        """The words of a sentence with their probabilities of being wrong."""
+        assert self.marking is not None
+        calibrated = (self.marking.scale * logits + self.marking.shift).tolist()
+        starts, ends = (column[piece.first : piece.last].tolist() for column in (output.starts, output.ends))
+        return list(join_tokens(output.text, starts, ends, list(map(sigmoid, calibrated))))
 
     def _is_copied(self, output: TokenizedText, piece: Piece, source: TokenizedSource) -> bool:
         """Whether the source has this sentence word for word; marks before and after it do not count."""
@@ -546,7 +678,18 @@ class SupportReader:
         """Read the requested windows, some at a time, and keep the highest logit of each open sentence."""
         rows = ((unit, *row) for unit in work for row in self._build_sequences(unit))
         while built := list(islice(rows, _SEQUENCES)):
-            results = self.encoder.score_spans(HEAD, [row[1] for row in built], [row[2] for row in built])
+            sequences, spans = [row[1] for row in built], [row[2] for row in built]
+            if self.marking is None:
+                results = self.encoder.score_spans(HEAD, sequences, spans)
+            else:
+                # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
+                tokens = self.encoder.score_tokens((HEAD, ERROR_HEAD), sequences)
+                results = []
+                for (unit, _, own), numbers in zip(built, tokens, strict=True):
+                    results.append(np.array([numbers[start:end].mean(0) for start, end in own]))
+                    for sentence, (start, end) in zip(unit.open, own, strict=True):
+                        errors = np.asarray(numbers[start:end, -1], np.float64)
+                        unit.errors[sentence] = np.minimum(unit.errors.get(sentence, errors), errors)
             for (unit, *_), logits in zip(built, results, strict=True):
                 column = np.asarray(logits, np.float64).reshape(len(unit.open), -1)[:, 0]
                 column = self.settings.scale * column + self.settings.shift

@@ -132,6 +132,9 @@ def _describe_judgment(output: ExplainedOutput) -> Iterator[str]:
     if output.by is not None:
         score = "no score" if output.value is None or math.isnan(output.value) else format_number(output.value, 2)
         yield f"{escape_controls(output.by)}: {score}"
+    elif output.errors:
+        raters = dict.fromkeys(error.rater for error in output.errors if error.rater)
+        yield f"annotated by {', '.join(map(escape_controls, raters))}" if raters else "annotated in the file"
     if output.failure:
         yield f"failed: {escape_controls(output.failure)}"
     if output.raw:

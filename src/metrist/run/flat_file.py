@@ -223,7 +223,8 @@ def _encodable_within(value: Any) -> Any:
 def _schema(pa: Any, columns: Sequence[str]) -> Any:
     error = pa.struct(
         [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
-        + [("penalty", pa.float64()), ("start", pa.int64()), ("end", pa.int64())]
+        + [("penalty", pa.float64())]
+        + [(name, pa.int64()) for name in ("start", "end", "source_start", "source_end")]
     )
     kinds = {
         "value": pa.float64(),

@@ -1,0 +1,249 @@
+"""`errors`: what the shipped models that fit an output mark in it, as one list. It works offline.
+
+`consistency` marks what the source does not support, `fluency` faults of English, and `translation_quality` errors of
+translations. Each looks only at outputs that it is made for; a score says which of them did not look, and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, NamedTuple, get_args
+
+import numpy as np
+
+from metrist.errors import MissingExtra, ModelError, agree, format_count
+from metrist.language import is_other_language
+from metrist.metrics import registry
+from metrist.metrics.base import Metric, Shard, check_choice
+from metrist.metrics.errors.base import ERRORS, PER_100_WORDS, WORST, count_words
+from metrist.metrics.prompt_layout import GENERAL_TASK, list_tasks, resolve_task
+from metrist.metrics.quality import OPINIONS, TRANSLATION, Size, infer_task
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.scores import Failure, FailureKind, Score, Scores
+
+CONSISTENCY, FLUENCY, TRANSLATION_QUALITY = MODELS = ("consistency", "fluency", "translation_quality")
+#: Tasks whose outputs say what the source says.
+_RESTATE = ("summarization", OPINIONS, "simplification", "data_to_text")
+#: Tasks in which a source of at least so many words is what the output should rest on; a shorter one is a question.
+_MAY_RESTATE, _MIN_SOURCE_WORDS = ("long_form_qa", GENERAL_TASK), 8
+#: Errors of two models are one if they share at least this much of what both cover.
+_SAME_ERROR = 0.5
+
+_EMPTY = Failure(FailureKind.missing_input, "the output is empty: there is nothing to look at")
+
+
+class Choice(NamedTuple):
+    """The models that look at an output, and why others that one might expect do not."""
+
+    models: tuple[str, ...]
+    skipped: Mapping[str, str]
+
+
+def choose_models(record: Record, task: str | None = None) -> Choice:
+    """The models that are made for a record; `task` overrides its own."""
+    task = task or infer_task(record)[0]
+    models, skipped = [], {}
+    english = not is_other_language(record)
+    has_source = bool((record.source or "").strip())
+    if task == TRANSLATION:
+        if has_source or any(reference.strip() for reference in record.references):
+            models.append(TRANSLATION_QUALITY)
+        else:
+            skipped[TRANSLATION_QUALITY] = "there is neither a source nor a reference"
+    elif reason := _refuse_consistency(record, task, english=english, has_source=has_source):
+        skipped[CONSISTENCY] = reason
+    else:
+        models.append(CONSISTENCY)
+    if english:
+        models.append(FLUENCY)
+    elif task != TRANSLATION:
+        skipped[FLUENCY] = "the output is not in English"
+    return Choice(tuple(models), skipped)
+
+
+def _refuse_consistency(record: Record, task: str, *, english: bool, has_source: bool) -> str | None:
+    """Why an output is not held against its source; None if it is."""
+    if not has_source:
+        return "there is no source"
+    if not english:
+        return "the output is not in English"
+    if is_other_language(replace(record, output=record.source or "", language=None)):
+        return "the source is not in English"
+    if task in _RESTATE:
+        return None
+    if task not in _MAY_RESTATE:
+        return f"outputs of the task {task.replace('_', ' ')} need not say what the source says"
+    source = (record.source or "").strip()
+    if record.instruction and task == GENERAL_TASK:
+        return "with an instruction and no task, the output need not say what the source says (task='summarization')"
+    if len(source.split()) < _MIN_SOURCE_WORDS or source.endswith("?"):
+        return "the source is a question or a few words, not a text that the output rests on"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors(Metric):
+    """Minus the sum of the penalties of all errors that the shipped models find: 0 if there is none."""
+
+    #: The task of all records; None: each record's own, or a guess.
+    task: str | None = None
+    #: Of the English models: 'large' agrees better with people and takes several times as long.
+    size: Size = "small"
+
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, 0.0)
+    extra: ClassVar[str | None] = "standard"
+    resident: ClassVar[bool] = True
+    reports_errors: ClassVar[bool] = True
+    catalog_name: ClassVar[str | None] = "errors"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None:
+            object.__setattr__(self, "task", resolve_task(self.task) or self.task)
+            check_choice(self, "task", list_tasks())
+        check_choice(self, "size", get_args(Size))
+
+    @cached_property
+    def components(self) -> dict[str, Metric]:
+        """The metrics of the models by their names."""
+        size = "" if self.size == "small" else f"(model='{self.size}')"
+        return {name: registry.build(name if name == TRANSLATION_QUALITY else f"{name}{size}") for name in MODELS}
+
+    def facts(self) -> Mapping[str, str]:
+        """What the numbers of each model depend on; a model that is not installed marks nothing."""
+        facts: dict[str, str] = {}
+        for name, metric in self.components.items():
+            try:
+                facts |= {f"{name} {fact}": value for fact, value in metric.facts().items()}
+            except (MissingExtra, ModelError):
+                facts[name] = "not installed"
+        return facts
+
+    def score(self, shard: Shard) -> Scores:
+        choices = [choose_models(record, self.task) if record.output.strip() else None for record in shard.records]
+        missing = self._find_missing(name for choice in choices if choice for name in choice.models)
+        found: list[dict[str, Score]] = [{} for _ in shard.records]
+        for name, metric in self.components.items():
+            if name in missing:
+                continue
+            positions = [i for i, choice in enumerate(choices) if choice and name in choice.models]
+            if positions:
+                inner = Shard([shard.records[i] for i in positions], runtime=shard.runtime)
+                for i, score in zip(positions, metric.score(inner), strict=True):
+                    found[i][name] = score
+        words = count_words([record.output for record in shard.records])
+        return Scores.of(
+            _EMPTY_SCORE if choice is None else _combine(choice, missing, found[i], words[i])
+            for i, choice in enumerate(choices)
+        )
+
+    def _find_missing(self, names: Iterable[str]) -> dict[str, str]:
+        """The models among these that are not installed, with what to install."""
+        missing = {}
+        for name in dict.fromkeys(names):
+            try:
+                self.components[name].facts()
+            except (MissingExtra, ModelError) as error:
+                missing[name] = str(error).splitlines()[0]
+        return missing
+
+    def remarks(self, scores: Scores) -> list[str]:
+        """How many errors each model found in how many outputs, and which outputs it did not look at."""
+        remarks = []
+        for name in MODELS:
+            counts = scores.parts.get(name)
+            looked = 0 if counts is None else int(np.count_nonzero(~np.isnan(counts)))
+            if counts is not None and looked:
+                errors = int(np.nansum(counts))
+                remarks.append(
+                    f"{self.label}: {name} found {format_count(errors, 'error')} in {format_count(looked, 'output')}"
+                )
+        reasons = Counter(reason for text in scores.explanations.values() for reason in text.split(_BETWEEN))
+        for reason, count in reasons.items():
+            remarks.append(
+                f"{self.label}: {count:,} of {format_count(len(scores), 'output')} "
+                f"{agree(count, 'was', 'were')} {reason}"
+            )
+        return remarks
+
+
+#: What stands between the reasons of an explanation.
+_BETWEEN = "; "
+_EMPTY_SCORE = Score.failed(_EMPTY)
+
+
+def _combine(choice: Choice, missing: Mapping[str, str], scores: Mapping[str, Score], words: int) -> Score:
+    """One score from those of the models that looked at an output."""
+    failed = {name: str(score.failure) for name, score in scores.items() if score.failure is not None}
+    reasons = {**choice.skipped, **{name: missing[name] for name in choice.models if name in missing}, **failed}
+    explanation = _BETWEEN.join(
+        f"not looked at by {name} ({reason.replace(_BETWEEN, ', ')})" for name, reason in reasons.items()
+    )
+    scored = {name: score for name, score in scores.items() if score.failure is None}
+    if not scored:
+        kinds = [score.failure.kind for score in scores.values() if score.failure is not None]
+        return Score.failed(explanation, kinds[0] if kinds else FailureKind.missing_input)
+    errors = merge_marks({name: score.errors for name, score in scored.items()})
+    penalties = [error.penalty or 0.0 for error in errors]
+    total = math.fsum(penalties)
+    return Score(
+        # Subtracting avoids minus zero.
+        value=0.0 - total,
+        parts={
+            ERRORS: float(len(errors)),
+            PER_100_WORDS: 100 * total / max(words, 1),
+            WORST: max(penalties, default=0.0),
+            **{name: float(len(score.errors)) for name, score in scored.items()},
+        },
+        errors=tuple(errors),
+        explanation=explanation or None,
+    )
+
+
+def merge_marks(errors: Mapping[str, Sequence[Error]]) -> list[Error]:
+    """The errors of several models in the order of the text, each with the name of the model that found it.
+
+    What two models mark in about the same words is one error: the words are those of the narrower mark, the penalty and
+    the severity those of the higher. A slip within a sentence that is wrong as a whole is an error of its own.
+    """
+    merged: list[Error] = []
+    for name, own in errors.items():
+        before = len(merged)
+        for error in own:
+            named = replace(error, rater=name)
+            shares = [_share(named, other) for other in merged[:before]]
+            best = max(range(before), key=shares.__getitem__, default=None)
+            if best is None or shares[best] < _SAME_ERROR:
+                merged.append(named)
+            else:
+                merged[best] = _join(merged[best], named)
+    return sorted(merged, key=lambda error: (error.start is None, error.start or 0, error.end or 0))
+
+
+def _share(first: Error, second: Error) -> float:
+    """The characters that both errors cover, as a share of those that either covers."""
+    if first.start is None or first.end is None or second.start is None or second.end is None:
+        return 0.0
+    both = min(first.end, second.end) - max(first.start, second.start)
+    return max(both, 0) / max(max(first.end, second.end) - min(first.start, second.start), 1)
+
+
+def _join(first: Error, second: Error) -> Error:
+    narrow, wide = sorted((first, second), key=lambda error: (error.end or 0) - (error.start or 0))
+    heavier = max((first, second), key=lambda error: error.penalty or 0.0)
+    return replace(
+        narrow,
+        penalty=heavier.penalty,
+        severity=heavier.severity,
+        aspect=heavier.aspect,
+        explanation=f"{narrow.explanation} {wide.explanation}",
+        revision=narrow.revision,
+        rater=f"{first.rater}, {second.rater}",
+        source_start=first.source_start if first.source_start is not None else second.source_start,
+        source_end=first.source_end if first.source_end is not None else second.source_end,
+    )
