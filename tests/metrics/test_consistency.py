@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_support import Overlap, make_text
+from test_support import MarkingOverlap, Overlap, make_text
 
 from metrist.errors import SpecError
 from metrist.metrics import consistency as module
@@ -190,3 +190,62 @@ def test_short_names_of_models_are_the_models_that_ship():
 def test_impossible_settings_are_refused(settings, keyword):
     with pytest.raises(SpecError, match=keyword):
         replace(Consistency(), **settings)
+
+
+@pytest.fixture
+def marking(monkeypatch):
+    encoder = MarkingOverlap()
+    monkeypatch.setattr(module, "load_text_encoder", lambda *_, **__: encoder)
+    return encoder
+
+
+def test_words_are_marked_if_the_model_has_a_head_for_them(marking):
+    output = "w3000 w5000 w5001 w3001 w5002. w3004 w3005."
+    [result] = score(output)
+    assert [error.text for error in result.errors] == ["w5000 w5001", "w5002"]
+    assert all(output[error.start : error.end] == error.text for error in result.errors)
+    assert all("these words (probability 0.05)" in error.explanation for error in result.errors)
+    assert "“w5002” occurs nowhere" in result.errors[1].explanation
+    assert {(error.source_start, error.source_end) for error in result.errors} == {(0, SOURCE.index(".") + 1)}
+    assert result.parts["supported"] == 1
+    assert len(marking.calls) == 1
+
+
+@pytest.mark.usefixtures("marking")
+def test_a_supported_sentence_is_marked_only_where_the_model_is_very_sure():
+    # Six words of seven are there, so that the sentence is supported as a whole; the probability of the other is .95.
+    output = "w3000 w3001 w3002 w3003 w3004 w3005 w5000."
+    [result] = score(output)
+    assert result.parts["supported"] == 1
+    [error] = result.errors
+    assert (error.text, error.severity) == ("w5000", "minor")
+    assert error.penalty < 2.5
+    [strict] = score(output, metric=Consistency(threshold=0.8))
+    assert strict.parts["supported"] == 0
+    assert [error.text for error in strict.errors] == ["w5000"]
+
+
+def test_a_sentence_in_which_no_word_stands_out_is_marked_as_a_whole(marking, monkeypatch):
+    monkeypatch.setattr(
+        marking, "score_tokens", lambda _, sequences: [np.full((first, 2), [-2.0, -1.0]) for _, first in sequences]
+    )
+    output = "w3000 w3001. w3004 w3005."
+    [result] = score(output)
+    assert [error.text for error in result.errors] == ["w3000 w3001.", "w3004 w3005."]
+
+
+def test_punctuation_alone_is_not_marked(marking, monkeypatch):
+    def mark_points(_, sequences):
+        return [np.array([[-2.0, 3.0 if i == 4 else -3.0] for i in ids[:first].tolist()]) for ids, first in sequences]
+
+    monkeypatch.setattr(marking, "score_tokens", mark_points)
+    [result] = score("w3000 w3001.")
+    assert [error.text for error in result.errors] == ["w3000 w3001."]
+
+
+def test_explanations_say_what_the_source_has_instead():
+    [result] = score("w3000 w3001 w5999 in 1999.", source="w3000 w3001 w5998 in 1998. w3007 w3008.")
+    [error] = result.errors
+    assert "The source says “1998”, not “1999” (characters 21 to 25)." in error.explanation
+    assert error.revision == "w3000 w3001 w5999 in 1998."
+    assert (error.source_start, error.source_end) == (0, 26)

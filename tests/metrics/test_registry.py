@@ -105,6 +105,25 @@ def with_tiny_model(name: str, tiny: Callable[[str], Path], tmp_path: Path) -> M
     return cls(**{"model": str(tiny(TINY[name])), **own})
 
 
+@pytest.mark.parametrize(
+    ("text", "extra"),
+    [
+        ("consistency", "standard"),
+        ("consistency(model='large')", "large"),
+        ("fluency(model='metrist:english-large')", "large"),
+        ("preference(model='large')", "large"),
+        ("preference(model=['small', 'large'])", "large"),
+        ("preference", "standard"),
+        ("quality(size='large')", "large"),
+        ("errors(size='large')", "large"),
+        ("errors", "standard"),
+        ("fluency(model='my-folder')", "standard"),
+    ],
+)
+def test_the_extra_is_that_of_the_model(text, extra):
+    assert build(text).extra == extra
+
+
 def test_every_metric_is_plain_or_tried_with_a_tiny_model_or_has_its_reason():
     own_tests = {
         "bartscore_large",

@@ -1,6 +1,7 @@
 """Sentences beside windows of a source. The model is a stand-in that can be computed by hand: it looks for the words of
 a sentence in the window."""
 
+import json
 import random
 import re
 from itertools import pairwise
@@ -12,6 +13,7 @@ import pytest
 from metrist.errors import ModelError
 from metrist.metrics import support
 from metrist.metrics.support import (
+    ErrorSettings,
     SupportReader,
     SupportSettings,
     TokenizedSource,
@@ -67,6 +69,27 @@ class Overlap:
             missing = [sum(token not in window for token in ids[a:b].tolist()) for a, b in own]
             results.append(np.array([4.0 if not count else -count for count in missing]))
         return results
+
+
+class MarkingOverlap(Overlap):
+    """Marks words, too: a token has the error logit 3 if it is not in the window, else -3, and the support of a
+    sentence is the mean over its tokens of 2 for those that are there and -6 for the others."""
+
+    heads = ("support", "errors")
+
+    def score_tokens(self, head, sequences):
+        assert tuple(head) == ("support", "errors")
+        self.calls += [(sequence, None) for sequence in sequences]
+        results = []
+        for ids, first in sequences:
+            window = set(ids[first:-1].tolist())
+            results.append(
+                np.array([[2.0, -3.0] if token in window else [-6.0, 3.0] for token in ids[:first].tolist()])
+            )
+        return results
+
+    def score_spans(self, *_):
+        raise AssertionError("the same pass serves both heads")
 
 
 def make_text(rng, sentences, words=8):
@@ -395,3 +418,114 @@ def test_a_very_long_source_is_read_whole_in_few_rounds():
     assert len(rounds) < 12
     seen = {int(token) for (ids, first), _ in model.calls for token in ids[first:-1]}
     assert seen == set(model.tokenizer.encode(source).ids)
+
+
+SURE = 1 / (1 + np.exp(-3))
+
+
+def test_a_model_with_a_head_for_errors_marks_words_in_the_same_pass():
+    output = " w3000 w5000  w5001 w3001. w3002 w3003."
+    model = MarkingOverlap()
+    [result] = SupportReader(model, threshold=0.5).read([("w3000 w3001 w3002 w3003.", output)])
+    assert logit(result.probabilities) == pytest.approx([(3 * 2 - 2 * 6) / 5, 2])
+    [mark] = result.find_marks(0, supported=False)
+    assert (output[mark.start : mark.end], mark.probability) == ("w5000  w5001", pytest.approx(SURE))
+    assert result.find_marks(1, supported=False) == []
+    assert len(model.calls) == 1
+
+
+def test_what_one_window_supports_is_not_marked():
+    rng = random.Random(5)
+    words = make_text(rng, 60).split()
+    # The sentence shares its words with two ends of a source that no window holds together.
+    source = " ".join(["w3000 w3001.", *words, "w3002 w3003."])
+    output = "w3000 w3001 w3002 w3003 w5999."
+    model = MarkingOverlap()
+    [result] = SupportReader(model, threshold=0.9).read([(source, output)])
+    assert len(model.calls) > 1
+    [mark] = result.find_marks(0, supported=False)
+    assert output[mark.start : mark.end] == "w5999"
+
+
+def test_repeated_sentences_are_marked_wherever_they_stand():
+    output = "w5000 w3000. w3001. w5000 w3000."
+    [result] = SupportReader(MarkingOverlap(), threshold=0.5).read([("w3000 w3001.", output)])
+    marks = [result.find_marks(i, supported=False) for i in range(3)]
+    assert [[(mark.start, mark.end) for mark in own] for own in marks] == [[(0, 5)], [], [(20, 25)]]
+
+
+def test_errors_json_says_how_words_are_marked(tmp_path):
+    pair = ("w3000 w3001.", "w3000 w5000.")
+
+    def mark(supported=False, **facts):
+        (tmp_path / "errors.json").write_text(json.dumps({"metrist_errors": 1, **facts}))
+        model = MarkingOverlap()
+        model.folder = tmp_path
+        [result] = SupportReader(model, threshold=0.5).read([pair])
+        return [word.probability for word in result.find_marks(0, supported=supported)]
+
+    assert mark() == [pytest.approx(SURE)]
+    assert mark(scale=0.5, shift=0.25) == [pytest.approx(1 / (1 + np.exp(-1.75)))]
+    assert mark(threshold=0.97) == []
+    assert mark(supported=True) == [pytest.approx(SURE)]
+    assert mark(supported=True, sure=0.96) == []
+    # The support of the sentence is about .2: above .1 it has no marks.
+    assert mark(sentence=0.1) == []
+    assert mark(sentence=0.5) == [pytest.approx(SURE)]
+
+
+def test_a_model_without_that_head_marks_no_words():
+    [result] = read([("w3000.", "w5000 w3000.")])
+    assert result.find_marks(0, supported=False) == []
+    assert result.marking is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        '{"metrist_errors": 2}',
+        '{"metrist_errors": 1, "treshold": 0.5}',
+        '{"metrist_errors": 1, "threshold": 1}',
+        '{"metrist_errors": 1, "threshold": 0.8, "sure": 0.7}',
+        '{"metrist_errors": 1, "sentence": 1.5}',
+        '{"metrist_errors": 1, "scale": 0}',
+        "[",
+    ],
+)
+def test_settings_of_errors_that_cannot_be_used_name_the_file(content, tmp_path):
+    path = tmp_path / "errors.json"
+    path.write_text(content)
+    with pytest.raises(ModelError, match=re.escape(str(path))):
+        ErrorSettings.read(tmp_path)
+
+
+def test_one_pass_for_both_heads_gives_the_support_of_one_head_alone(tmp_path):
+    from metrist.models.loading import load_text_encoder
+    from tiny_text_encoders import write_text_encoder
+
+    both = load_text_encoder(str(write_text_encoder(tmp_path / "both" / "model", heads=("support", "errors"))))
+    source = "the dog sat on the mat . the cat ran under the tree . john was in paris ."
+    output = "the dog ran on the tree. mary was in london. a big cat sat."
+    [marked] = SupportReader(both, threshold=0.5).read([(source, output)])
+    alone = NoErrors(both)
+    [plain] = SupportReader(alone, threshold=0.5).read([(source, output)])
+    np.testing.assert_allclose(marked.probabilities, plain.probabilities, rtol=1e-9)
+    assert [[output[w.start : w.end] for w in words] for words in marked.words] == [
+        ["the", "dog", "ran", "on", "the", "tree", "."],
+        ["mary", "was", "in", "london", "."],
+        ["a", "big", "cat", "sat", "."],
+    ]
+    assert plain.words == [[], [], []]
+
+
+class NoErrors:
+    """An encoder without its head for errors."""
+
+    heads = ("support",)
+
+    def __init__(self, encoder):
+        self.encoder = encoder
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)

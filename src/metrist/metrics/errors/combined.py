@@ -107,6 +107,8 @@ class Errors(Metric):
             object.__setattr__(self, "task", resolve_task(self.task) or self.task)
             check_choice(self, "task", list_tasks())
         check_choice(self, "size", get_args(Size))
+        if self.size == "large":
+            object.__setattr__(self, "extra", self.size)
 
     @cached_property
     def components(self) -> dict[str, Metric]:
