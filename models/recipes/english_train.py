@@ -112,11 +112,11 @@ class Reader:
         return train, dev
 
     def _support_examples(self, rows: Sequence[Any], passages: dict[int, Ids]) -> list[Example]:
-        sentences = iter(self.encode([text for _, texts, _ in rows for text, _, _ in texts]))
+        sentences = iter(self.encode([text for _, texts, _ in rows for text, *_ in texts]))
         examples = []
         for passage, texts, name in rows:
             parts, size, spans = [_CLS], 1, []
-            for _, label, weight in texts:
+            for _, label, weight, *_ in texts:
                 tokens = next(sentences)[:_MAX_SENTENCE]
                 if len(tokens) and (not spans or size + len(tokens) <= self.length // 2):
                     spans.append((size, size + len(tokens), label, weight))

@@ -14,6 +14,8 @@ made to sentences that stay supported: how a sentence looks must not tell whethe
     speaker    a quotation is put into the mouth of somebody else
     merged     the end of another sentence of the article, after the same connective
     background a clause about somebody else is put beside a name
+    unit       another unit; by the package's own faults (`metrist.data.fault_kinds`), as is
+    addition   a clause that nothing supports
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property
 from typing import NamedTuple
 
+from metrist.data.fault_kinds import KINDS, Text
 from metrist.sentences import split_sentences
 
 
@@ -102,11 +106,14 @@ _CLAUSE = re.compile(
 
 
 class Statement(NamedTuple):
-    """A sentence about an article with the probability that the article supports it."""
+    """A sentence about an article with the probability that the article supports it, the characters that it does not
+    support, and those that nobody can be sure about."""
 
     kind: str
     text: str
     label: float
+    errors: tuple[tuple[int, int], ...] = ()
+    unsure: tuple[tuple[int, int], ...] = ()
 
 
 class Name(NamedTuple):
@@ -634,6 +641,23 @@ def _insert_clause(text: str, article: Article, rng: random.Random, *, right: bo
     return f"{text[: name.end]}, {clause},{text[name.end :]}"
 
 
+def change_unit(text: str, article: Article, foreign: dict[str, list[str]], rng: random.Random) -> str | None:
+    del foreign
+    return _apply_package_fault("unit", text, article, rng)
+
+
+def add_clause(text: str, article: Article, foreign: dict[str, list[str]], rng: random.Random) -> str | None:
+    """Add a clause that nothing supports to the end of a sentence."""
+    del foreign
+    changed = _apply_package_fault("addition", text, article, rng)
+    return changed if changed and len(split_sentences(changed)) == len(split_sentences(text)) else None
+
+
+def _apply_package_fault(kind: str, text: str, article: Article, rng: random.Random) -> str | None:
+    edit = KINDS[kind].propose(Text(output=text, source=article.text), rng)
+    return None if edit is None else text[: edit.start] + edit.text + text[edit.end :]
+
+
 Fault = Callable[[str, Article, dict[str, list[str]], random.Random], str | None]
 #: Faults with how often each is tried first, and the label of the result.
 FAULTS: dict[str, tuple[Fault, float, float]] = {
@@ -647,6 +671,8 @@ FAULTS: dict[str, tuple[Fault, float, float]] = {
     "certainty": (drop_hedge, 4.0, 0.1),
     "merged": (merge_sentences, 4.0, 0.05),
     "background": (add_background, 4.0, 0.0),
+    "unit": (change_unit, 0.6, 0.0),
+    "addition": (add_clause, 0.15, 0.0),
 }
 
 
@@ -661,11 +687,36 @@ def break_sentence(text: str, article: Article, foreign: dict[str, list[str]], r
         # A negation that is added is seen: it is no last resort.
         if kind == "negation" and not has_negation(text) and len(weights) < len(FAULTS) - 1:
             continue
+        # So is a clause that is added, which fits everywhere.
+        if kind == "addition" and rng.random() < 0.85:
+            continue
         change, _, label = FAULTS[kind]
         changed = change(text, article, foreign, rng)
         if changed and changed != text:
-            return Statement(kind, changed, label)
+            return Statement(kind, changed, label, find_changes(text, changed))
     return None
+
+
+_PART = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+
+
+def find_changes(original: str, changed: str) -> tuple[tuple[int, int], ...]:
+    """Return the characters of the words that are new in a changed text. Where words were only left out, the word that
+    follows the gap stands for them."""
+    old, new = (
+        [(match.start(), match.end(), match[0]) for match in _PART.finditer(text)] for text in (original, changed)
+    )
+    spans = []
+    matcher = SequenceMatcher(None, [word.lower() for _, _, word in old], [word.lower() for _, _, word in new], False)
+    for operation, _, _, first, last in matcher.get_opcodes():
+        if operation == "equal":
+            continue
+        if operation == "delete":
+            last = first + 1
+        words = [place for place in new[first:last] if place[2][0].isalnum()]
+        if words:
+            spans.append((words[0][0], words[-1][1]))
+    return tuple(spans)
 
 
 def vary(text: str, article: Article, others: Sequence[str], rng: random.Random) -> tuple[str, str]:
@@ -724,7 +775,9 @@ def quote(sentence: str, article: Article, rng: random.Random) -> list[Statement
             return f"{open_mark}{inside},{close_mark} said {name}."
         return f"{name} said: {open_mark}{inside}.{close_mark}"
 
-    return [Statement("speaker", write(who), 0.97), Statement("speaker", write(rng.choice(others)), 0.0)]
+    right, wrong = write(who), write(other := rng.choice(others))
+    place = wrong.find(other)
+    return [Statement("speaker", right, 0.97), Statement("speaker", wrong, 0.0, ((place, place + len(other)),))]
 
 
 def resolve_pronouns(article: Article, rng: random.Random) -> list[list[Statement]]:
@@ -738,11 +791,11 @@ def resolve_pronouns(article: Article, rng: random.Random) -> list[list[Statemen
         elif person and (match := re.match(r"(?:He|She) (?=[a-z])", highlight)):
             others = [name for name in article.names["person"] if not related(name, person) and " " in name]
             if others and not first:
-                rest = highlight[match.end() :]
+                rest, other = highlight[match.end() :], rng.choice(others)
                 result.append(
                     [
                         Statement("subject", f"{person} {rest}", 0.9),
-                        Statement("subject", f"{rng.choice(others)} {rest}", 0.0),
+                        Statement("subject", f"{other} {rest}", 0.0, ((0, len(other)),)),
                     ]
                 )
         elif first:
