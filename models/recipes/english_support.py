@@ -510,11 +510,15 @@ def _is_missing(text: str, window: str) -> bool:
     return len(words & content_words(window)) <= 0.5 * len(words) and not _facts(text) <= lower
 
 
+#: Characters that no text has: before and after an error, before and after what is unsure.
+_MARKS = "\ue000\ue001\ue002\ue003"
+
+
 def write_as_tokens(text: str) -> str:
     """Write a sentence as older summarizers do: small letters, marks apart."""
     text = re.sub(r"(\w)n['’]t\b", r"\1 n't", text.lower())
     text = re.sub(r"['’]s\b", " 's", text).replace("“", "`` ").replace("”", " ''")
-    return re.sub(r"(?<=\w)([.,!?;:])(?=\s|$)", r" \1", text)
+    return re.sub(rf"(?<=[\w{_MARKS}])([.,!?;:])(?=[\s{_MARKS}]|$)", r" \1", text)
 
 
 # ---- The teacher
@@ -685,10 +689,6 @@ def add_news(rows: Rows, dev: bool, passage: str, output: Sequence[Statement], r
         rows.add(True, passage, [sentence], "news " + statement.kind)
     if len(output) > 3:
         rows.add(True, passage, sentences, "news together")
-
-
-#: Characters that no text has: before and after an error, before and after what is unsure.
-_MARKS = "\ue000\ue001\ue002\ue003"
 
 
 def write_statement_as_tokens(statement: Statement) -> Statement:

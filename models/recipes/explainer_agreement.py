@@ -14,9 +14,11 @@ errors nor as misses; how many of them are marked is printed. METRIST_TEST_DATA 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -102,8 +104,21 @@ def mark_random(cases: Sequence[Case], share: float, seed: int) -> list[Marks]:
     return marks
 
 
-def read_likelihoods(cases: Sequence[Case]) -> list[tuple[float, int, int, int]]:
-    """Return the log-probability and the characters of each token: (log-probability, output, start, end)."""
+Token = tuple[float, int, int, int]
+
+
+def read_likelihoods(cases: Sequence[Case], cache: Path | None = None) -> list[Token]:
+    """Return the log-probability, the number of the output and the characters of each token, from a file if there is
+    one."""
+    if cache is not None and cache.exists():
+        return [(value, number, start, end) for value, number, start, end in json.loads(cache.read_text())]
+    result = list(_compute_likelihoods(cases))
+    if cache is not None:
+        cache.write_text(json.dumps(result))
+    return result
+
+
+def _compute_likelihoods(cases: Sequence[Case]) -> Iterator[Token]:
     records = [
         case.record if case.record.source else Record(
             item=case.record.item, system=case.record.system, output=case.record.output, source=_NO_SOURCE
@@ -111,7 +126,6 @@ def read_likelihoods(cases: Sequence[Case]) -> list[tuple[float, int, int, int]]
         for case in cases
     ]  # fmt: skip
     block = metrist.score(records, [LIKELIHOOD], tokens=True).scores[LIKELIHOOD]
-    result = []
     for number, readings in block.tokens.items():
         text, at = records[number].output, 0
         for piece, value in zip(readings[0]["pieces"], readings[0]["logprobs"], strict=True):
@@ -119,12 +133,11 @@ def read_likelihoods(cases: Sequence[Case]) -> list[tuple[float, int, int, int]]
             start = text.find(plain, at) if plain else -1
             # What the tokenizer changed cannot be found; such a token is passed over.
             if 0 <= start <= at + 12:
-                result.append((float(value), number, start, start + len(plain)))
+                yield float(value), number, start, start + len(plain)
                 at = start + len(plain)
-    return result
 
 
-def mark_unlikely(cases: Sequence[Case], tokens: Sequence[tuple[float, int, int, int]], share: float) -> list[Marks]:
+def mark_unlikely(cases: Sequence[Case], tokens: Sequence[Token], share: float) -> list[Marks]:
     """Mark the least likely tokens of all outputs until a share of all characters is marked."""
     marks = [np.zeros(len(case.gold), bool) for case in cases]
     left = share * sum(map(len, marks))
@@ -188,13 +201,13 @@ def report(title: str, cases: Sequence[Case], candidates: dict[str, list[Marks]]
     )
 
 
-def judge_spans(sets: Sequence[str], metrics: Sequence[str], *, sentences: bool) -> None:
+def judge_spans(sets: Sequence[str], metrics: Sequence[str], cache: Path | None, *, sentences: bool) -> None:
     groups = {name: read_cases(name) for name in sets}
     cases = [case for group in groups.values() for case in group]
     marks = mark_errors(cases, [*metrics, *((SENTENCES,) if sentences and SENTENCES not in metrics else ())])
     name = " + ".join(metrics)
     joined = [np.logical_or.reduce(own) for own in zip(*(marks[metric] for metric in metrics), strict=True)]
-    tokens = read_likelihoods(cases)
+    tokens = read_likelihoods(cases, cache)
     bounds = np.cumsum([0, *map(len, groups.values())]).tolist()
     parts = [(title, slice(*pair)) for title, pair in zip(groups, pairwise(bounds), strict=True)]
     for title, part in [*parts, *([("all", slice(0, len(cases)))] if len(parts) > 1 else [])]:
@@ -246,12 +259,13 @@ def judge_summaries(metric: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("spans", "grammar", "summaries"))
-    parser.add_argument("metrics", nargs="*")
+    parser.add_argument("metrics", nargs="*", help="by default `errors`, which is what `metrist explain` shows")
+    parser.add_argument("--likelihoods", type=Path, help="a file that keeps the likelihoods of tokens")
     arguments = parser.parse_args()
     if arguments.what == "spans":
-        judge_spans(XSUM, arguments.metrics or ["errors"], sentences=True)
+        judge_spans(XSUM, arguments.metrics or ["errors"], arguments.likelihoods, sentences=True)
     elif arguments.what == "grammar":
-        judge_spans(("realec-dev",), arguments.metrics or ["fluency"], sentences=False)
+        judge_spans(("realec-dev",), arguments.metrics or ["errors"], arguments.likelihoods, sentences=False)
     else:
         judge_summaries((arguments.metrics or ["errors"])[0])
 
