@@ -142,8 +142,9 @@ def explain(
             "-m",
             "--metric",
             metavar="SPEC",
-            help="How: consistency, tigerscore, error_analysis(task='translation'), judge. For a run, which of its "
-            "metrics.",
+            help="How: errors, consistency, tigerscore, error_analysis(task='translation'), judge. For a run, which of "
+            "its metrics.",
+            show_default="errors, the shipped models; with --llm error_analysis",
         ),
     ] = None,
     item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,
@@ -165,7 +166,7 @@ def explain(
     llms: LLMOptions,
     dry_run: DryRun = False,
 ) -> None:
-    """Show outputs with errors underlined and judges' reasons, the worst first; without --llm, those already there."""
+    """Show outputs with errors underlined and reasons: those already there, or found now, offline or by an LLM."""
     from metrist.cli.output import format_count, print_estimate, print_note
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain import estimate_explanations

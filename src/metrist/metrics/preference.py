@@ -14,6 +14,8 @@ from metrist.criteria import Criterion
 from metrist.errors import SpecError, agree, did_you_mean, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.model_metric import CUT, SHORT_NAMES, ModelMetric
+from metrist.metrics.prompt_layout import resolve_task
+from metrist.metrics.speakers import DIALOGUE, remove_speakers
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import Rewards
@@ -90,9 +92,10 @@ class Preference(ModelMetric):
         return {"weights": ", ".join(fingerprints)}
 
     def score(self, shard: Shard) -> Scores:
-        positions = [i for i, record in enumerate(shard.records) if record.output.strip()]
+        prepared = [_prepare(record) for record in shard.records]
+        positions = [i for i, record in enumerate(prepared) if record.output.strip()]
         failures = dict.fromkeys(set(range(len(shard))) - set(positions), _EMPTY)
-        records = [shard.records[i] for i in positions]
+        records = [prepared[i] for i in positions]
         if not records:
             return Scores(values=np.empty(0)).spread(len(shard), [], failures)
         results = [self._score_with(options, records, shard.runtime) for options in self.models]
@@ -261,6 +264,11 @@ class PreferenceInput(NamedTuple):
     fields: Fields
     #: Whether there should be a context.
     needs_context: bool
+
+
+def _prepare(record: Record) -> Record:
+    """The record as models read it: dialogues without labels of speakers."""
+    return remove_speakers(record).record if resolve_task(record.task) == DIALOGUE else record
 
 
 def build_input(

@@ -24,6 +24,7 @@ from metrist.language import find_other_language
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
 from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
+from metrist.metrics.speakers import DIALOGUE, PlainDialogue, remove_speakers
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind, Score, Scores
 
@@ -132,7 +133,7 @@ def infer_task(record: Record) -> tuple[str, str]:
     if source and _differ_in_script(source, record.output):
         return TRANSLATION, "because source and output are in different scripts"
     if len(_TURN.findall(source)) >= 2:
-        return "dialogue", "because the source has the turns of a conversation"
+        return DIALOGUE, "because the source has the turns of a conversation"
     length = len(source.split())
     if record.instruction is None and length >= _MIN_SOURCE_WORDS and length >= _SUMMARY_RATIO * max(words, 1):
         return "summarization", "because outputs are far shorter than their sources"
@@ -213,15 +214,24 @@ class Quality(Metric):
 
     def score(self, shard: Shard) -> Scores:
         mixtures = [self.choose(record) for record in shard.records]
-        scores = {text: self._score_part(metric, shard, mixtures, text) for text, metric in self.components.items()}
+        # The weights for dialogues were learned on such without labels of speakers.
+        dialogues = [
+            remove_speakers(record) if self._find_task(record) == DIALOGUE else PlainDialogue(record, ())
+            for record in shard.records
+        ]
+        plain = Shard([dialogue.record for dialogue in dialogues], runtime=shard.runtime)
+        scores = {text: self._score_part(metric, plain, mixtures, text) for text, metric in self.components.items()}
         return Scores.of(
-            self._combine(record, mixture, {text: column[i] for text, column in scores.items() if i in column})
-            for i, (record, mixture) in enumerate(zip(shard.records, mixtures, strict=True))
+            self._combine(dialogue, mixture, {text: column[i] for text, column in scores.items() if i in column})
+            for i, (dialogue, mixture) in enumerate(zip(dialogues, mixtures, strict=True))
         )
 
     def choose(self, record: Record) -> Mixture | None:
         """The mixture for a record; None if there is none."""
-        return find_mixture(self.task or infer_task(record)[0], record, self.size)
+        return find_mixture(self._find_task(record), record, self.size)
+
+    def _find_task(self, record: Record) -> str:
+        return self.task or infer_task(record)[0]
 
     def _score_part(
         self, metric: Metric, shard: Shard, mixtures: Sequence[Mixture | None], text: str
@@ -235,9 +245,9 @@ class Quality(Metric):
         inner = Shard([shard.records[i] for i in positions], tokens=False, runtime=shard.runtime)
         return dict(zip(positions, metric.score(inner), strict=True))
 
-    def _combine(self, record: Record, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
+    def _combine(self, dialogue: PlainDialogue, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
         if mixture is None:
-            task = self.task or infer_task(record)[0]
+            record, task = dialogue.record, self._find_task(dialogue.record)
             needs = dict.fromkeys(need for known in load_mixtures() if known.task == task for need in known.needs)
             lacking = " and ".join(need for need in needs if _is_missing(record, need))
             return Score.failed(
@@ -254,7 +264,7 @@ class Quality(Metric):
         return Score(
             value=quality,
             parts=values,
-            errors=tuple(error for score in own.values() for error in score.errors),
+            errors=dialogue.restore(error for score in own.values() for error in score.errors),
             explanation=f"{mixture.task.replace('_', ' ')}: {shown}",
             incomplete=any(score.incomplete for score in own.values()),
         )

@@ -162,8 +162,10 @@ class Errors(Metric):
             looked = 0 if counts is None else int(np.count_nonzero(~np.isnan(counts)))
             if counts is not None and looked:
                 errors = int(np.nansum(counts))
+                model = getattr(self.components[name], "model", None)
                 remarks.append(
-                    f"{self.label}: {name} found {format_count(errors, 'error')} in {format_count(looked, 'output')}"
+                    f"{self.label}: {name}{f' ({model})' if model else ''} found {format_count(errors, 'error')} in "
+                    f"{format_count(looked, 'output')}"
                 )
         reasons = Counter(reason for text in scores.explanations.values() for reason in text.split(_BETWEEN))
         for reason, count in reasons.items():
