@@ -238,6 +238,7 @@ def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
 
 def test_the_models_are_those_of_the_catalog() -> None:
     small, large = Errors(), Errors(size="large")
-    assert [metric.text for metric in small.components.values()] == list(MODELS)
-    assert large.components["fluency"].text == "fluency(model='metrist:english-large')"
+    assert [metric.name for metric in small.components.values()] == list(MODELS)
+    assert small.components["consistency"].text == "consistency(threshold=0.3)"
+    assert large.components["fluency"].text == "fluency(model='metrist:english-large', threshold=0.6)"
     assert large.components["translation_quality"].text == "translation_quality"
