@@ -101,6 +101,23 @@ def test_a_broken_output_is_less_fluent_and_has_marked_words(name: str) -> None:
     assert "finded" in {BROKEN[error.start : error.end] for error in broken.errors}
 
 
+def test_errors_are_marked_explained_and_corrected_offline() -> None:
+    find_folder("english-small")
+    output = "Buses will use the road along the river until a new bridge opens in 2045."
+    records = [
+        Record(item="1", system=str(number), output=text, source=SOURCE, task="summarization")
+        for number, text in enumerate((output, SUPPORTED, BROKEN))
+    ]
+    wrong, right, broken = list(build("errors").score(Shard(records)))
+    assert wrong.value < right.value == 0
+    [error] = wrong.errors
+    assert "2045" in error.text
+    assert "The source says “2031”, not “2045”" in error.explanation
+    assert "2031" in error.revision
+    assert (error.rater, SOURCE[error.source_start : error.source_end].startswith("Buses")) == ("consistency", True)
+    assert "fluency" in " ".join(error.rater or "" for error in broken.errors)
+
+
 @pytest.mark.parametrize(
     "references", [(), ("The old bridge is closed since Monday, as there are cracks in two pillars.",)]
 )

@@ -98,6 +98,7 @@ class Marker(Metric):
 def shipped(monkeypatch: pytest.MonkeyPatch) -> dict[str, Metric]:
     """The models that `explain` combines without an LLM, as stand-ins: tests run where none is installed."""
     words = {"consistency": "seven", "fluency": "goed", "translation_quality": "fox"}
+    words["fluency beside another model"] = "goed"
     components: dict[str, Metric] = {name: Marker(word) for name, word in words.items()}
     monkeypatch.setattr(Errors, "components", components)
     return components

@@ -113,6 +113,16 @@ def test_errors_in_full_and_in_part() -> None:
     )
 
 
+def test_an_error_may_name_the_passage_of_the_source() -> None:
+    row = {"item": 1, "system": "s", "output": "The cat.", "source": "The dog."}
+    error = {"start": 4, "end": 7, "source_start": 4, "source_end": 7}
+    (entry,) = read_records([{**row, "errors": [error]}]).entries()
+    assert (entry.errors[0].error.source_start, entry.errors[0].error.source_end) == (4, 7)
+    for wrong in ({"source_end": 9}, {"source_start": "4"}, {"source_start": 7, "source_end": 4}):
+        with pytest.raises(InputError, match="source_"):
+            list(read_records([{**row, "errors": [{**error, **wrong}]}]).entries())
+
+
 def test_a_row_without_a_text_still_has_ratings_and_scores() -> None:
     (entry,) = read_records([{"item": 1, "system": "s", "ratings": {"a": [1]}, "scores": {"bleu": 2}}]).entries()
     assert entry.records == ()

@@ -62,6 +62,13 @@ def test_an_output_without_errors_says_so() -> None:
     assert "no errors" in Explanations(outputs=[make_output()]).text()
 
 
+def test_errors_that_a_file_holds_are_marked_as_annotated() -> None:
+    named = Explanations(outputs=[make_output(MAJOR, IN_SOURCE)]).text()
+    assert "system a\nannotated by R1\n" in named
+    assert "annotated in the file" in Explanations(outputs=[make_output(MAJOR)]).text()
+    assert "annotated" not in Explanations(outputs=[make_output(MAJOR, by="tigerscore", value=-4.0)]).text()
+
+
 def test_a_failed_output_gives_the_reason_and_no_verdict() -> None:
     shown = Explanations(outputs=[make_output(by="tigerscore", value=float("nan"), failure="busy", note="odd")]).text()
     assert "tigerscore: no score\nfailed: busy\nnote: odd" in shown

@@ -25,7 +25,7 @@ ODD = 'a\ud800\0\u202e\n,"\r'
 
 @pytest.fixture
 def flat() -> Flat:
-    error = Error(aspect=ODD, severity=None, penalty=1.5, start=0, end=2)
+    error = Error(aspect=ODD, severity=None, penalty=1.5, start=0, end=2, source_start=3, source_end=5)
     chrf = [
         Score(value=0.1, parts={"50%": 1 / 3, ODD: np.nan}, stats=(3.0, 0.25)),
         Score(value=np.nan, failure=f"no answer {ODD}", stats=(0.0, 0.0)),
@@ -112,6 +112,7 @@ def test_parquet_holds_the_same_rows(tmp_path: Path, flat: Flat, monkeypatch: py
         assert [row[name] for row in parquet_rows] == [row[name] for row in expected]
     assert dict(parquet_rows[0]["parts"])["50%"] == 1 / 3
     assert parquet_rows[4]["errors"][0]["penalty"] == 1.5
+    assert parquet_rows[4]["errors"][0]["source_end"] == 5
     assert parquet_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 
 from metrist.errors import MissingExtra, SpecError
 from metrist.metrics.base import Metric, Shard
+from metrist.metrics.errors import combined as module
 from metrist.metrics.errors.combined import MODELS, Errors, choose_models, merge_marks
 from metrist.metrics.registry import build
 from metrist.ratings import Error
@@ -59,6 +62,7 @@ def markers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Metric]:
     components: dict[str, Metric] = {
         "consistency": Marker(word="bridge", penalty=4.0, severity="major"),
         "fluency": Marker(word="goed"),
+        "fluency beside another model": Marker(word="goed"),
         "translation_quality": Marker(word="Brücke", penalty=1.0),
     }
     monkeypatch.setattr(Errors, "components", components)
@@ -179,10 +183,10 @@ def test_models_that_are_not_installed_are_named_with_the_command(markers: dict[
 
 
 def test_a_model_that_fails_on_an_output_leaves_it_to_the_others(markers: dict[str, Metric]) -> None:
-    markers["fluency"] = Marker(word="bridge!")
+    markers["fluency beside another model"] = Marker(word="bridge!")
     [result] = score(make_record("The bridge!", source=SOURCE))
     assert "it shouts" in (result.failure or "")
-    markers["fluency"] = Quiet()
+    markers["fluency beside another model"] = Quiet()
     [result] = score(make_record("The bridge!", source=SOURCE))
     assert result.value == 0
     assert result.explanation == "not looked at by consistency (it shouts)"
@@ -238,7 +242,23 @@ def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
 
 def test_the_models_are_those_of_the_catalog() -> None:
     small, large = Errors(), Errors(size="large")
-    assert [metric.name for metric in small.components.values()] == list(MODELS)
-    assert small.components["consistency"].text == "consistency(threshold=0.3)"
-    assert large.components["fluency"].text == "fluency(model='metrist:english-large', threshold=0.6)"
+    assert {metric.name for metric in small.components.values()} == set(MODELS)
+    assert large.components["fluency"].text == "fluency(model='metrist:english-large')"
     assert large.components["translation_quality"].text == "translation_quality"
+
+
+@pytest.mark.parametrize(("file", "threshold"), [(None, 0.3), ("errors.json", 0.5)])
+def test_the_threshold_of_consistency_is_that_of_the_models_calibration(
+    file: str | None, threshold: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_weights", lambda _: SimpleNamespace(folder=tmp_path))
+    if file:
+        (tmp_path / file).touch()
+    assert Errors().components["consistency"] == build(f"consistency(threshold={threshold})")
+
+
+def test_fluency_is_stricter_where_another_model_looks_too(markers: dict[str, Metric]) -> None:
+    markers["fluency beside another model"] = Marker(word="nothing")
+    alone, beside = score(make_record("It goed."), make_record("It goed.", source=SOURCE))
+    assert (alone.value, beside.value) == (-2, 0)
+    assert "fluency" in beside.parts
