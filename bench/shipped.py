@@ -50,6 +50,13 @@ def make_consistency_records(cut: Cut) -> Iterator[dict[str, Any]]:
             yield {"source": source, "output": output}
 
 
+def make_summaries(_: Cut) -> Iterator[dict[str, Any]]:
+    """Articles and summaries of SummEval, one system each, at the lengths that they have."""
+    for number, row in enumerate(rows("summeval")):
+        if number % 17 == 0:
+            yield {"source": row["source"], "output": row["output"], "task": "summarization"}
+
+
 def make_fluency_records(cut: Cut) -> Iterator[dict[str, Any]]:
     for article in dict.fromkeys(row["source"] for row in rows("bump")):
         for sentence in re.split(r"(?<=\.)\s+", article):
@@ -76,6 +83,7 @@ def make_unreferenced_records(cut: Cut) -> Iterator[dict[str, Any]]:
 CASES = {
     "consistency, small": Case("consistency", "metrist:english-small", make_consistency_records, 16, 4),
     "consistency, large": Case("consistency", "metrist:english-large", make_consistency_records, 8, 0.7),
+    "errors, small": Case("errors", "metrist:english-small", make_summaries, 48, 5),
     "fluency, small": Case("fluency", "metrist:english-small", make_fluency_records, 256, 40),
     "fluency, large": Case("fluency", "metrist:english-large", make_fluency_records, 64, 40),
     "translation_quality without references": Case(
@@ -109,8 +117,8 @@ def describe() -> str:
         f"The shipped metrics that read texts with an encoder, measured by `make bench-shipped` on {os.cpu_count()} "
         f"cores of {machine()}: through `metrist.score`, the best of {ROUNDS} processes each, in turn. Outputs of "
         f"`consistency` have {OUTPUT} tokens and sources {SOURCE}, sentences of `fluency` {SENTENCE}, and each side of "
-        f"a translation {SIDE}. *Reads*: sequences and tokens per output. Loading is from the start of Python to the "
-        "first score.",
+        f"a translation {SIDE}; `errors` reads summaries of SummEval. *Reads*: sequences and tokens per output. Loading "
+        "is from the start of Python to the first score.",
         "",
         "| | loads in | outputs/s | required | CPU seconds per output | reads |",
         "|---|--:|--:|--:|--:|---|",
@@ -147,7 +155,8 @@ def measure(case: Case) -> dict[str, Any]:
         encoder = load_text_encoder(case.model)
     except MetristError as fault:
         return {"missing": str(fault)}
-    metric = f"{case.metric}(model={case.model!r})"
+    # errors combines several models.
+    metric = case.metric if case.metric == "errors" else f"{case.metric}(model={case.model!r})"
     metrist.score([{"source": "One.", "output": "Two."}], [metric], progress=False)
     load = time.perf_counter() - started
 
