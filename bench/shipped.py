@@ -117,7 +117,7 @@ def describe() -> str:
         f"The shipped metrics that read texts with an encoder, measured by `make bench-shipped` on {os.cpu_count()} "
         f"cores of {machine()}: through `metrist.score`, the best of {ROUNDS} processes each, in turn. Outputs of "
         f"`consistency` have {OUTPUT} tokens and sources {SOURCE}, sentences of `fluency` {SENTENCE}, and each side of "
-        f"a translation {SIDE}; `errors` reads summaries of SummEval. *Reads*: sequences and tokens per output. Loading "
+        f"a translation {SIDE}; `errors` reads SummEval. *Reads*: sequences and tokens per output. Loading "
         "is from the start of Python to the first score.",
         "",
         "| | loads in | outputs/s | required | CPU seconds per output | reads |",
