@@ -48,7 +48,11 @@ MEETING = "The council met on Monday in Perth."
         ("So said mayor John Smith.", None, VOTE, "says “Anna Bell”, not “John Smith”", "So said mayor Anna Bell."),
         ("So said Mayor John Smith.", "John Smith", VOTE, "says “Anna Bell”, not “John Smith”", "Anna Bell"),
         ("The bridge is in Paris.", None, COST, "The name “Paris” does not occur in the source.", ""),
-        ("It met Anna Bell.", "Anna Bell", MEETING, "“Anna Bell” occurs in the source, but the nearest passage", ""),
+        ("It met Anna Bell.", "Anna Bell", MEETING, "“Anna Bell” occurs in the source, but not in", ""),
+        ("The bridge will cost 40% more.", "40%", COST, "“40%” occurs in the source, but not in the nearest", ""),
+        ("The bridge will be in the tunnel.", "tunnel", COST, "“tunnel” does not occur in the nearest passage.", ""),
+        ("Work will begin before March 2031.", "will begin", WORK, "The source says “not”", ""),
+        ("The bridge will not cost $5 million.", "not", COST, "The output says “not”, the source does not.", ""),
         ("It has 77 lamps.", None, COST, "The number “77” does not occur in the source.", ""),
         ("Work will begin before March 2031.", None, WORK, "The source says “not”", ""),
         ("The bridge will not cost $5 million.", None, COST, "The output says “not”, the source does not.", ""),
@@ -95,6 +99,11 @@ def test_a_revision_that_leaves_something_wrong_is_not_suggested() -> None:
     assert "“12”, not “15”" in text
     assert "“Oslo” does not occur" in text
     assert revision == ""
+
+
+def test_a_negation_elsewhere_in_the_passage_says_nothing_about_marked_words() -> None:
+    assert explain("Work will begin before March 2031.", WORK, "before") == ("", "")
+    assert explain("The bridge will not cost $5 million.", COST, "bridge") == ("", "")
 
 
 def test_only_marked_words_are_compared() -> None:

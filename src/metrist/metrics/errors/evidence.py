@@ -125,10 +125,15 @@ def compare(
     """Compare marked words of a sentence with the nearest passage of the source and with the source as a whole."""
     findings = list(_compare_facts(output, marked, sentence, source, passage))
     if passage is not None and (marked == sentence or not findings):
-        findings += _compare_negation(output, sentence, source, passage)
+        findings += _compare_negation(output, marked, sentence, source, passage)
     replaced = [finding for finding in findings if finding.replacement and finding.fact is not None]
     if not findings:
-        findings += _find_unknown_words(output[slice(*marked)], source)
+        words = output[slice(*marked)]
+        findings += _find_unknown_words(words, source, "occurs nowhere in the source", "occur nowhere in the source")
+        if not findings and passage is not None and marked != sentence:
+            where = "in the nearest passage"
+            near = source[slice(*passage)]
+            findings += _find_unknown_words(words, near, f"does not occur {where}", f"do not occur {where}")
     # A correction that leaves something else wrong is none.
     revision = _replace(output, marked, replaced) if replaced and len(replaced) == len(findings) else ""
     return Comparison([finding.text for finding in findings[:_MOST_FINDINGS]], revision)
@@ -172,8 +177,8 @@ def _compare_facts(
         elif not is_known:
             what = "name" if fact.kind == "name" else "number" if fact.kind not in ("month", "day") else "date"
             yield Finding(text=f"The {what} “{fact.text}” does not occur in the source.")
-        elif fact.kind == "name" and passage is not None and marked != sentence:
-            yield Finding(text=f"“{fact.text}” occurs in the source, but the nearest passage does not name it.")
+        elif passage is not None and marked != sentence:
+            yield Finding(text=f"“{fact.text}” occurs in the source, but not in the nearest passage.")
 
 
 def find_facts(text: str, span: CharacterSpan) -> list[Fact]:
@@ -272,19 +277,27 @@ def _neighbours(text: str, fact: Fact) -> tuple[str, str]:
 # --- Negation and words
 
 
-def _compare_negation(output: str, sentence: CharacterSpan, source: str, passage: CharacterSpan) -> Iterator[Finding]:
+def _compare_negation(
+    output: str, marked: CharacterSpan, sentence: CharacterSpan, source: str, passage: CharacterSpan
+) -> Iterator[Finding]:
+    """A negation that one of two like statements has; if only some words are marked, they must have to do with it."""
     statement, other = output[slice(*sentence)], source[slice(*passage)]
     words, others = _list_stems(statement), set(_list_stems(other))
     if not words or sum(word in others for word in words) < _SAME_STATEMENT * len(words):
         return
     denied, denied_there = _NEGATION.search(statement), _NEGATION.search(other)
     if denied and not denied_there:
-        yield Finding(text=f"The output says “{_quote_negation(statement, denied)}”, the source does not.")
+        start, end = (sentence[0] + at for at in denied.span())
+        if start < marked[1] and end > marked[0]:
+            yield Finding(text=f"The output says “{_quote_negation(statement, denied)}”, the source does not.")
     elif denied_there and not denied:
-        start = passage[0] + denied_there.start()
-        said = _quote_negation(other, denied_there)
-        end = passage[0] + denied_there.end()
-        yield Finding(text=f"The source says “{said}” (characters {start} to {end}), the output does not.")
+        start, end = (passage[0] + at for at in denied_there.span())
+        beside = {_stem(word.lower()) for word in _WORD.findall(source[max(start - 15, 0) : start])[-1:]}
+        beside |= {_stem(word.lower()) for word in _WORD.findall(source[end : end + 30])[:1]}
+        own = {_stem(word.lower()) for word in _WORD.findall(output[slice(*marked)])}
+        if marked == sentence or own & beside:
+            said = _quote_negation(other, denied_there)
+            yield Finding(text=f"The source says “{said}” (characters {start} to {end}), the output does not.")
 
 
 def _quote_negation(text: str, match: re.Match[str]) -> str:
@@ -295,7 +308,8 @@ def _quote_negation(text: str, match: re.Match[str]) -> str:
     return text[start : match.end()]
 
 
-def _find_unknown_words(marked: str, source: str) -> Iterator[Finding]:
+def _find_unknown_words(marked: str, source: str, singular: str, plural: str) -> Iterator[Finding]:
+    """The words of substance that a text does not have, with what is said about one and about several."""
     known = _index(source)
     words = dict.fromkeys(
         word
@@ -308,8 +322,7 @@ def _find_unknown_words(marked: str, source: str) -> Iterator[Finding]:
         return
     quoted = [f"“{word}”" for word in list(words)[:_MOST_WORDS]]
     listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
-    verb = "occurs" if len(quoted) == 1 else "occur"
-    yield Finding(text=f"{listed} {verb} nowhere in the source.")
+    yield Finding(text=f"{listed} {singular if len(quoted) == 1 else plural}.")
 
 
 def _list_stems(text: str) -> list[str]:
