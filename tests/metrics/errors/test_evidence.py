@@ -106,6 +106,12 @@ def test_a_negation_elsewhere_in_the_passage_says_nothing_about_marked_words() -
     assert explain("The bridge will not cost $5 million.", COST, "bridge") == ("", "")
 
 
+def test_names_are_whole() -> None:
+    text = "The New York office of Mr Smith's Bank of Perth."
+    names = [fact.text for fact in find_facts(text, (0, len(text)))]
+    assert names == ["New York", "Smith's Bank of Perth"]
+
+
 def test_only_marked_words_are_compared() -> None:
     text, revision = explain("It voted 15 to 3, said mayor John Smith.", VOTE, "15")
     assert "John" not in text

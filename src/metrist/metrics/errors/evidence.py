@@ -80,6 +80,8 @@ _TITLES = frozenset(
         "captain general colonel professor doctor coach chief king queen prince princess pope director"
     )
 )
+#: What does not begin a name; "New York" does.
+_NOT_IN_NAMES = (_FUNCTION_WORDS | _TITLES) - {"new"}
 #: Endings that are left out when words are compared.
 _ENDINGS = _words("ations ation ingly edly ments ment ings ing ies ied ers ed es er ly s y e")
 #: The fewest letters that an ending leaves, and letters of which a word of substance has at least so many.
@@ -227,9 +229,7 @@ def _find_names(text: str, start: int, end: int) -> Iterator[Fact]:
     for a name."""
     for match in _CAPITAL.finditer(text, start, end):
         words = list(re.finditer(r"\S+", match[0]))
-        skipped = next(
-            (n for n, word in enumerate(words) if word[0].lower() not in _FUNCTION_WORDS | _TITLES), len(words)
-        )
+        skipped = next((n for n, word in enumerate(words) if word[0].lower() not in _NOT_IN_NAMES), len(words))
         if skipped == len(words) or (len(words) == 1 and _begins_sentence(text, match.start(), start)):
             continue
         first = match.start() + words[skipped].start()
@@ -265,13 +265,14 @@ def _count_equal(first: Sequence[str], second: Sequence[str]) -> int:
     return sum(bool(mine) and mine == theirs for mine, theirs in zip(first, second, strict=True))
 
 
-def _neighbours(text: str, fact: Fact) -> tuple[str, str]:
+def _neighbours(text: str, fact: Fact) -> tuple[str, ...]:
     """The words before and after a fact; empty if there is none or it says nothing."""
     before = _WORD.findall(text[max(0, fact.start - 40) : fact.start])[-1:]
     after = _WORD.findall(text[fact.end : fact.end + 40])[:1]
-    words = [_stem(word[0].lower()) if word else "" for word in (before, after)]
-    vague = fact.kind == "name"
-    return tuple("" if vague and word in _FUNCTION_WORDS else word for word in words)  # type: ignore[return-value]
+    words = [word[0].lower() if word else "" for word in (before, after)]
+    # A preposition says little about a name, and something about a number ("12 to 3").
+    vague = _FUNCTION_WORDS if fact.kind == "name" else frozenset()
+    return tuple("" if word in vague else _stem(word) for word in words)
 
 
 # --- Negation and words
