@@ -37,6 +37,8 @@ _ASPECTS = ("Fact Consistency", "Accuracy")
 _MAX_MINOR = 2.5
 _MINOR_SHARE = (_MAX_MINOR - MIN_PENALTY) / (MAX_PENALTY - MIN_PENALTY)
 
+#: Signs that belong to the number that follows.
+_SIGNS_BEFORE = tuple("$£€¥#")
 #: Longest quotation of the source in an explanation, in characters.
 _MAX_QUOTE = 300
 #: Characters of sources that are kept in memory at once.
@@ -142,7 +144,7 @@ class Consistency(ModelMetric):
                 # What a supported sentence has wrong is minor.
                 weight = (mark.probability * doubt) if not supported else mark.probability * _MINOR_SHARE
                 claim = f"The source is unlikely to support these words (probability {1 - mark.probability:.2f})."
-                yield self._make_error(record, result, sentence, (mark.start, mark.end), weight, claim)
+                yield self._make_error(record, result, sentence, _add_signs(record.output, mark), weight, claim)
             if not supported and not marks:
                 claim = f"The source is unlikely to support this (probability {probability:.2f})."
                 yield self._make_error(record, result, sentence, span, doubt, claim)
@@ -173,6 +175,12 @@ class Consistency(ModelMetric):
 def _has_letters(record: Record, mark: Word) -> bool:
     """Whether marked characters are more than punctuation."""
     return any(character.isalnum() for character in record.output[mark.start : mark.end])
+
+
+def _add_signs(text: str, mark: Word) -> CharacterSpan:
+    """The marked characters with the sign of an amount beside them."""
+    start = mark.start - (text[mark.start - 1 : mark.start] in _SIGNS_BEFORE if mark.start else 0)
+    return start, mark.end + (text[mark.end : mark.end + 1] == "%")
 
 
 def _group_sources(sources: Mapping[str, object]) -> Iterator[list[str]]:

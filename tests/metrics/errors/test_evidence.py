@@ -112,6 +112,13 @@ def test_names_are_whole() -> None:
     assert names == ["New York", "Smith's Bank of Perth"]
 
 
+def test_a_revision_that_leaves_unknown_words_is_not_suggested() -> None:
+    text, revision = explain("The bridge will cost $6m and open.", COST, "$6m and open")
+    assert "“$5 million”, not “$6m”" in text
+    assert "“open” occurs nowhere" in text
+    assert revision == ""
+
+
 def test_only_marked_words_are_compared() -> None:
     text, revision = explain("It voted 15 to 3, said mayor John Smith.", VOTE, "15")
     assert "John" not in text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -129,13 +129,12 @@ def compare(
     if passage is not None and (marked == sentence or not findings):
         findings += _compare_negation(output, marked, sentence, source, passage)
     replaced = [finding for finding in findings if finding.replacement and finding.fact is not None]
-    if not findings:
-        words = output[slice(*marked)]
+    words = _replace(output, marked, [replace(finding, replacement="") for finding in replaced])
+    if not findings or replaced:
         findings += _find_unknown_words(words, source, "occurs nowhere in the source", "occur nowhere in the source")
-        if not findings and passage is not None and marked != sentence:
-            where = "in the nearest passage"
-            near = source[slice(*passage)]
-            findings += _find_unknown_words(words, near, f"does not occur {where}", f"do not occur {where}")
+    if not findings and passage is not None and marked != sentence:
+        near, where = source[slice(*passage)], "in the nearest passage"
+        findings += _find_unknown_words(words, near, f"does not occur {where}", f"do not occur {where}")
     # A correction that leaves something else wrong is none.
     revision = _replace(output, marked, replaced) if replaced and len(replaced) == len(findings) else ""
     return Comparison([finding.text for finding in findings[:_MOST_FINDINGS]], revision)
