@@ -30,8 +30,8 @@ from metrist.scores import Failure, FailureKind, Score, Scores
 CONSISTENCY, FLUENCY, TRANSLATION_QUALITY = MODELS = ("consistency", "fluency", "translation_quality")
 #: fluency where another model looks at the same output, which it does with another threshold.
 _BESIDE = "fluency beside another model"
-#: Thresholds, chosen on highlights that editors wrote for news, most of which are good. With consistency's own .5, .38 of
-#: 250 have no unsupported sentence, with .3 .68; with fluency's own .5, .65 of 300 have no mark, with .7 .87. In
+#: Thresholds, chosen on highlights that editors wrote for news, most of which are good. With consistency's own .5, .38
+#: of 250 have no unsupported sentence, with .3 .68; with fluency's own .5, .65 of 300 have no mark, with .7 .87. In
 #: learners' sentences, which have no source, .5 finds more (F1 of characters .32 against .24).
 _SUPPORT, _ALONE, _WITH_OTHERS = 0.3, 0.5, 0.7
 #: Tasks whose outputs say what the source says.
