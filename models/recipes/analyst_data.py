@@ -251,6 +251,11 @@ def _read_stories(path: Path) -> list[JudgedOutput]:
         fields = dict(row["good"])
         if row["task"] in ("AG", "AV", "QA"):
             stories.setdefault(" ".join(fields["narrative"].split()))
+        elif "original ending" in fields:
+            # Its second sentence, which was changed, is joined to the first one without a space.
+            beginning = re.match(r".*?[.!?](?=[A-Z])", fields["story"])
+            if beginning:
+                stories.setdefault(f"{beginning[0]} {' '.join(fields['original ending'].split())}")
     return [_make_story(f"heap:{number}", story) for number, story in enumerate(stories)]
 
 
@@ -284,6 +289,139 @@ def write_small(output: JudgedOutput) -> JudgedOutput:
         references=tuple(map(change, record.references)),
     )
     return replace(output, record=changed)
+
+
+# ---- Stories that do not hang together
+
+
+def hide_names(output: JudgedOutput, rng: random.Random) -> JudgedOutput:
+    """A story in small letters with placeholders for names, as data sets of stories have them."""
+    text = f"{output.record.source} {output.record.output}"
+    names = {name for name in re.findall(r"(?<=[a-z,] )[A-Z][a-z]+", text) if name != "I"}
+    people = {name: rng.choice(("[MALE]", "[FEMALE]")) for name in sorted(names)}
+
+    def change(part: str) -> str:
+        words = re.sub(r"\b[A-Z][a-z]+\b", lambda found: people.get(found[0], found[0]).strip("[]"), part)
+        changed = write_small(as_output(Record(item="", system="", output=words))).record.output
+        return re.sub(r"\b(female|male)\b", lambda found: f"[{found[0].upper()}]", changed)
+
+    record = output.record
+    changed = replace(
+        record, item=f"hidden:{record.item}", source=change(record.source or ""), output=change(record.output)
+    )
+    return replace(output, record=changed)
+
+
+def vary_style(output: JudgedOutput, rng: random.Random) -> JudgedOutput:
+    """A story as it is, in small letters, or with hidden names."""
+    return rng.choice((lambda: output, lambda: write_small(output), lambda: hide_names(output, rng)))()
+
+
+def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -> list[Example]:
+    """Stories with sentences of others, and with sentences said again, as weak systems write them: between one and all
+    sentences are faulty. One in five stays as it is."""
+    examples = []
+    for number in range(count):
+        rng = random.Random(f"{seed}\0mixed\0{number}")
+        story = vary_style(rng.choice(stories), rng)
+        style = str(story.record.item).partition(":")[0]
+        change = {"small": write_small, "hidden": lambda other: hide_names(other, rng)}.get(style, lambda other: other)
+        sentences = [story.record.output[start:end] for start, end in split_sentences(story.record.output)]
+        if style in ("small", "hidden"):
+            sentences = [part.strip() for part in re.findall(r"[^.!?]+[.!?]?", story.record.output) if part.strip()]
+        faults: dict[int, str] = {}
+        if rng.random() < 0.8:
+            for place in rng.sample(range(len(sentences)), rng.randint(1, len(sentences))):
+                if place and rng.random() < 0.25:
+                    sentences[place] = sentences[rng.randrange(place)]
+                    faults[place] = "again"
+                else:
+                    other = change(rng.choice(stories)).record.output
+                    parts = [part.strip() for part in re.findall(r"[^.!?]+[.!?]?", other) if len(part) > 12]
+                    sentences[place] = rng.choice(parts)
+                    faults[place] = "other"
+        if len(sentences) > 2 and rng.random() < 0.3 and not faults:
+            sentences = sentences[: rng.randint(2, len(sentences))]
+        errors, start = [], 0
+        for place, sentence in enumerate(sentences):
+            if place in faults:
+                again = faults[place] == "again"
+                errors.append(
+                    Error(
+                        aspect="Plot" if again else "Fit",
+                        severity="minor" if again else "major",
+                        penalty=2.0 if again else 3.0,
+                        explanation=(
+                            f"“{sentence}” has been said before."
+                            if again
+                            else f"This does not follow from the beginning: “{story.record.source}”."
+                        ),
+                        text=sentence,
+                        start=start,
+                        end=start + len(sentence),
+                    )  # fmt: skip
+                )
+            start += len(sentence) + 1
+        record = replace(story.record, output=" ".join(sentences), item=f"mixed:{number}:{story.record.item}")
+        example = make_example(vary_instruction(as_output(record), seed).record, errors, "synthetic")
+        examples.append(example if errors else replace(example, channel="human"))
+    return examples
+
+
+# ---- What summaries leave out
+
+
+#: The least share of the facts, with the number of omissions and the penalty of each.
+_OMISSIONS = ((0.6, (0, 0.0)), (0.4, (1, 1.5)), (0.22, (1, 3.0)), (0.1, (2, 3.0)))
+
+
+def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[Example]:
+    """Summaries by systems, in which people counted the facts of the reference. The more are missing, the more the
+    summary leaves out; the passages of the source that have them are named."""
+    examples = []
+    for output in outputs:
+        record, recall = output.record, output.ratings.get("litepyramid_recall")
+        if recall is None or not record.references or not record.source or not record.output.strip():
+            continue
+        words = set(re.findall(r"\w+", record.output.lower()))
+        facts = [record.references[0][start:end] for start, end in split_sentences(record.references[0])]
+        facts = [fact.strip() for fact in facts if len(fact.split()) > 3]
+        facts.sort(key=lambda fact: _share_words(fact, words))
+        passages = [record.source[start:end] for start, end in split_sentences(record.source)]
+        # How many passages are missing, and what each of them costs.
+        missing, penalty = next((plan for least, plan in _OMISSIONS if recall >= least), (2, 4.0))
+        errors: list[Error] = []
+        seen: set[str] = set()
+        for fact in facts:
+            # The passage that says most of it, unless the summary has that, too.
+            passage = max(passages, key=lambda text: _share_words(fact, set(re.findall(r"\w+", text.lower()))))
+            said = set(re.findall(r"\w+", passage.lower()))
+            if len(errors) == missing or passage in seen or _share_words(fact, said) < 0.4:
+                continue
+            if _share_words(passage, words) > 0.6:
+                continue
+            seen.add(passage)
+            start = record.source.index(passage)
+            errors.append(
+                Error(
+                    aspect="Relevance",
+                    severity="major" if penalty > 2 else "minor",
+                    penalty=penalty,
+                    explanation=f"The summary leaves out one of the main points: {fact.rstrip(' .')}.",
+                    text=passage,
+                    start=start,
+                    end=start + len(passage),
+                    side="source",
+                )  # fmt: skip
+            )
+        if errors or not missing:
+            examples.append(make_example(vary_instruction(output, seed).record, errors, "human"))
+    return examples
+
+
+def _share_words(text: str, words: set[str]) -> float:
+    own = re.findall(r"\w+", text.lower())
+    return sum(word in words for word in own) / max(1, len(own))
 
 
 # ---- Word problems
@@ -570,15 +708,12 @@ def main() -> None:
     made: Counter[str] = Counter()
     notes: list[str] = []
 
+    def free_of_judged(output: JudgedOutput) -> bool:
+        record = output.record
+        return not any(judged.overlap(text) for text in (record.source or "", record.output, *record.references))
+
     def add(name: str, source: Source, outputs: Sequence[JudgedOutput]) -> None:
-        free = [
-            output
-            for output in outputs
-            if not any(
-                judged.overlap(text)
-                for text in (output.record.source or "", output.record.output, *output.record.references)
-            )
-        ]
+        free = [output for output in outputs if free_of_judged(output)]
         result = build_source(source, free, options)
         examples.extend(result.examples)
         made.update(result.made)
@@ -602,12 +737,25 @@ def main() -> None:
         if source.file in ("bump", "realsumm", "heap-pairs", "summedits"):
             unmarked = [write_small(output) for output in outputs if not output.errors]
             add(f"{source.file}, small letters", small(source), unmarked)
+
+    def keep(name: str, made_here: Sequence[Example], channel: str) -> None:
+        kept = list(apply_filters(made_here, FILTERS, steps))
+        examples.extend(kept)
+        made[channel] += len(made_here)
+        notes.append(f"{name}: {len(kept):,}")
+        print(notes[-1], flush=True)
+
+    stories = [story for story in read_source(options.data, SOURCES[-1]) if free_of_judged(story)]
+    keep("mixed stories", make_mixed_stories(stories, round(3000 * options.scale), options.seed), "synthetic")
+    summaries = [
+        output
+        for output in read_source(options.data, next(one for one in SOURCES if one.file == "realsumm"))
+        if free_of_judged(output)
+    ]
+    keep("omissions", make_omissions(summaries, options.seed), "human")
     problems = Source(file="", task="math", human=1000, synthetic=1200, freeform=300, clean={"right": 1})
     add("word problems", problems, make_problems(2000, options.seed))
-    wrong = make_wrong_solutions(round(2500 * options.scale), options.seed)
-    examples.extend(apply_filters(wrong, FILTERS, steps))
-    made["synthetic"] += len(wrong)
-    notes.append(f"wrong solutions: {len(wrong):,}")
+    keep("wrong solutions", make_wrong_solutions(round(2500 * options.scale), options.seed), "synthetic")
     if options.written:
         written = Source(file="", task="story", human=600, synthetic=2500, freeform=300, clean={"written": 1})
         stories = read_written_stories(options.written)
