@@ -31,6 +31,7 @@ from metrist.train.fit import fit
 from metrist.train.recipe import Recipe
 from tiny_models import WORDS
 from tiny_text_encoders import write_text_encoder
+from toy_training import StopAt
 
 
 def make_records(items: int, systems: str = "ab", seed: int = 0) -> dict[tuple[str, str], Record]:
@@ -267,23 +268,6 @@ def make_task(base: Path, out: Path, outputs: JudgedOutputs, *, across: bool = F
         recipe=Recipe(epochs=8, batch=8, lr=3e-3, dtype="float32"),
         checkpoint_every=1,
     )
-
-
-class StopAt:
-    """Stops a training at a step, as a killed process does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_progress(self, progress: Any) -> None:
-        if progress.step >= self.step:
-            raise RuntimeError("killed")
-
-    def on_evaluation(self, evaluation: Any, name: str) -> None:
-        pass
-
-    def on_message(self, text: str) -> None:
-        pass
 
 
 def test_a_card_says_how_far_the_metric_agrees(tiny: Callable[[str], Path], tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from metrist.train.fit import fit, plan_training
 from metrist.train.loop import Trainer
 from metrist.train.recipe import Recipe
 from toy_analyses import make_row, make_rows, write_rows
+from toy_training import StopAt
 
 Tiny = Callable[[str], Path]
 
@@ -396,23 +397,6 @@ def test_presets_are_those_of_the_paper() -> None:
 # ---- Training
 
 
-class StopAt:
-    """Stops a training at a step, as a killed process does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_progress(self, progress: Any) -> None:
-        if progress.step >= self.step:
-            raise RuntimeError("killed")
-
-    def on_evaluation(self, evaluation: Any, name: str) -> None:
-        pass
-
-    def on_message(self, text: str) -> None:
-        pass
-
-
 @pytest.mark.parametrize(
     "settings",
     [{}, {"stored": "merged"}, {"method": "full", "gradient_checkpointing": True}],
@@ -438,6 +422,22 @@ def test_a_stopped_training_ends_with_the_same_weights(tiny: Tiny, tmp_path: Pat
     page = (tmp_path / "whole" / "card.md").read_text()
     assert "An error-analysis metric" in page
     assert f"| method | {settings.get('method', 'lora')} |" in page
+
+
+def test_a_trained_model_is_also_written_as_gguf(tiny: Tiny, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    data = write_rows(tmp_path / "data.jsonl", make_rows(8))
+    card = fit(make_task(tiny("analyst"), data, tmp_path / "out", stored="gguf", dev=None))
+    assert f"model='{tmp_path / 'out'}'" in card["metric"]
+    ids = torch.arange(30)[None] % 60
+    with torch.no_grad():
+        expected = load(tmp_path / "out")(ids).logits
+        from transformers import AutoModelForCausalLM
+
+        written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", gguf_file="model.gguf", dtype=torch.float32)
+        assert torch.allclose(written(ids).logits, expected, atol=0.01)
+    with pytest.raises(ModelError, match="'gpt2' model cannot be written as GGUF"):
+        plan_training(make_task(tiny("gpt2"), data, tmp_path / "other", stored="gguf"))
 
 
 def test_merged_and_adapter_give_the_same_answers(tiny: Tiny, tmp_path: Path) -> None:

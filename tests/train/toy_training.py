@@ -66,3 +66,20 @@ def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = Tr
         checkpoints=Checkpoints(folder, every=every),
         **parts,
     )
+
+
+class StopAt:
+    """Stops a training at a step, as a killed process does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_progress(self, progress: Any) -> None:
+        if progress.step >= self.step:
+            raise RuntimeError("killed")
+
+    def on_evaluation(self, evaluation: Any, name: str) -> None:
+        pass
+
+    def on_message(self, text: str) -> None:
+        pass

@@ -374,7 +374,7 @@ def error_analysis(
     ] = "",
     save: Annotated[
         StoredName | None,
-        typer.Option("--save", help="Write an adapter, or a merged model.", show_default="adapter for LoRA"),
+        typer.Option("--save", help="Write an adapter, a merged model, or that and a GGUF file.", show_default="adapter for LoRA"),
     ] = None,
     turns: Annotated[
         TurnsName | None,

@@ -330,10 +330,11 @@ class MethodName(StrEnum):
 
 
 class StoredName(StrEnum):
-    """What is written: an adapter beside the base, or a model of its own."""
+    """What is written: an adapter beside the base, a model of its own, or that and a GGUF file."""
 
     adapter = "adapter"
     merged = "merged"
+    gguf = "gguf"
 
 
 class TurnsName(StrEnum):

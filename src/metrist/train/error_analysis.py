@@ -25,6 +25,7 @@ from metrist.llm.messages import Message, Turns, encode_prompt, has_chat_templat
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.models.adapters import find_adapter
 from metrist.models.devices import Options, Placement
+from metrist.models.gguf_export import GGUF_FILE, check_architecture, write_gguf
 from metrist.models.weights import Weights, file_digest, find_weights, quiet_transformers, read_model, read_tokenizer
 from metrist.ratings import Error
 from metrist.train.batches import Shuffled
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from metrist.train.loop import Trainer
 
 Method = Literal["lora", "full"]
-#: The form in which a model is stored: an adapter beside the base, or a model of its own.
-Stored = Literal["adapter", "merged"]
+#: The form in which a model is stored: an adapter beside the base, a model of its own, or that and a GGUF file.
+Stored = Literal["adapter", "merged", "gguf"]
 Row = NDArray[np.int32]
 #: Tokens of prompt and analysis together, as in the TIGERScore paper.
 MAX_LENGTH = 1024
@@ -653,6 +654,8 @@ class ErrorAnalysisTask(TrainingTask):
             )
         if self.recipe.patience is not None and not data.dev:
             raise RunError("early stopping (--patience) needs held-out analyses; give --dev")
+        if self.form == "gguf":
+            check_architecture(weights.config)
         tokenizer = read_tokenizer(weights, self.base)
         turns = choose_turns(tokenizer, self.turns)
         settings: dict[str, Any] = {"turns": turns, "max_length": self.max_length, "packed": self.packing}
@@ -769,6 +772,8 @@ class ErrorAnalysisTask(TrainingTask):
         with quiet_transformers():
             model.save_pretrained(part)
             read_tokenizer(weights, self.base).save_pretrained(part)
+        if self.form == "gguf":
+            write_gguf(part, part / GGUF_FILE)
         copy_notices(weights.folder, part)
 
 
