@@ -43,4 +43,5 @@ def test_the_analyses_of_a_metric_are_audited(metrist, tmp_path: Path) -> None:
     assert findings["errors that are not in the texts"]["reason"].startswith("only 4 errors")
     assert "name what to audit" in metrist("audit", path).err
     assert "needs --second-llm" in metrist("audit", path, "-m", metric).err
-    assert "--dry-run is for --llm" in metrist("audit", path, "-m", metric, "--second-llm", second, "--dry-run").err
+    planned = metrist("audit", path, "-m", metric, "--second-llm", second, "--dry-run", "--format", "json")
+    assert [row["questions"] for row in json.loads(planned.out)["rows"]] == [4, 4]

@@ -14,7 +14,7 @@ import pytest
 
 import metrist
 from metrist.errors import ModelError, RunError, SpecError
-from metrist.evaluate.audit import Plan, audit, audit_analyses, estimate_audit
+from metrist.evaluate.audit import Plan, audit, audit_analyses, estimate_analyses, estimate_audit
 from metrist.evaluate.audit.audit import measure_cost
 from metrist.evaluate.audit.card import (
     JudgeCard,
@@ -694,6 +694,10 @@ def test_analyses_of_a_metric_are_checked_by_task():
     assert made_up["errors that are not in the texts"] == (0.5, 16)
     assert made_up["answers that cannot be read"] == (0, 48)
     assert len(second.requests) == 16
+    unasked = FakeLLM(checker)
+    planned = estimate_analyses(rows, TigerScore(llm=FakeLLM(analyse)), unasked)
+    assert [calls.calls for calls in planned.by_llm.values()] == [48, 40]
+    assert unasked.requests == []
     few = audit_analyses(rows, TigerScore(llm=FakeLLM(analyse)), FakeLLM(checker), per_task=3)
     assert few.data["analyses_checked"] <= 6
     perfect = FakeLLM(lambda *_: format_tiger_answer([]))

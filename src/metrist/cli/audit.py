@@ -81,7 +81,7 @@ def audit(
     from metrist.cli.output import print_estimate, print_note
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
-    from metrist.evaluate.audit import Plan, audit_analyses, estimate_audit
+    from metrist.evaluate.audit import Plan, audit_analyses, estimate_analyses, estimate_audit
     from metrist.evaluate.audit import audit as audit_judge
 
     settings: dict[str, Any] = {
@@ -97,9 +97,12 @@ def audit(
     if (llm is None) == (metric is None):
         raise SpecError("name what to audit: an LLM as a judge (--llm), or a metric that lists errors (--metric)")
     if metric is not None:
-        if second_llm is None or dry_run:
-            wrong = "--dry-run is for --llm" if dry_run else "--metric needs --second-llm, which checks the analyses"
-            raise SpecError(wrong)
+        if second_llm is None:
+            raise SpecError("--metric needs --second-llm, which checks the analyses")
+        if dry_run:
+            with llms.activate():
+                print_estimate(estimate_analyses(records, metric, second_llm), form)
+            return
         with progress_bar("auditing") as progress:
             card = audit_analyses(records, metric, second_llm, out=out, on_part=progress.begin, **vars(llms))
         _print_card(card, form)

@@ -603,7 +603,11 @@ def audit_analyses(
         by_task: dict[str, dict[int, str]] = {}
         for number, record in enumerate(chosen):
             own = by_task.setdefault(record.task or "not stated", {})
-            if scores.errors.get(number) and len(own) < per_task:
+            if len(own) == per_task:
+                continue
+            if budget.current_estimate() is not None:
+                own[number] = budget.PLACEHOLDER  # A dry run assumes errors in each analysis.
+            elif scores.errors.get(number):
                 own[number] = format_tiger_answer([_write_error(error) for error in scores.errors[number]])
         notify("check")
         picked = {number: text for own in by_task.values() for number, text in own.items()}
@@ -636,6 +640,16 @@ def audit_analyses(
     if out is not None:
         card.write(out)
     return card
+
+
+def estimate_analyses(
+    records: Any, metric: str | Metric, second_llm: str | Spec | LLM, **settings: Any
+) -> CallEstimate:
+    """Estimate the calls of `audit_analyses` with the same arguments, the metric's own included. Nothing is sent or
+    written. Each analysis is assumed to list errors."""
+    with estimate_calls() as estimate:
+        audit_analyses(records, metric, second_llm, **{**settings, "out": None})
+    return estimate
 
 
 def _draw_by_task(reader: Reader, outputs: int) -> list[Record]:
