@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import norm, spearmanr
+from toy_training import StopAt
 
 import metrist
 from metrist.errors import InputError, SpecError
@@ -31,7 +32,6 @@ from metrist.train.fit import fit
 from metrist.train.recipe import Recipe
 from tiny_models import WORDS
 from tiny_text_encoders import write_text_encoder
-from toy_training import StopAt
 
 
 def make_records(items: int, systems: str = "ab", seed: int = 0) -> dict[tuple[str, str], Record]:

@@ -21,6 +21,7 @@ pytest.importorskip("torch")
 
 import torch
 from safetensors.torch import load_file
+from toy_training import StopAt
 
 from metrist.errors import InputError, ModelError, RunError, SpecError
 from metrist.llm.base import build_llm
@@ -45,7 +46,6 @@ from metrist.train.fit import fit, plan_training
 from metrist.train.loop import Trainer
 from metrist.train.recipe import Recipe
 from toy_analyses import make_row, make_rows, write_rows
-from toy_training import StopAt
 
 Tiny = Callable[[str], Path]
 
@@ -537,27 +537,31 @@ def test_the_function_does_what_the_command_does(tiny: Tiny, tmp_path: Path) -> 
         train_error_analysis(data, tmp_path / "out", base="b", preset="x")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts processes that train together")
-def test_two_processes_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None:
-    """Two processes on the CPU, over gloo, with the environment of `accelerate launch`."""
-    data = write_rows(tmp_path / "data.jsonl", make_rows(16))
-    base = tiny("analyst")
-    options = ["--dev", "0", "--epochs", "2", "--batch", "4", "--lr", "1e-3", "--rank", "2", "--eval-outputs", "0"]
-    command = [sys.executable, "-m", "metrist", "train", "error-analysis", str(data), "--base", str(base), *options]
+def run_together(command: list[str]) -> list[int]:
+    """Run two processes on the CPU, over gloo, with the environment of `accelerate launch`; return their codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
-    both = [
+    processes = [
         subprocess.Popen(
-            [*command, "-o", str(tmp_path / "both")],
+            command,
             env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         for rank in range(2)
     ]
-    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    return [process.wait(timeout=300) for process in processes]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts processes that train together")
+def test_two_processes_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "data.jsonl", make_rows(16))
+    base = tiny("analyst")
+    options = ["--dev", "0", "--epochs", "2", "--batch", "4", "--lr", "1e-3", "--rank", "2", "--eval-outputs", "0"]
+    command = [sys.executable, "-m", "metrist", "train", "error-analysis", str(data), "--base", str(base), *options]
+    assert run_together([*command, "-o", str(tmp_path / "both")]) == [0, 0]
     recipe = Recipe(epochs=2, batch=4, lr=1e-3, schedule="cosine", warmup=0.1, dtype="float32")
     fit(make_task(base, data, tmp_path / "one", dev=None, rank=2, alpha=4.0, recipe=recipe))
     first, second = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("one", "both"))
@@ -565,3 +569,50 @@ def test_two_processes_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None
     assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
     card = json.loads((tmp_path / "both" / "card.json").read_text())
     assert card["training"]["processes"] == 2
+
+
+#: Trains with sharded weights; is stopped in the first process after a step, where one is given.
+SHARDED = """
+import sys
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from metrist.train.fit import fit
+from test_error_analysis_training import make_sharded_task
+from toy_training import StopAt
+out, stop = Path(sys.argv[1]), int(sys.argv[2])
+fit(make_sharded_task(Path({base!r}), Path({data!r}), out, sharded=True), StopAt(stop) if stop else None)
+"""
+
+
+def make_sharded_task(base: Path, data: Path, out: Path, *, sharded: bool) -> ErrorAnalysisTask:
+    # Few tokens at once: the processes have different numbers of passes.
+    recipe = Recipe(epochs=2, batch=5, lr=1e-3, schedule="cosine", warmup=0.1, dtype="float32", max_tokens=700)
+    return make_task(base, data, out, recipe=recipe, method="full", sharded=sharded, checkpoint_every=2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts processes that train together")
+def test_two_processes_that_share_the_weights_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "data.jsonl", make_rows(18))
+    base = tiny("analyst")
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent)]
+    code = SHARDED.format(paths=paths, base=str(base), data=str(data))
+    command = [sys.executable, "-c", code, str(tmp_path / "both")]
+    assert 0 not in run_together([*command, "4"])
+    assert (tmp_path / "both" / "checkpoints").is_dir()
+    assert run_together([*command, "0"]) == [0, 0]
+    both = json.loads((tmp_path / "both" / "card.json").read_text())
+    one = fit(make_sharded_task(base, data, tmp_path / "one", sharded=True))
+    assert (both["training"]["processes"], one["training"]["processes"]) == (2, 1)
+    for name in ("before", "after"):
+        assert both["figures"][name] == pytest.approx(one["figures"][name], abs=1e-5)
+    assert both["training"]["last_loss"] == pytest.approx(one["training"]["last_loss"], abs=1e-5)
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "both"))
+    assert first.keys() == second.keys()
+    assert all(torch.allclose(first[name], second[name], atol=1e-4) for name in first)
+    assert load(tmp_path / "both").config.architectures == ["LlamaForCausalLM"]
+
+
+def test_only_all_weights_are_shared(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="add --method full"):
+        make_task(tmp_path, tmp_path, tmp_path / "out", sharded=True)

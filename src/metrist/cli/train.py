@@ -374,7 +374,9 @@ def error_analysis(
     ] = "",
     save: Annotated[
         StoredName | None,
-        typer.Option("--save", help="Write an adapter, a merged model, or that and a GGUF file.", show_default="adapter for LoRA"),
+        typer.Option(
+            "--save", help="Write an adapter, a merged model, or that and a GGUF file.", show_default="adapter for LoRA"
+        ),
     ] = None,
     turns: Annotated[
         TurnsName | None,
@@ -390,6 +392,10 @@ def error_analysis(
     ] = True,
     gradient_checkpointing: Annotated[
         bool, typer.Option("--gradient-checkpointing", help="Compute activations twice to save memory.")
+    ] = False,
+    shard: Annotated[
+        bool,
+        typer.Option("--shard", help="Divide all weights over the GPUs (FSDP), with `accelerate launch`."),
     ] = False,
     tasks: Annotated[str, typer.Option("--tasks", metavar="A,B", help="Train on these tasks only.")] = "",
     channels: Annotated[
@@ -421,6 +427,7 @@ def error_analysis(
         max_length=max_length,
         packing=packing,
         gradient_checkpointing=gradient_checkpointing,
+        sharded=shard,
         tasks=_split_names(tasks),
         channels=_split_names(channels),
         licence=licence,

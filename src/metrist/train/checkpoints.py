@@ -11,13 +11,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist.errors import RunError
+from metrist.train.distributed import divide_like, gather
 from metrist.train.task import Evaluation
 
 if TYPE_CHECKING:
@@ -74,16 +75,22 @@ class Checkpoints:
         needed = estimate_disk_space(model, keep=self._keep, existing=len(self.steps()), planned=planned)
         _check_disk_space(self.folder, needed)
 
-    def write(self, state: TrainingState, model: Any, optimizer: Any) -> None:
-        """Write a checkpoint, then remove those that are no longer needed."""
+    def write(self, state: TrainingState, model: Any, optimizer: Any, *, first: bool = True) -> None:
+        """Write a checkpoint, then remove those that are no longer needed. For a sharded model all processes call this,
+        and the `first` one writes."""
+        weights, moments = collect_weights(model, keep=first), _collect_optimizer_state(optimizer, keep=first)
+        if first:
+            self._write(state, weights, moments)
+
+    def _write(self, state: TrainingState, weights: dict[str, Tensor], moments: dict[str, Tensor]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         target = self._path(state.step)
         part = target.with_name(f".{target.name}.part")
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
-            _write_tensors(part / _MODEL, collect_weights(model))
-            _write_tensors(part / _OPTIMIZER, _collect_optimizer_state(optimizer))
+            _write_tensors(part / _MODEL, weights)
+            _write_tensors(part / _OPTIMIZER, moments)
             with (part / _STATE).open("w", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(state), indent=2) + "\n")
                 file.flush()
@@ -188,9 +195,15 @@ def _saved_tensors(model: Any) -> dict[str, Tensor]:
     return {**trained, **{k: v for k, v in model.named_buffers() if k in saved}}
 
 
-def collect_weights(model: Any) -> dict[str, Tensor]:
-    """Return trained parameters and buffers on the CPU. Shared ones appear once, as safetensors requires."""
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in _saved_tensors(model).items()}
+def collect_weights(model: Any, *, keep: bool = True) -> dict[str, Tensor]:
+    """Return trained parameters and buffers on the CPU. Shared ones appear once, as safetensors requires. All processes
+    must call this for a sharded model; those that do not `keep` the weights get none."""
+    return _collect(_saved_tensors(model).items(), keep)
+
+
+def _collect(named: Iterable[tuple[str, Tensor]], keep: bool) -> dict[str, Tensor]:
+    whole = ((name, gather(tensor.detach())) for name, tensor in named)
+    return {name: tensor.cpu().contiguous() for name, tensor in whole if keep}
 
 
 def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
@@ -204,20 +217,23 @@ def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
         raise ValueError(f"the weights belong to another model: {', '.join((wrong + missing)[:3])}")
     with torch.no_grad():
         for name, tensor in weights.items():
-            targets[name].copy_(tensor)
+            targets[name].copy_(divide_like(tensor, targets[name]))
 
 
-def _collect_optimizer_state(optimizer: Any) -> dict[str, Tensor]:
+def _collect_optimizer_state(optimizer: Any, *, keep: bool = True) -> dict[str, Tensor]:
     state = optimizer.state_dict()["state"]
     named = ((f"{number}.{key}", tensor) for number, tensors in state.items() for key, tensor in tensors.items())
-    return {name: tensor.cpu().contiguous() for name, tensor in named}
+    return _collect(named, keep)
 
 
 def _load_optimizer_state(optimizer: Any, tensors: Mapping[str, Tensor]) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, key = name.partition(".")
-        state.setdefault(int(number), {})[key] = tensor
+        # The number of steps is a single number; the moments have the shape of their parameter.
+        own = divide_like(tensor, parameters[int(number)]) if tensor.ndim else tensor
+        state.setdefault(int(number), {})[key] = own
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -1,7 +1,8 @@
 """Training in several processes, one per GPU: each computes its share of every batch, and the gradients are summed.
 
 `accelerate launch` or torchrun starts the processes and sets each one's rank in its environment. With one process, all
-operations here do nothing.
+operations here do nothing. A model can be sharded (FSDP): each process then stores a part of every weight and of the
+optimizer's state, and the processes must do the same passes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metrist.errors import MissingExtra
 
@@ -67,6 +68,16 @@ class ProcessGroup:
         for gradient, piece in zip(gradients, pieces, strict=True):
             gradient.copy_(piece.view_as(gradient))
 
+    def most(self, number: int) -> int:
+        """Return the greatest of the processes' numbers."""
+        if self.world == 1:
+            return number
+        import torch
+
+        greatest = torch.tensor(number, device=self.device)
+        torch.distributed.all_reduce(greatest, op=torch.distributed.ReduceOp.MAX)
+        return int(greatest)
+
     def leave(self) -> None:
         """Leave the process group."""
         if self.world > 1:
@@ -98,3 +109,45 @@ def join_processes(device: str) -> ProcessGroup:
     # The first process writes and evaluates the model while the others wait.
     state = PartialState(cpu=device == "cpu", timeout=_PATIENCE)
     return ProcessGroup(device=str(state.device), rank=state.process_index, world=state.num_processes)
+
+
+# ---- Sharded models
+
+
+def shard_model(model: Any, device: Any) -> bool:
+    """Divide the weights of a model among all processes, layer by layer; return whether there are several."""
+    import torch
+
+    if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
+        return False
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(torch.device(device).type, (torch.distributed.get_world_size(),))
+    layers = set(getattr(model, "_no_split_modules", None) or ())
+    for module in model.modules():
+        if type(module).__name__ in layers:
+            fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return True
+
+
+def is_sharded(model: Any) -> bool:
+    """Return whether the weights of a model are divided among processes."""
+    return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+
+
+def gather(tensor: Any) -> Tensor:
+    """Return the whole of a tensor. All processes must call this for a sharded one."""
+    whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole
+
+
+def divide_like(tensor: Tensor, target: Any) -> Tensor:
+    """Return a whole tensor as the target is stored."""
+    if not hasattr(target, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    divided: Tensor = distribute_tensor(tensor.to(target.device), target.device_mesh, target.placements)
+    return divided

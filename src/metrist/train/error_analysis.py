@@ -29,7 +29,9 @@ from metrist.models.gguf_export import GGUF_FILE, check_architecture, write_gguf
 from metrist.models.weights import Weights, file_digest, find_weights, quiet_transformers, read_model, read_tokenizer
 from metrist.ratings import Error
 from metrist.train.batches import Shuffled
+from metrist.train.checkpoints import load_weights
 from metrist.train.dataset import group_by_shared_texts, parse_share
+from metrist.train.distributed import shard_model
 from metrist.train.examples import IGNORED
 from metrist.train.folder import TrainingFolder, copy_notices
 from metrist.train.recipe import Recipe
@@ -445,6 +447,10 @@ class AnalysisLoss:
         self._packed = packed
         self._layered = _has_plain_head(model)
 
+    def use_whole_model(self) -> None:
+        """Compute all logits: a sharded model gathers its weights only for a pass through all of it."""
+        self._layered = False
+
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return -self.log_probabilities(model, batch).sum()
 
@@ -585,7 +591,8 @@ class ErrorAnalysisPlan(TrainingPlan):
 class ErrorAnalysisTask(TrainingTask):
     """Trains a causal model on analyses. `dev` is a file or a share of the items. `turns` None: the model's chat
     template, if it has one. `stored` None: an adapter for LoRA. `evaluate` gets the metrics that run the
-    trained model and its base, and the held-out analyses, and returns what the card says about them."""
+    trained model and its base, and the held-out analyses, and returns what the card says about them. `sharded`: several
+    processes divide all weights among them."""
 
     kind: ClassVar[str] = "error-analysis"
 
@@ -601,6 +608,7 @@ class ErrorAnalysisTask(TrainingTask):
     max_length: int = MAX_LENGTH
     packing: bool = True
     gradient_checkpointing: bool = False
+    sharded: bool = False
     tasks: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     licence: str | None = None
@@ -611,6 +619,8 @@ class ErrorAnalysisTask(TrainingTask):
     def __post_init__(self) -> None:
         if self.method == "full" and self.stored == "adapter":
             raise SpecError("a training of all weights has no adapter: leave out --save adapter, or use --method lora")
+        if self.sharded and self.method != "full":
+            raise SpecError("--shard divides the weights of a training of all weights: add --method full")
         if self.max_length < 2:
             raise SpecError(f"--max-length must be at least 2, got {self.max_length}")
         if self.method == "lora":
@@ -686,6 +696,8 @@ class ErrorAnalysisTask(TrainingTask):
         # A frozen base need not be more precise than what is computed with it.
         half = self.method == "lora" and self.recipe.dtype == "bfloat16"
         place = replace(placement, dtype=torch.bfloat16) if half else placement
+        if self.sharded:
+            place = replace(place, device=torch.device("cpu"))  # A GPU need not have room for all of it.
         model = read_model("AutoModelForCausalLM", weights, self.base, place)
         if self.packing:
             check_packing(model)
@@ -700,13 +712,22 @@ class ErrorAnalysisTask(TrainingTask):
             if not getattr(model, "supports_gradient_checkpointing", False):
                 raise ModelError(f"{weights.name} does not support --gradient-checkpointing: leave it out")
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if self.sharded and shard_model(model, placement.device):
+            objective.use_whole_model()
         return Learner(model, objective)
 
     def publish(
         self, weights: Weights, data: AnalysisData, plan: ErrorAnalysisPlan, trainer: Trainer, folder: TrainingFolder
     ) -> dict[str, Any]:
+        import torch
+
         turns = plan.facts.turns
-        folder.put_model(lambda part: self._write(weights, trainer.model, part))
+        model = trainer.model
+        if trainer.whole_weights is not None:
+            place = Placement(device=torch.device("cpu"), dtype=torch.float32, tokens=1)
+            model = read_model("AutoModelForCausalLM", weights, self.base, place)
+            load_weights(model, trainer.whole_weights)
+        folder.put_model(lambda part: self._write(weights, model, part))
         trainer.release()
         facts = {
             "files": list(data.files),
@@ -741,6 +762,7 @@ class ErrorAnalysisTask(TrainingTask):
                 "max_length": self.max_length,
                 "packing": self.packing,
                 "gradient_checkpointing": self.gradient_checkpointing,
+                **({"sharded": True} if self.sharded else {}),
             },
             "evaluation": self.evaluate({TRAINED: metric, BASE: bare}, data.dev) if self.evaluate else None,
             "licence": self.licence or "that of the base, and that of the training data",

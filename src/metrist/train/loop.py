@@ -25,8 +25,8 @@ from metrist.errors import ModelError, RunError
 from metrist.models.batching import is_out_of_memory
 from metrist.models.devices import free_memory
 from metrist.train.batches import Indices, Sampler, sort_by_length, split_parts
-from metrist.train.checkpoints import Checkpoints, TrainingState
-from metrist.train.distributed import ProcessGroup
+from metrist.train.checkpoints import Checkpoints, TrainingState, collect_weights
+from metrist.train.distributed import ProcessGroup, gather, is_sharded
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Evaluation, Examples, NoCallback, Objective, TrainingCallback, TrainingProgress
 
@@ -78,6 +78,9 @@ class Trainer:
     rates: Mapping[str, float] = field(default_factory=dict)
 
     state: TrainingState = field(init=False)
+    #: The trained weights of a sharded model, in the first process after the training.
+    whole_weights: dict[str, Tensor] | None = field(init=False, default=None)
+    _sharded: bool = field(init=False, default=False)
     _optimizer: torch.optim.Optimizer = field(init=False)
     _epoch_batches: Sequence[Indices] = field(init=False, default=())
     _unread_losses: list[Tensor] = field(init=False, default_factory=list)
@@ -98,6 +101,8 @@ class Trainer:
                 self._finish_step(stop_requested)
         self.checkpoints.load_best(self.model, self.state)
         self.model.eval()
+        if self._sharded:
+            self.whole_weights = collect_weights(self.model, keep=self.processes.is_first)
         self.processes.wait()  # All processes must have read the best weights before checkpoints are removed.
         return TrainingOutcome(
             steps=self.state.step,
@@ -115,7 +120,8 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer.state.clear()
         if self._on_gpu:
-            self.model.to("cpu")
+            if not self._sharded:  # Each process has only a part of it.
+                self.model.to("cpu")
             free_memory(torch.device(self.processes.device))
 
     @property
@@ -128,6 +134,7 @@ class Trainer:
     def _prepare(self) -> None:
         """Move the model to the device, resume from a checkpoint or evaluate the untrained model, check disk space."""
         self._start_time = time.monotonic()
+        self._sharded = is_sharded(self.model)
         self.model.to(self.processes.device).train()
         self._optimizer = _make_optimizer(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.callback.on_message)
@@ -147,8 +154,9 @@ class Trainer:
     def _update(self) -> None:
         batch = self._next_batch()
         loss = self._accumulate_gradients(batch)
-        self.processes.add_gradients(self.model.parameters())
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
+        if not self._sharded:
+            self.processes.add_gradients(self.model.parameters())
+        norm = gather(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf))
         for group in self._optimizer.param_groups:
             group["lr"] = group["rate"] * self.recipe.learning_rate(self.state.step, self.steps)
         self._optimizer.step()
@@ -172,11 +180,12 @@ class Trainer:
             _seed_generators(self.recipe.seed, self.state.step, self.processes)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.processes.device)
-            for part in _split(self.examples, own, self.state.max_tokens):
+            for part, counts in self._plan_passes(self.examples, own, batch):
                 tensors = self._collate(self.examples, part)
                 with self._autocast():
-                    loss = self.objective.loss(self.model, tensors).float() / total_weight
-                loss.backward()  # type: ignore[no-untyped-call]
+                    loss = self.objective.loss(self.model, tensors).float() * (counts / total_weight)
+                # A sharded model's gradients are averaged over the processes.
+                (loss * self.processes.world if self._sharded else loss).backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
             return total
 
@@ -188,9 +197,9 @@ class Trainer:
 
         def judge() -> Tensor:
             figures = [torch.zeros(0)]
-            for part in _split(dev, own, self.state.max_tokens):
+            for part, counts in self._plan_passes(dev, own, np.arange(len(dev.spaces))):
                 with self._autocast():
-                    figures.append(self.objective.judge(self.model, self._collate(dev, part)).float().cpu())
+                    figures.append(counts * self.objective.judge(self.model, self._collate(dev, part)).float().cpu())
             return torch.cat(figures).double().sum()
 
         self.model.eval()
@@ -207,13 +216,21 @@ class Trainer:
             )
         return figure
 
+    def _plan_passes(self, examples: Examples, own: Indices, batch: Indices) -> list[tuple[Indices, float]]:
+        """Return the parts that this process computes at once, each with 1; for a sharded model, of which all processes
+        must do equally many, also passes that do not count, with 0."""
+        parts = [(part, 1.0) for part in _split(examples, own, self.state.max_tokens)] if len(own) else []
+        if self._sharded:
+            parts += [(batch[:1], 0.0)] * (self.processes.most(len(parts)) - len(parts))
+        return parts
+
     def _retry_on_oom(self, work: Callable[[], _T], lengths: np.ndarray[Any, np.dtype[np.int64]]) -> _T:
         """Do the work; if memory runs out, repeat it with half as many tokens at once."""
         while True:
             try:
                 return work()
             except RuntimeError as fault:
-                if not is_out_of_memory(fault):
+                if not is_out_of_memory(fault) or self._sharded:  # Other processes would wait for this one.
                     raise
             # Outside the handler: the exception would keep the tensors of the failed attempt alive.
             self._halve_token_budget(lengths)
@@ -246,8 +263,8 @@ class Trainer:
             self._evaluate(self.dev)
         if checkpoint_due:
             self.state.seconds = time.monotonic() - self._start_time
-            if self.processes.is_first:
-                self.checkpoints.write(self.state, self.model, self._optimizer)
+            if self.processes.is_first or self._sharded:
+                self.checkpoints.write(self.state, self.model, self._optimizer, first=self.processes.is_first)
             self.processes.wait()
         if stop and not at_end:
             raise TrainingInterrupted(step)
