@@ -325,7 +325,9 @@ def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -
         rng = random.Random(f"{seed}\0mixed\0{number}")
         story = vary_style(rng.choice(stories), rng)
         style = str(story.record.item).partition(":")[0]
-        change = {"small": write_small, "hidden": lambda other: hide_names(other, rng)}.get(style, lambda other: other)
+        change = {"small": write_small, "hidden": lambda other, rng=rng: hide_names(other, rng)}.get(
+            style, lambda other: other
+        )
         sentences = [story.record.output[start:end] for start, end in split_sentences(story.record.output)]
         if style in ("small", "hidden"):
             sentences = [part.strip() for part in re.findall(r"[^.!?]+[.!?]?", story.record.output) if part.strip()]
@@ -359,7 +361,7 @@ def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -
                         text=sentence,
                         start=start,
                         end=start + len(sentence),
-                    )  # fmt: skip
+                    )
                 )
             start += len(sentence) + 1
         record = replace(story.record, output=" ".join(sentences), item=f"mixed:{number}:{story.record.item}")
@@ -412,7 +414,7 @@ def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[Example]:
                     start=start,
                     end=start + len(passage),
                     side="source",
-                )  # fmt: skip
+                )
             )
         if errors or not missing:
             examples.append(make_example(vary_instruction(output, seed).record, errors, "human"))

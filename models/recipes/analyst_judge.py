@@ -2,9 +2,9 @@
 
     python analyst_judge.py BASE FOLDER/judged/prompts.jsonl OUT [main base human synthetic all]
 
-Answers are read with the parser of `tigerscore`. Correlations are over all outputs of a set, as in docs/research/tables.md:
-for SummEval the mean over its four aspects. Intervals are 95 %, from 1,000 resamples of items. An answer that cannot be
-read has no score; figures are over the outputs with one.
+Answers are read with the parser of `tigerscore`. Correlations are over all outputs of a set, as in
+docs/research/tables.md: for SummEval the mean over its four aspects. Intervals are 95 %, from 1,000 resamples of items.
+An answer that cannot be read has no score; figures are over the outputs with one.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from torch import Tensor
 #: A layer's linear layers: the names of peft's files, and those of GGUF.
 LINEAR = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
 }  # fmt: skip
-BLOCK = 256
 
 
 # ---- Weights
@@ -265,7 +265,9 @@ class LayerAdapter:
         flat = inputs.reshape(-1, inputs.shape[-1])
         down = torch.cat([self.down[name] for name in names]).to(flat.dtype)
         low = F.linear(flat, down).chunk(len(names), dim=-1)
-        added = [F.linear(part, (self.scale * self.up[name]).to(flat.dtype)) for part, name in zip(low, names)]
+        added = [
+            F.linear(part, (self.scale * self.up[name]).to(flat.dtype)) for part, name in zip(low, names, strict=True)
+        ]
         joined = added[0] if len(added) == 1 else torch.cat(added, dim=-1)
         return output + joined.view(output.shape)
 

