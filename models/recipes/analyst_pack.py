@@ -27,7 +27,7 @@ from metrist.io.writer import write_rows
 from metrist.llm.messages import Message, encode_prompt
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.errors.tigerscore import build_prompt
-from metrist.train.error_analysis import Analysis, encode_analyses, load_analyses
+from metrist.train.analyses import Analysis, encode_analyses, load_analyses
 
 PART = 50_000_000
 #: Millions of tokens of each task in the data of a training; those of other tasks stay as they are.

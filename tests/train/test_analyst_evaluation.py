@@ -16,6 +16,7 @@ from metrist.metrics.errors.tigerscore import format_tiger_answer
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.train.analyses import Analysis
 from metrist.train.analyst_evaluation import (
     LABEL,
     AnalystEvaluation,
@@ -28,7 +29,7 @@ from metrist.train.analyst_evaluation import (
     render_evaluation,
     summarise,
 )
-from metrist.train.error_analysis import BASE, TRAINED, Analysis
+from metrist.train.error_analysis import BASE, TRAINED
 from toy_analyses import write_rows
 
 

@@ -30,18 +30,9 @@ from metrist.models.adapters import find_adapter
 from metrist.models.devices import Options, Placement
 from metrist.models.weights import find_weights, read_model, read_tokenizer
 from metrist.train import train_error_analysis
+from metrist.train.analyses import Analysis, AnalysisRows, encode_analyses, load_analyses, read_analyses
 from metrist.train.batches import split_parts
-from metrist.train.error_analysis import (
-    PRESETS,
-    Analysis,
-    AnalysisLoss,
-    AnalysisRows,
-    ErrorAnalysisTask,
-    check_packing,
-    encode_analyses,
-    load_analyses,
-    read_analyses,
-)
+from metrist.train.error_analysis import PRESETS, AnalysisLoss, ErrorAnalysisTask, check_packing
 from metrist.train.fit import fit, plan_training
 from metrist.train.loop import Trainer
 from metrist.train.recipe import Recipe

@@ -30,7 +30,8 @@ from metrist.scores import FailureKind, Scores
 from metrist.stats.error_spans import UNSTATED, Errors, error_agreement
 from metrist.stats.measures import measure
 from metrist.stats.resampling import interval
-from metrist.train.error_analysis import TRAINED, Analysis
+from metrist.train.analyses import Analysis
+from metrist.train.error_analysis import TRAINED
 
 Floats = NDArray[np.float64]
 #: The rating of a held-out analysis: minus the sum of its penalties.
