@@ -9,7 +9,8 @@ read as `consistency` reads them. Fitted are
   the same;
 - the thresholds of words in unsupported and in supported sentences, and the support above which a sentence has no
   marks: the highest mean over the sets of the F1 of characters, among those with which at least --clean of the
-  highlights of held-out articles have no mark.
+  highlights of held-out articles have no mark. --limit is the support below which a sentence is unsupported: `errors`
+  has a lower one than `consistency`, since an unsupported sentence without marked words is marked whole.
 
 Support itself must be calibrated before (`calibrate_support.py`).
 """
@@ -28,14 +29,16 @@ import numpy as np
 from agreement import rows as read_rows
 from calibrate_support import logit
 from english_support import _FACTUAL, JudgedTexts, is_dev
-from fluency_agreement import area, fit_line
+from fluency_agreement import area
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from metrist.metrics.support import ErrorSettings, Support, SupportReader, Word, merge_words
 from metrist.models.loading import load_text_encoder
 
 SETS = ("bump", "summedits", "wice-tokens", "qa-feedback")
 GOLD = "highlights"
+#: The metric's own threshold of support: with it, sentences are read beside further windows.
 _SUPPORTED = 0.5
 _THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7)
 _SURE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -89,12 +92,12 @@ def label_words(case: Case, words: list[Word]) -> tuple[list[float], list[bool]]
     return values.tolist(), [bool(case.gold[word.start : word.end].any()) for word in known]
 
 
-def mark(case: Case, support: Support, settings: ErrorSettings) -> NDArray[np.bool_]:
-    """Return the characters that `consistency` marks; the words of `support` are uncalibrated."""
+def mark(case: Case, support: Support, settings: ErrorSettings, limit: float) -> NDArray[np.bool_]:
+    """Return the characters that `consistency(threshold=limit)` marks; the words of `support` are uncalibrated."""
     marks = np.zeros(len(case.output), bool)
     for sentence, (start, end) in enumerate(support.spans):
         probability = support.probabilities[sentence]
-        supported = probability >= _SUPPORTED
+        supported = probability >= limit
         threshold = settings.sure if supported else settings.threshold
         # The threshold of a calibrated probability as one of an uncalibrated one.
         raw = 1 / (1 + np.exp(-(logit(threshold) - settings.shift) / settings.scale))
@@ -107,12 +110,12 @@ def mark(case: Case, support: Support, settings: ErrorSettings) -> NDArray[np.bo
     return marks
 
 
-def judge(cases: list[Case], supports: list[Support], settings: ErrorSettings) -> dict[str, float]:
+def judge(cases: list[Case], supports: list[Support], settings: ErrorSettings, limit: float) -> dict[str, float]:
     """Return the F1 of characters of each set, and the share of highlights without marks."""
     counts: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))
     clean = []
     for case, support in zip(cases, supports, strict=True):
-        marks = mark(case, support, settings)
+        marks = mark(case, support, settings, limit)
         if case.name == GOLD:
             clean.append(not marks.any())
             continue
@@ -127,7 +130,8 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--news", type=Path, required=True)
     parser.add_argument("--highlights", type=int, default=150)
-    parser.add_argument("--clean", type=float, default=0.65)
+    parser.add_argument("--clean", type=float, default=0.6)
+    parser.add_argument("--limit", type=float, default=0.05, help="threshold of `consistency` within `errors`")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     cases = read_cases(arguments.news, arguments.highlights, JudgedTexts())
@@ -147,19 +151,25 @@ def main() -> None:
         print(f"{name}: {outputs} outputs, {len(own_values)} words, area {area(own_values, own_labels):.3f}")
         values, labels = values + own_values, labels + own_labels
         weights += [1 / len(own_values)] * len(own_values)
-    scale, shift = fit_line(np.array(values), np.array(labels, float), np.array(weights))
+    signs, logits, shares = 2 * np.array(labels, float) - 1, np.array(values), np.array(weights)
+
+    def cross_entropy(line: NDArray[np.float64]) -> float:
+        return float((shares * np.logaddexp(0, -signs * (line[0] * logits + line[1]))).sum())
+
+    scale, shift = map(float, minimize(cross_entropy, [1.0, 0.0]).x)
     print(f"scale {scale:.4f}, shift {shift:.4f}")
     best, chosen = {"mean": -1.0}, ErrorSettings()
     for threshold, sure, sentence in itertools.product(_THRESHOLDS, _SURE, _SENTENCES):
         if sure < threshold:
             continue
         settings = ErrorSettings(scale=scale, shift=shift, threshold=threshold, sure=sure, sentence=sentence)
-        figures = judge(cases, supports, settings)
+        figures = judge(cases, supports, settings, arguments.limit)
         if figures["mean"] > best["mean"] and not figures[GOLD] < arguments.clean:
             best, chosen = figures, settings
     print(chosen, {name: round(figure, 3) for name, figure in best.items()})
     whole = ErrorSettings(scale=scale, shift=shift, threshold=0.999999, sure=0.9999999)
-    print("whole sentences:", {name: round(figure, 3) for name, figure in judge(cases, supports, whole).items()})
+    figures = judge(cases, supports, whole, _SUPPORTED)
+    print("whole sentences:", {name: round(figure, 3) for name, figure in figures.items()})
     if arguments.write:
         facts = {
             "metrist_errors": 1, "scale": round(scale, 4), "shift": round(shift, 4), "threshold": chosen.threshold,

@@ -7,8 +7,8 @@
 Marks of several metrics are joined, as `metrist explain` shows them. Figures are F1 of characters over all outputs of a
 set together, with 95 % intervals from 1,000 resamples of the outputs. Beside the metrics stand all of the text; words
 drawn at random and the tokens that the shipped likelihood finds least likely, both with as many characters as the
-metrics marked; and whole sentences that `consistency` doubts. True but unsupported entities of entfa count neither as
-errors nor as misses; how many of them are marked is printed. METRIST_TEST_DATA is the folder of human judgments.
+metrics marked. True but unsupported entities of entfa count neither as errors nor as misses; how many of them are
+marked is printed. METRIST_TEST_DATA is the folder of human judgments.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def judge_spans(sets: Sequence[str], metrics: Sequence[str], cache: Path | None,
 # ---- SummEval
 
 
-def judge_summaries(metric: str) -> None:
+def judge_summaries(metric: str, *, all_references: bool) -> None:
     data = rows("summeval")
 
     def make(row: Row, output: str) -> Record:
@@ -249,25 +249,29 @@ def judge_summaries(metric: str) -> None:
         if row["item"] not in seen:
             seen.add(row["item"])
             gold.append((row, row["references"]))
-    first = metrist.score([make(row, texts[0]) for row, texts in gold], [metric]).scores[metric].values
-    every = metrist.score([make(row, text) for row, texts in gold for text in texts], [metric]).scores[metric].values
-    for title, values in (("first references", first), ("all references", every)):
-        zero, small = np.mean(values == 0), np.mean(values > -2)
-        print(f"{title}: {len(values)}, 0 for {zero:.3f}, above -2 for {small:.3f}, mean {np.mean(values):.2f}")
+    # The first one is the article's own, the others were written by workers.
+    for title, most in (("own references", 1), ("all references", len(gold[0][1]))):
+        if most == 1 or all_references:
+            texts = [make(row, text) for row, texts in gold for text in texts[:most]]
+            values = metrist.score(texts, [metric]).scores[metric].values
+            zero, small = np.mean(values == 0), np.mean(values > -2)
+            print(f"{title}: {len(values)}, 0 for {zero:.3f}, above -2 for {small:.3f}, mean {np.mean(values):.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("spans", "grammar", "summaries"))
     parser.add_argument("metrics", nargs="*", help="by default `errors`, which is what `metrist explain` shows")
+    parser.add_argument("--sentences", action="store_true", help="put the marks of `consistency` alone beside them")
+    parser.add_argument("--all-references", action="store_true", help="score all references of SummEval, not one each")
     parser.add_argument("--likelihoods", type=Path, help="a file that keeps the likelihoods of tokens")
     arguments = parser.parse_args()
     if arguments.what == "spans":
-        judge_spans(XSUM, arguments.metrics or ["errors"], arguments.likelihoods, sentences=True)
+        judge_spans(XSUM, arguments.metrics or ["errors"], arguments.likelihoods, sentences=arguments.sentences)
     elif arguments.what == "grammar":
         judge_spans(("realec-dev",), arguments.metrics or ["errors"], arguments.likelihoods, sentences=False)
     else:
-        judge_summaries((arguments.metrics or ["errors"])[0])
+        judge_summaries((arguments.metrics or ["errors"])[0], all_references=arguments.all_references)
 
 
 if __name__ == "__main__":
