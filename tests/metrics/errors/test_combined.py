@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 
 from metrist.errors import MissingExtra, SpecError
 from metrist.metrics.base import Metric, Shard
+from metrist.metrics.errors import combined as module
 from metrist.metrics.errors.combined import MODELS, Errors, choose_models, merge_marks
 from metrist.metrics.registry import build
 from metrist.ratings import Error
@@ -240,9 +243,18 @@ def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
 def test_the_models_are_those_of_the_catalog() -> None:
     small, large = Errors(), Errors(size="large")
     assert {metric.name for metric in small.components.values()} == set(MODELS)
-    assert small.components["consistency"].text == "consistency(threshold=0.3)"
     assert large.components["fluency"].text == "fluency(model='metrist:english-large')"
     assert large.components["translation_quality"].text == "translation_quality"
+
+
+@pytest.mark.parametrize(("file", "threshold"), [(None, 0.3), ("errors.json", 0.05)])
+def test_the_threshold_of_consistency_is_that_of_the_models_calibration(
+    file: str | None, threshold: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_weights", lambda _: SimpleNamespace(folder=tmp_path))
+    if file:
+        (tmp_path / file).touch()
+    assert Errors().components["consistency"] == build(f"consistency(threshold={threshold})")
 
 
 def test_fluency_is_stricter_where_another_model_looks_too(markers: dict[str, Metric]) -> None:
