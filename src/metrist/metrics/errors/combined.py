@@ -33,11 +33,11 @@ from metrist.scores import Failure, FailureKind, Score, Scores
 CONSISTENCY, FLUENCY, TRANSLATION_QUALITY = MODELS = ("consistency", "fluency", "translation_quality")
 #: fluency where another model looks at the same output, which it does with another threshold.
 _BESIDE = "fluency beside another model"
-#: Thresholds, chosen on highlights that editors wrote for news, most of which are good, and on errors that people marked.
-#: An unsupported sentence without marked words is marked whole: a model that marks words needs this seldom, and with .05
-#: leaves .60 of 100 highlights without a mark (.30 with .5). One that marks sentences leaves .38 of 250 without a mark
-#: with .5 and .68 with .3; fluency .65 of 300 with .5 and .87 with .7, but in learners' sentences, which have no source,
-#: .5 finds more (F1 of characters .32 against .24).
+#: Thresholds, chosen on highlights that editors wrote for news, most of which are good, and on errors that people
+#: marked. An unsupported sentence without marked words is marked whole: a model that marks words needs this seldom, and
+#: with .05 leaves .60 of 100 highlights alone (.30 with .5). One that marks sentences leaves .38 of 250 without
+#: a mark with .5 and .68 with .3; fluency .65 of 300 with .5 and .87 with .7, but in learners' sentences, which have no
+#: source, .5 finds more (F1 of characters .32 against .24).
 _WORDS, _SENTENCES, _ALONE, _WITH_OTHERS = 0.05, 0.3, 0.5, 0.7
 #: Tasks whose outputs say what the source says.
 _RESTATE = ("summarization", OPINIONS, "simplification", "data_to_text")
