@@ -37,6 +37,8 @@ _ASPECTS = ("Fact Consistency", "Accuracy")
 _MAX_MINOR = 2.5
 _MINOR_SHARE = (_MAX_MINOR - MIN_PENALTY) / (MAX_PENALTY - MIN_PENALTY)
 
+#: A sentence with at least this probability is supported rather than not.
+_EVEN = 0.5
 #: Signs that belong to the number that follows.
 _SIGNS_BEFORE = tuple("$£€¥#")
 #: Longest quotation of the source in an explanation, in characters.
@@ -89,7 +91,8 @@ class Consistency(ModelMetric):
                 positions.setdefault(record.source or "", []).append(i)
         if positions:
             encoder = load_text_encoder(self.model, runtime=shard.runtime)
-            reader = SupportReader(encoder, window=self.window, threshold=self.threshold)
+            # What one window leaves in doubt is held against the others, even if less would be no error.
+            reader = SupportReader(encoder, window=self.window, threshold=max(self.threshold, _EVEN))
             for sources in _group_sources(positions):
                 chosen = [i for source in sources for i in positions[source]]
                 results = reader.read([(shard.records[i].source or "", shard.records[i].output) for i in chosen])
@@ -139,15 +142,15 @@ class Consistency(ModelMetric):
             probability = float(result.probabilities[sentence])
             supported = probability >= self.threshold
             marks = [mark for mark in result.find_marks(sentence, supported=supported) if _has_letters(record, mark)]
-            doubt = 1 - probability / self.threshold
             for mark in marks:
-                # What a supported sentence has wrong is minor.
-                weight = (mark.probability * doubt) if not supported else mark.probability * _MINOR_SHARE
+                doubt = mark.probability * (1 - probability)
+                # What a sentence has wrong that is supported as a whole is minor.
+                doubt = min(doubt, _MINOR_SHARE) if probability >= _EVEN else doubt
                 claim = f"The source is unlikely to support these words (probability {1 - mark.probability:.2f})."
-                yield self._make_error(record, result, sentence, _add_signs(record.output, mark), weight, claim)
+                yield self._make_error(record, result, sentence, _add_signs(record.output, mark), doubt, claim)
             if not supported and not marks:
                 claim = f"The source is unlikely to support this (probability {probability:.2f})."
-                yield self._make_error(record, result, sentence, span, doubt, claim)
+                yield self._make_error(record, result, sentence, span, 1 - probability / self.threshold, claim)
 
     def _make_error(
         self, record: Record, result: Support, sentence: int, span: CharacterSpan, doubt: float, claim: str
