@@ -201,13 +201,23 @@ def report(title: str, cases: Sequence[Case], candidates: dict[str, list[Marks]]
     )
 
 
-def judge_spans(sets: Sequence[str], metrics: Sequence[str], cache: Path | None, *, sentences: bool) -> None:
+def judge_spans(
+    sets: Sequence[str], metrics: Sequence[str], cache: Path | None, every: int, *, sentences: bool
+) -> None:
     groups = {name: read_cases(name) for name in sets}
+    tokens = read_likelihoods([case for group in groups.values() for case in group], cache)
+    kept = [at for at, _ in enumerate(case for group in groups.values() for case in group) if at % every == 0]
+    places = {number: at for at, number in enumerate(kept)}
+    tokens = [(value, places[number], start, end) for value, number, start, end in tokens if number in places]
+    sizes = np.cumsum([0, *map(len, groups.values())]).tolist()
+    groups = {
+        name: [group[at - first] for at in kept if first <= at < first + len(group)]
+        for (name, group), first in zip(groups.items(), sizes, strict=False)
+    }
     cases = [case for group in groups.values() for case in group]
     marks = mark_errors(cases, [*metrics, *((SENTENCES,) if sentences and SENTENCES not in metrics else ())])
     name = " + ".join(metrics)
     joined = [np.logical_or.reduce(own) for own in zip(*(marks[metric] for metric in metrics), strict=True)]
-    tokens = read_likelihoods(cases, cache)
     bounds = np.cumsum([0, *map(len, groups.values())]).tolist()
     parts = [(title, slice(*pair)) for title, pair in zip(groups, pairwise(bounds), strict=True)]
     for title, part in [*parts, *([("all", slice(0, len(cases)))] if len(parts) > 1 else [])]:
@@ -229,8 +239,10 @@ def judge_spans(sets: Sequence[str], metrics: Sequence[str], cache: Path | None,
 # ---- SummEval
 
 
-def judge_summaries(metric: str, *, all_references: bool) -> None:
+def judge_summaries(metric: str, every: int, *, all_references: bool) -> None:
     data = rows("summeval")
+    items = list(dict.fromkeys(row["item"] for row in data))[::every]
+    data = [row for row in data if row["item"] in items]
 
     def make(row: Row, output: str) -> Record:
         return Record(item=row["item"], system=row["system"], output=output, source=row["source"], language="en")
@@ -262,16 +274,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("spans", "grammar", "summaries"))
     parser.add_argument("metrics", nargs="*", help="by default `errors`, which is what `metrist explain` shows")
+    parser.add_argument("--every", type=int, default=1, help="take one of so many outputs, or items of SummEval")
     parser.add_argument("--sentences", action="store_true", help="put the marks of `consistency` alone beside them")
     parser.add_argument("--all-references", action="store_true", help="score all references of SummEval, not one each")
     parser.add_argument("--likelihoods", type=Path, help="a file that keeps the likelihoods of tokens")
     arguments = parser.parse_args()
     if arguments.what == "spans":
-        judge_spans(XSUM, arguments.metrics or ["errors"], arguments.likelihoods, sentences=arguments.sentences)
+        judge_spans(
+            XSUM, arguments.metrics or ["errors"], arguments.likelihoods, arguments.every, sentences=arguments.sentences
+        )
     elif arguments.what == "grammar":
-        judge_spans(("realec-dev",), arguments.metrics or ["errors"], arguments.likelihoods, sentences=False)
+        judge_spans(
+            ("realec-dev",), arguments.metrics or ["errors"], arguments.likelihoods, arguments.every, sentences=False
+        )
     else:
-        judge_summaries((arguments.metrics or ["errors"])[0], all_references=arguments.all_references)
+        judge_summaries((arguments.metrics or ["errors"])[0], arguments.every, all_references=arguments.all_references)
 
 
 if __name__ == "__main__":
