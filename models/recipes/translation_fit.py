@@ -7,10 +7,10 @@ weights are fitted on them. The second, of the training that ships, has those of
 may have other scales, so each weight is divided by the ratio of the spreads, and the constant puts the median at .5.
 
 The weights of a mode minimise, over pairs of outputs of one source, the logistic loss of the difference (outputs with
-equal ratings count half for either order), less some correlation with the ratings where sources have one output each;
-both averaged over data sets. A weight has the sign that its feature must have. Whether matches with reference or source
-are worth their passes is decided on data sets that did not fit; the weights that ship are fitted on all. The threshold
-of the tags is the one with the best F1, read from the .json beside the second file.
+equal ratings count half for either order), less some correlation with the ratings over sources; both averaged over
+data sets. Sets with few pairs count for their ratings alone. A weight has the sign that its feature must have. Whether
+matches with reference or source are worth their passes is decided on data sets that did not fit; the weights that ship
+are fitted on all. The threshold of the tags is the one with the best F1, read from the .json beside the second file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
-from translation_train import ALIGNED_LAYER, compute_acc_eq
+from translation_train import ALIGNED_LAYER, RATED, compute_acc_eq
 
 Floats = NDArray[np.float64]
 #: Columns of the numbers: see translation_train.measure.
@@ -43,11 +43,15 @@ USED = {
     "both": FEATURES,
     "reference": ("quality", "ranking", "marked", "chrf", "reference_precision", "reference_recall"),
 }
+#: Sets with fewer outputs tell nothing.
+LEAST_OUTPUTS = 50
+#: Fewer pairs than this do not tell an order.
+LEAST_PAIRS = 200
 #: What matches must gain in agreement to be worth their passes.
 LEAST_GAIN = 0.001
 RIDGE = 0.02
 #: The weight of the correlation over all outputs, beside the order within sources.
-REGRESSION = 0.3
+REGRESSION = 0.5
 
 
 class Set(NamedTuple):
@@ -60,6 +64,11 @@ class Set(NamedTuple):
     #: Rows (better, worse) and their shares; a tie is there in both orders.
     pairs: NDArray[np.int64]
     shares: Floats
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether there are enough pairs of one source."""
+        return len(self.pairs) >= LEAST_PAIRS
 
 
 def main() -> None:
@@ -133,6 +142,8 @@ def read_sets(numbers: Mapping[str, NDArray[Any]], groups: Sequence[Mapping[str,
                 rows[:, MATCHES : MATCHES + 4],
             )
         ).astype(np.float64)
+        if len(rows) < LEAST_OUTPUTS:
+            continue
         by_group: dict[int, list[int]] = defaultdict(list)
         for row, owner in enumerate(rows[:, OWNER].astype(int).tolist()):
             by_group[owner].append(row)
@@ -181,8 +192,8 @@ def fit(sets: Sequence[Set], used: Sequence[str]) -> dict[str, float]:
     places = [FEATURES.index(name) for name in used]
     signs = np.array([SIGNS[place] for place in places], float)
     spread = np.mean([spread_of(one)[places] for one in sets], 0)
-    ordered = [one for one in sets if len(one.pairs)]
-    rated = [one for one in sets if not len(one.pairs) and not np.isnan(one.values).any()]
+    ordered = [one for one in sets if one.is_ordered]
+    rated = [one for one in sets if one.name.startswith(RATED)]
     leads = [(one.features[one.pairs[:, 0]] - one.features[one.pairs[:, 1]])[:, places] / spread for one in ordered]
     tables = [one.features[:, places] / spread for one in rated]
     targets = [(one.values - one.values.mean()) / one.values.std() for one in rated]
@@ -241,8 +252,8 @@ def combine(one: Set, weights: Mapping[str, float]) -> Floats:
 
 
 def agree(one: Set, scores: Floats) -> float:
-    """acc_eq and the share of pairs in order, their mean; Spearman where a source has one output."""
-    if not len(one.pairs):
+    """acc_eq and the share of pairs in order, their mean; Spearman where most sources have one output."""
+    if not one.is_ordered:
         return float(spearmanr(scores, one.values)[0])
     ahead = float(((scores[one.pairs[:, 0]] > scores[one.pairs[:, 1]]) * one.shares).sum())
     if np.isnan(one.values).any():
@@ -256,8 +267,10 @@ def compare(sets: Sequence[Set], weights: Mapping[str, float], used: Sequence[st
     for one in sets:
         own = {"all": agree(one, combine(one, weights))}
         own |= {name: agree(one, SIGNS[at] * one.features[:, at]) for at, name in enumerate(FEATURES) if name in used}
-        if len(one.pairs) and not np.isnan(one.values).any():
+        if one.is_ordered and not np.isnan(one.values).any():
             own["acc_eq"] = compute_acc_eq([(combine(one, weights)[rows], one.values[rows]) for rows in one.groups])
+        if one.name.startswith(RATED):
+            own["spearman"] = float(spearmanr(combine(one, weights), one.values)[0])
         report[one.name] = {name: round(number, 4) for name, number in own.items()}
     return report
 

@@ -7,7 +7,7 @@ The container E5S1 holds ggml's Q4_0 blocks: 32 weights of 4 bits that share a s
 gets `base.npz` (Q4_0 blocks and floats), `tokenizer.json` and `lost.json`: what each language loses with the pieces
 left out.
 
-Kept are all single characters, the pieces that occur at least three times in GROUPS (written by translation_data.py),
+Kept are all single characters, the pieces that occur at least five times in GROUPS (written by translation_data.py),
 the most probable ones of the base, and of each language's running pieces as large a share as fits. Pieces are not
 trained, so that another choice does not need another training.
 """
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-SIZE, MOST_PROBABLE, LEAST_COUNT = 140_000, 60_000, 3
+SIZE, MOST_PROBABLE, LEAST_COUNT = 175_000, 125_000, 5
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 BLOCK = 18
 #: Characters that SentencePiece removes, and those that it takes for a space.
@@ -100,7 +100,8 @@ def read_container(content: bytes) -> Base:
     ]
     read("i")
     # The map of characters is NFKC with a few exceptions, which `make_tokenizer` has.
-    place += read("I")
+    length = read("I")
+    place += length
     arrays: dict[str, Array] = {}
     for _ in range(read("i")):
         size = read("H")
@@ -232,8 +233,10 @@ def count_pieces(tokenizer: Tokenizer, texts: dict[str, float], block: int = 20_
     names = list(texts)
     for start in range(0, len(names), block):
         chosen = names[start : start + block]
-        for text, encoding in zip(chosen, tokenizer.encode_batch(chosen, add_special_tokens=False), strict=True):
-            np.add.at(counts, np.array(encoding.ids, dtype=int), texts[text])
+        encodings = tokenizer.encode_batch(chosen, add_special_tokens=False)
+        ids = np.concatenate([np.array(encoding.ids, dtype=int) for encoding in encodings])
+        weights = np.repeat([texts[text] for text in chosen], [len(encoding.ids) for encoding in encodings])
+        counts += np.bincount(ids, weights, len(counts))
     return counts
 
 

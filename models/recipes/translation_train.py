@@ -1,7 +1,7 @@
 """Train translation_quality: predicted ratings, order among translations of one source, error tags, token alignment.
 
-    python translation_train.py BASE PACK.npz.xz OUT --setting a --seconds 150
-    python translation_train.py BASE PACK.npz.xz OUT --setting a --seconds 180 --all --start OUT/a.pt --name final
+    python translation_train.py BASE PACK.npz.xz OUT --setting a --seconds 300
+    python translation_train.py BASE PACK.npz.xz OUT --setting a --seconds 300 --all --start OUT/a.pt --name final
     python translation_train.py BASE PACK.npz.xz OUT --choose a b
 
 BASE is written by translation_pieces.py, PACK by translation_pack.py. The first call leaves the hard sets out and
@@ -13,8 +13,10 @@ translation_fit.py).
 A step reads whole groups: up to 20 translations of one source, each as `[CLS] output [SEP] reference [SEP] source
 [SEP]` without the reference (half of the time) or without the source (some of the time), and outputs with made faults.
 Of some groups, each text is also read alone, and the states of output and reference, and of output and source, are
-aligned token by token: how well they match is trained to order the outputs, too. Tokens lie on the device and sequences
-are put together there; workers only draw numbers of texts.
+aligned token by token: how well they match is trained to order the outputs, too.
+
+The head `quality` learns ratings by regression alone; order and made faults are learned by the head `ranking`. Workers
+put the sequences of a step one after the other, without padding.
 """
 
 from __future__ import annotations
@@ -25,32 +27,32 @@ import json
 import lzma
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr  # type: ignore[import-untyped]
+from scipy.stats import norm, rankdata, spearmanr  # type: ignore[import-untyped]
 from torch import nn
 from torch.nn import functional
 
 Array = NDArray[Any]
 Tensors = dict[str, torch.Tensor]
-BEGIN, PAD, END = 0, 1, 2
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, "Sequences"], torch.Tensor]
+BEGIN, END = 0, 2
 TRAIN, HARD, DEV = range(3)
 MAX_TOKENS, MAX_SIDE, MAX_OUTPUTS = 480, 200, 20
-#: Most padded tokens of a chunk, and how many make it worth a pass of its own rather than more padding; widths are
-#: multiples of WIDTH_STEP.
-CHUNK_TOKENS, LEAST_CHUNK_TOKENS, WIDTH_STEP = 32_768, 14_000, 16
 HEADS = ("quality", "ranking", "error", "major")
 ALIGNMENTS = ("reference precision", "reference recall", "source precision", "source recall")
 WIDTH, INNER, ATTENTION_HEADS, LAYERS, POSITIONS = 384, 1536, 12, 12, 512
 #: The layer whose states are aligned: half of the work of the last one, and no worse (LOG-translation.md).
 ALIGNED_LAYER = 6
+#: Families with direct assessments, and those whose ratings are compared over sources as well.
 DIRECT = ("mlqe-pe", "wmt-qe23-da")
+RATED = (*DIRECT, "indicmt-eval")
 #: Probabilities above which a token may be taken for a part of an error.
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5)
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,28 +64,32 @@ class Setting:
 
     rate: float = 2e-4
     #: The rate of a layer, relative to the one above it.
-    layer_rate: float = 0.95
+    layer_rate: float = 0.9
     dropout: float = 0.1
     #: The share of tokens whose word is hidden.
-    hidden: float = 0.03
+    hidden: float = 0.05
     decay: float = 0.01
     #: Tokens of a step.
-    tokens: int = 65_536
+    tokens: int = 49_152
     warm_up: int = 80
     averaging: float = 0.998
     #: How often an epoch has the groups of direct assessments, of paragraphs, of parallel texts.
     direct: float = 1.5
     joined: float = 0.4
-    parallel: float = 0.5
+    parallel: float = 0.3
     #: The share of groups whose texts are also read alone and aligned.
-    aligned: float = 0.4
+    aligned: float = 0.3
     #: The teacher's share in the ratings that outputs are ordered by, and that of chrF where there is no teacher.
     teacher: float = 0.5
     overlap: float = 0.1
+    #: Whether direct assessments are regressed as normal scores of their ranks.
+    ranks: bool = False
+    #: The weight of an MQM rating in the regression, beside 1 for a direct assessment; those of one source share it.
+    mqm: float = 0.7
     seed: int = 0
     order: float = 1.0
     centre: float = 0.5
-    regression: float = 0.7
+    regression: float = 1.5
     tags: float = 0.4
     made: float = 0.3
     alignment: float = 0.5
@@ -91,26 +97,95 @@ class Setting:
 
 SETTINGS = {
     "a": Setting(),
-    "b": Setting(rate=3e-4, direct=2.5, regression=1.2, teacher=0.7, order=0.7, parallel=1.0, seed=1),
+    "b": Setting(
+        rate=1.5e-4, layer_rate=0.8, direct=2.5, regression=2.5, ranks=True, mqm=0.5, teacher=0.7, parallel=0.5, seed=1
+    ),
 }
 
 
 # ---- The encoder
 
 
+class Sequences(NamedTuple):
+    """Sequences of tokens one after the other, the longest last."""
+
+    #: Where each begins, and the end.
+    starts: torch.Tensor
+    longest: int
+    #: The same on the CPU.
+    bounds: list[int]
+
+
+def attend_flat(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, sequences: Sequences) -> torch.Tensor:
+    """Attention within each sequence, [tokens, heads, size], by a kernel for GPUs."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    starts, longest = sequences.starts, sequences.longest
+    mixed: torch.Tensor = varlen_attn(query, key, value, starts, starts, longest, longest)  # type: ignore[assignment]
+    return mixed
+
+
+def attend_padded(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, sequences: Sequences) -> torch.Tensor:
+    """The same with padding, in blocks of sequences of similar length."""
+    bounds, results, first = sequences.bounds, [], 0
+    while first < len(bounds) - 1:
+        last = first + 1
+        least = width = bounds[first + 1] - bounds[first]
+        while last < len(bounds) - 1 and least <= bounds[last + 1] - bounds[last] <= 1.25 * least + 8:
+            last += 1
+            width = bounds[last] - bounds[last - 1]
+        own = slice(bounds[first], bounds[last])
+        starts = sequences.starts[first : last + 1] - bounds[first]
+        sizes = starts[1:] - starts[:-1]
+        at = torch.arange(width, device=query.device)
+        inside = at < sizes[:, None]
+        places = (starts[:-1, None] + at).clamp(max=bounds[last] - bounds[first] - 1).flatten()
+
+        def pad(part: torch.Tensor) -> torch.Tensor:
+            return part[own].index_select(0, places).view(len(sizes), width, ATTENTION_HEADS, -1).transpose(1, 2)  # noqa: B023
+
+        mixed = functional.scaled_dot_product_attention(
+            pad(query), pad(key), pad(value), attn_mask=inside[:, None, None]
+        )
+        results.append(mixed.transpose(1, 2)[inside])
+        first = last
+    return torch.cat(results)
+
+
+def choose_attention() -> Attention:
+    """Return the kernel for GPUs if it is there and agrees with the plain one."""
+    if device == "cpu":
+        return attend_padded
+    try:
+        bounds = [0, 5, 12, 40, 100]
+        sequences = Sequences(torch.tensor(bounds, dtype=torch.int32, device=device), 60, bounds)
+        results = []
+        for attend in (attend_flat, attend_padded):
+            torch.manual_seed(0)
+            joined = torch.randn(100, 3, ATTENTION_HEADS, 32, device=device).bfloat16().requires_grad_()
+            with torch.autocast(device, dtype=torch.bfloat16):
+                mixed = attend(joined[:, 0], joined[:, 1], joined[:, 2], sequences)
+            mixed.float().square().sum().backward()  # type: ignore[no-untyped-call]
+            results.append(torch.cat([mixed[:, None], joined.grad], 1).float())  # type: ignore[list-item]
+        difference = (results[0] - results[1]).abs().max().item()
+        print(f"attention without padding differs by {difference:.4f}", flush=True)
+        return attend_flat if difference < 0.1 else attend_padded
+    except Exception as fault:
+        print(f"attention with padding: {fault!r}", flush=True)
+        return attend_padded
+
+
 class Block(nn.Module):
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float, attend: Attention) -> None:
         super().__init__()
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH, eps=1e-12), nn.LayerNorm(WIDTH, eps=1e-12)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.attend = nn.Dropout(dropout), attend
 
-    def forward(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        rows, length, _ = states.shape
-        query, key, value = self.qkv(states).view(rows, length, 3, ATTENTION_HEADS, -1).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        mixed = self.out(mixed.transpose(1, 2).reshape(rows, length, WIDTH))
+    def forward(self, states: torch.Tensor, sequences: Sequences) -> torch.Tensor:
+        query, key, value = self.qkv(states).view(len(states), 3, ATTENTION_HEADS, -1).unbind(1)
+        mixed = self.out(self.attend(query, key, value, sequences).reshape(len(states), WIDTH))
         states = self.norm1(states + self.dropout(mixed))
         inner = self.down(functional.gelu(self.up(states)))
         normalized: torch.Tensor = self.norm2(states + self.dropout(inner))
@@ -125,7 +200,8 @@ class Encoder(nn.Module):
         self.words, self.types = nn.Embedding(words, WIDTH), nn.Embedding(2, WIDTH)
         self.places = nn.Embedding(POSITIONS, WIDTH)
         self.norm, self.dropout = nn.LayerNorm(WIDTH, eps=1e-12), nn.Dropout(setting.dropout)
-        self.blocks = nn.ModuleList(Block(setting.dropout) for _ in range(LAYERS))
+        attend = choose_attention()
+        self.blocks = nn.ModuleList(Block(setting.dropout, attend) for _ in range(LAYERS))
         self.heads = nn.ModuleDict({name: nn.Linear(WIDTH, 1) for name in HEADS})
         #: Scales of cosines in the loss of alignments; they are not exported.
         self.alignments = nn.Parameter(torch.full((len(ALIGNMENTS),), 8.0))
@@ -135,15 +211,43 @@ class Encoder(nn.Module):
             nn.init.normal_(head.weight, std=0.02)  # type: ignore[arg-type]
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor, layers: int = LAYERS) -> torch.Tensor:
+    def forward(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the states of the tokens of rows after all layers, and those of texts alone after the aligned one."""
+        rows, singles = batch["rows"], batch["singles"]
+        parts = [rows] if singles is None else [rows, singles]
+        ids, types, places = (torch.cat([part[name] for part in parts]).long() for name in ("ids", "types", "places"))
         words = self.words(ids)
         if self.training and self.hidden:
             words = words * (torch.rand(ids.shape, device=ids.device) >= self.hidden)[..., None]
-        states: torch.Tensor = words + self.types(types) + self.places.weight[: ids.shape[1]]
-        states = self.dropout(self.norm(states))
-        for block in self.blocks[:layers]:
-            states = block(states, mask[:, None, None, :])
-        return states
+        # Few types and places: a product is faster backward than a lookup.
+        states: torch.Tensor = (
+            words + self.types.weight[0] + types[:, None] * (self.types.weight[1] - self.types.weight[0])
+        )
+        states = self.dropout(self.norm(states + self.places(places)))
+        alone = None
+        sequences = join_sequences([make_sequences(part) for part in parts])
+        for layer, block in enumerate(self.blocks):
+            if layer == ALIGNED_LAYER and singles is not None:
+                states, alone = states[: len(rows["ids"])], states[len(rows["ids"]) :]
+                sequences = make_sequences(rows)
+            states = block(states, sequences)
+        return states, alone
+
+
+def make_sequences(part: dict[str, Any]) -> Sequences:
+    return Sequences(part["starts"], part["longest"], part["bounds"])
+
+
+def join_sequences(parts: Sequence[Sequences]) -> Sequences:
+    if len(parts) == 1:
+        return parts[0]
+    first, second = parts
+    end = first.bounds[-1]
+    return Sequences(
+        torch.cat((first.starts, second.starts[1:] + end)),
+        max(first.longest, second.longest),
+        first.bounds + [bound + end for bound in second.bounds[1:]],
+    )
 
 
 def load_base(path: Path) -> Tensors:
@@ -191,11 +295,20 @@ class Pack:
         self.names = arrays["names"].tolist()
         self.pieces = int(arrays["pieces"][0])
         self.families = np.array([name.partition(".")[0] for name in self.names])[arrays["set"]]
+        self.values = arrays["value"].astype(np.float64)
 
     def slice(self, name: str, starts: str, group: int) -> Array:
         bounds = self.arrays[starts]
         part: Array = self.arrays[name][bounds[group] : bounds[group + 1]]
         return part
+
+    def rank_values(self) -> None:
+        """Replace direct assessments by the normal scores of their ranks in their data set."""
+        sets = np.repeat(self.arrays["set"], np.diff(self.arrays["output_starts"]))
+        for number, name in enumerate(self.names):
+            own = np.flatnonzero((sets == number) & ~np.isnan(self.values))
+            if name.startswith(DIRECT) and len(own):
+                self.values[own] = norm.ppf((rankdata(self.values[own]) - 0.5) / len(own))
 
     def measure_rows(self, rows: Array) -> Array:
         """Return the tokens of output, reference and source of each row, cut such that a sequence fits."""
@@ -212,6 +325,52 @@ class Pack:
         sizes[:, 2] -= np.maximum(over, 0)
         return sizes
 
+    def write_sequences(self, rows: Array) -> dict[str, Any]:
+        """Write the sequences of rows (output, reference, source; -1: none) one after the other, the longest last:
+        tokens, types, places, and where sequences begin; of the outputs' tokens the places, rows and tags, and the
+        number of them in each row; of each row the place of its first token."""
+        sizes = self.measure_rows(rows)
+        there = rows >= 0
+        lengths = sizes.sum(1) + 1 + there.sum(1)
+        if lengths.max() > MAX_TOKENS or rows.max() >= len(self.starts):
+            raise ValueError(f"a row has {lengths.max()} tokens and the text {rows.max()}")
+        order = np.argsort(lengths, kind="stable")
+        bounds = np.concatenate(([0], np.cumsum(lengths[order])))
+        first = np.empty(len(rows), np.int64)
+        first[order] = bounds[:-1]
+        total = int(bounds[-1])
+        ids, types = np.full(total, END, np.int32), np.zeros(total, np.int8)
+        ids[bounds[:-1]] = BEGIN
+        begin = first + 1
+        own = owner = tags = np.zeros(0, np.int64)
+        for side in range(3):
+            numbers = sizes[:, side]
+            ends = np.cumsum(numbers)
+            inside = np.arange(ends[-1]) - np.repeat(ends - numbers, numbers)
+            places = np.repeat(begin, numbers) + inside
+            source = np.repeat(np.where(there[:, side], self.starts[rows[:, side]], 0), numbers) + inside
+            ids[places] = self.tokens[source]
+            if side == 0:
+                own, owner, tags = places, np.repeat(np.arange(len(rows)), numbers), self.tags[source]
+            else:
+                types[places] = 1
+                types[(begin + numbers)[there[:, side]]] = 1
+            begin = begin + numbers + there[:, side]
+        positions = np.arange(total) - np.repeat(bounds[:-1], lengths[order])
+        return {
+            "ids": ids,
+            "types": types,
+            "places": positions.astype(np.int16),
+            "starts": bounds.astype(np.int32),
+            "longest": int(lengths.max()),
+            "bounds": bounds.tolist(),
+            "own": own.astype(np.int32),
+            "owner": owner.astype(np.int32),
+            "tags": tags.astype(np.int8),
+            "sizes": sizes[:, 0].astype(np.int32),
+            "first": first.astype(np.int32),
+        }
+
 
 class Drawing:
     """Rows of a step and what is known about them. Rows are numbers of texts: output, reference, source, or -1."""
@@ -220,6 +379,7 @@ class Drawing:
         self.pack, self.setting, self.rng = pack, setting, rng
         self.rows: list[tuple[int, int, int]] = []
         self.values: list[float] = []
+        self.row_weights: list[float] = []
         self.groups = 0
         self.tokens = 0
         #: Per kind: rows of pairs (better, worse) with a weight; (row, group, label); rows of a parent and its damage.
@@ -234,23 +394,25 @@ class Drawing:
     def add(self, group: int) -> None:
         """Add the outputs of a group."""
         pack, setting, rng, arrays = self.pack, self.setting, self.rng, self.pack.arrays
-        begin = int(arrays["output_starts"][group])
-        parents = pack.slice("parent", "output_starts", group)
-        texts, same = (pack.slice(name, "output_starts", group).tolist() for name in ("text", "same"))
+        begin, end = arrays["output_starts"][group : group + 2].tolist()
+        parents, texts, same = (arrays[name][begin:end].tolist() for name in ("parent", "text", "same"))
         references = pack.slice("references", "reference_starts", group).tolist()
         source = int(arrays["source"][group])
-        chosen = np.flatnonzero(parents < 0)
+        chosen = [at for at, parent in enumerate(parents) if parent < 0]
+        made = [at for at, parent in enumerate(parents) if parent >= 0]
         if len(chosen) > MAX_OUTPUTS:
-            chosen = np.sort(rng.choice(chosen, MAX_OUTPUTS, replace=False))
-        made = np.flatnonzero(parents >= 0)
+            chosen = np.sort(rng.choice(chosen, MAX_OUTPUTS, replace=False)).tolist()
         if len(chosen) > 1 and len(made) > 2:
-            made = np.sort(rng.choice(made, 2, replace=False))
+            made = np.sort(rng.choice(made, 2, replace=False)).tolist()
         chance = rng.random() if references else 1.0
         which = int(rng.integers(len(references))) if references else 0
         aligned = bool(rng.random() < setting.aligned)
-        first, place = len(self.rows), {}
-        for output in (*chosen.tolist(), *made.tolist()):
-            parent = int(parents[output])
+        values = pack.values[begin:end].tolist()
+        # Faults of a single output with a rating teach less than other ratings do.
+        weight = 1.0 if pack.families[group] in RATED else setting.mqm * len(chosen) ** -0.5
+        place: dict[int, int] = {}
+        for output in (*chosen, *made):
+            parent = parents[output]
             if parent >= 0 and parent not in place:
                 continue
             others = [text for at, text in enumerate(references) if at != same[output]]
@@ -260,14 +422,15 @@ class Drawing:
             row = (texts[output], reference if chance < 0.5 else -1, source if not 0.36 <= chance < 0.5 else -1)
             place[output] = len(self.rows)
             self.rows.append(row)
-            self.values.append(float(arrays["value"][begin + output]))
+            self.values.append(values[output])
+            self.row_weights.append(weight)
+            self.tokens += sum([int(pack.lengths[text]) for text in row if text >= 0]) + 4
             if parent >= 0:
                 self.made.append((place[parent], place[output]))
             if aligned:
                 own = [self._single(text) for text in (texts[output], reference, source)]
                 self.aligned.append((place[output], own[0], own[1], own[2]))
-        self.tokens += sum(int(pack.lengths[list(row)][np.array(row) >= 0].sum()) + 4 for row in self.rows[first:])
-        rated = [output for output in chosen.tolist() if output in place]
+        rated = [output for output in chosen if output in place]
         self._order(group, begin, rated, place)
         self.groups += 1
 
@@ -290,9 +453,11 @@ class Drawing:
                 self.pairs.append(np.array(pairs))
                 self.weights.append(np.full(len(pairs), np.sqrt(len(rated)) / len(pairs), np.float32))
             return
+        if len(rated) < 2:
+            return
         at = begin + np.array(rated, np.int64)
         labels = arrays["value"][at].astype(np.float64)
-        if len(rated) < 2 or np.isnan(labels).any():
+        if np.isnan(labels).any():
             return
         teacher, overlap = arrays["teacher"][at], arrays["overlap"][at]
         if not np.isnan(teacher).any():
@@ -322,11 +487,10 @@ class Drawing:
         # Pairs among aligned rows, by their place in `aligned`.
         place = np.full(len(rows), -1)
         place[aligned[:, 0]] = np.arange(len(aligned))
-        if len(made):
-            weights_made = np.full(len(made), self.setting.made / max(1, len(made)), np.float32)
-        both = np.concatenate((pairs, made)) if len(made) else pairs
-        shares = weights / max(weights.sum(), 1e-6)
-        shares = np.concatenate((shares, weights_made)) if len(made) else shares
+        both = np.concatenate((pairs, made))
+        shares = np.concatenate(
+            (weights / max(weights.sum(), 1e-6), np.full(len(made), self.setting.made / max(1, len(made)), np.float32))
+        )
         near = place[both]
         kept = (near >= 0).all(1)
         for numbers, limit in (
@@ -340,27 +504,25 @@ class Drawing:
                     f"a step has numbers from {numbers.min()} to {numbers.max()}, expected 0 to {limit - 1}"
                 )
         values = np.array(self.values, np.float32)
+        row_weights = np.where(np.isnan(values), 0, np.array(self.row_weights, np.float32))
         counts = np.bincount(owners[:, 1], minlength=self.groups) if len(owners) else np.zeros(self.groups, np.int64)
-        arrays = {
-            "pairs": pairs,
-            "weights": weights / max(float(weights.sum()), 1e-6),
-            "made": made,
-            "owners": owners,
-            "labels": labels,
-            "several": (counts[owners[:, 1]] >= 3).astype(np.float32),
-            "counts": np.maximum(counts, 1).astype(np.float32),
-            "values": np.nan_to_num(values),
-            "rated": (~np.isnan(values)).astype(np.float32),
-            "aligned": aligned,
-            "aligned pairs": near[kept],
-            "aligned weights": shares[kept].astype(np.float32),
-        }
         return Step(
             {
-                "chunks": chunk_rows(self.pack, rows),
-                "singles": chunk_rows(self.pack, singles) if len(singles) else None,
+                "rows": self.pack.write_sequences(rows),
+                "singles": self.pack.write_sequences(singles) if len(singles) else None,
                 "tokens": self.tokens,
-                **arrays,
+                "pairs": pairs,
+                "weights": weights / max(float(weights.sum()), 1e-6),
+                "made": made,
+                "owners": owners,
+                "labels": labels,
+                "several": (counts[owners[:, 1]] >= 3).astype(np.float32),
+                "counts": np.maximum(counts, 1).astype(np.float32),
+                "values": np.nan_to_num(values),
+                "row weights": (row_weights / max(float(row_weights.sum()), 1e-6)).astype(np.float32),
+                "aligned": aligned,
+                "aligned pairs": near[kept],
+                "aligned weights": shares[kept].astype(np.float32),
             }
         )
 
@@ -374,42 +536,22 @@ class Step:
     def pin_memory(self) -> Step:
         """Called by the loader. Pinned memory is kept until a copy to the device is done; other memory may be used
         again before, and the device would read what stands there then."""
-        return Step(to_tensors(self.content, pinned=True))
+        return Step(to_tensors(self.content, lambda tensor: tensor.pin_memory()))
 
 
-def to_tensors(content: dict[str, Any], *, pinned: bool = False) -> dict[str, Any]:
+def to_tensors(content: dict[str, Any], place: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
     def convert(value: Any) -> Any:
         if isinstance(value, dict):
-            return to_tensors(value, pinned=pinned)
-        if not isinstance(value, np.ndarray):
-            return value
-        tensor = torch.from_numpy(np.ascontiguousarray(value))
-        return tensor.pin_memory() if pinned else tensor
+            return to_tensors(value, place)
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(np.ascontiguousarray(value))
+        return place(value) if isinstance(value, torch.Tensor) else value
 
     return {name: convert(value) for name, value in content.items()}
 
 
-def chunk_rows(pack: Pack, rows: Array) -> dict[str, Any]:
-    """Return rows in chunks of similar length: `layout` has, for each row in its new place, the starts and the sizes of
-    its texts; `bounds` the first and last row and the width of each chunk; `places` where each old row went."""
-    sizes = pack.measure_rows(rows)
-    lengths = sizes.sum(1) + 1 + (rows >= 0).sum(1)
-    if lengths.max() > MAX_TOKENS or rows.max() >= len(pack.starts):
-        raise ValueError(f"a row has {lengths.max()} tokens and the text {rows.max()}")
-    order = np.argsort(lengths, kind="stable")
-    bounds, first = [], 0
-    widths = -(-lengths[order] // WIDTH_STEP) * WIDTH_STEP
-    for at in range(1, len(order) + 1):
-        wider = at < len(order) and widths[at] > 1.3 * widths[first]
-        enough = (at - first) * widths[at - 1] >= LEAST_CHUNK_TOKENS
-        if at == len(order) or (wider and enough) or (at + 1 - first) * widths[at] > CHUNK_TOKENS:
-            bounds.append((first, at, int(widths[at - 1])))
-            first = at
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    starts = np.where(rows >= 0, pack.starts[rows], 0)
-    layout = np.concatenate((starts, sizes, rows >= 0), 1)[order]
-    return {"layout": layout, "bounds": bounds, "places": places}
+def to_device(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(device, non_blocking=True)
 
 
 class Batches(torch.utils.data.IterableDataset[Step]):
@@ -420,7 +562,7 @@ class Batches(torch.utils.data.IterableDataset[Step]):
         arrays = pack.arrays
         self.groups = np.flatnonzero(np.isin(arrays["part"], parts))
         shares = np.ones(len(self.groups))
-        shares[np.isin(pack.families[self.groups], DIRECT)] = setting.direct
+        shares[np.isin(pack.families[self.groups], RATED)] = setting.direct
         shares[pack.families[self.groups] == "parallel"] = setting.parallel
         shares[arrays["joined"][self.groups] > 0] = setting.joined
         self.shares = shares
@@ -443,77 +585,40 @@ class Batches(torch.utils.data.IterableDataset[Step]):
 # ---- Passes
 
 
-class Reader:
-    """The tokens on the device, and passes over rows of them."""
+class Numbers(NamedTuple):
+    """Quality and ranking of each row; logits of error and major error of each token of an output; unit vectors of the
+    tokens of texts that were read alone."""
 
-    def __init__(self, network: Encoder, pack: Pack) -> None:
-        self.network = network
-        # A read beyond the last text is masked.
-        self.tokens = torch.from_numpy(np.append(pack.tokens, np.full(MAX_TOKENS, PAD, np.int32))).to(device)
-        self.tags = torch.from_numpy(np.append(pack.tags, np.full(MAX_TOKENS, -1, np.int8))).to(device)
-
-    def read(self, layout: torch.Tensor, width: int, layers: int = LAYERS) -> tuple[torch.Tensor, ...]:
-        """Return the states of a chunk after so many layers, a mask of the outputs' tokens, and their tags."""
-        starts, sizes, there = layout[:, :3], layout[:, 3:6], layout[:, 6:]
-        at = torch.arange(width, device=device)[None]
-        ids = torch.full((len(layout), width), PAD, dtype=torch.long, device=device)
-        ids[:, 0] = BEGIN
-        begin = torch.ones(len(layout), 1, dtype=torch.long, device=device)
-        first = begin + sizes[:, :1] + 1
-        for side in range(3):
-            size = sizes[:, side : side + 1]
-            inside = (at >= begin) & (at < begin + size)
-            source = (starts[:, side : side + 1] + at - begin).clamp(min=0)
-            ids = torch.where(inside, self.tokens[source].long(), ids)
-            ids = torch.where((at == begin + size) & (there[:, side : side + 1] > 0), END, ids)
-            begin = begin + size + there[:, side : side + 1]
-        own = (at >= 1) & (at < first - 1)
-        tags = torch.where(own, self.tags[(starts[:, :1] + at - 1).clamp(min=0)], -1)
-        mask = at < begin
-        states = self.network(ids, mask, ((at >= first) & mask).long(), layers)
-        return states.float(), own, tags
-
-    def read_rows(self, chunked: dict[str, Any]) -> tuple[torch.Tensor, list[tuple[torch.Tensor, ...]]]:
-        """Return quality and ranking of each row, [rows, 2], and the chunks' tokens: logits, own, tags."""
-        heads = self.network.heads
-        layout = chunked["layout"].to(device, non_blocking=True)
-        whole: list[torch.Tensor] = []
-        tokens: list[tuple[torch.Tensor, ...]] = []
-        for first, last, width in chunked["bounds"]:
-            states, own, tags = self.read(layout[first:last], width)
-            weights = own.float()[..., None]
-            mean = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
-            # In 16 bits, outputs that differ little would be equal.
-            with torch.autocast(device, enabled=False):
-                whole.append(torch.cat([heads[name](mean) for name in HEADS[:2]], -1))
-                tokens.append((torch.cat([heads[name](states) for name in HEADS[2:]], -1), own, tags))
-        return torch.cat(whole)[chunked["places"].to(device, non_blocking=True)], tokens
-
-    def read_singles(self, chunked: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return unit vectors of the tokens of all texts, one after the other, where each text starts, and its size."""
-        layout = chunked["layout"].to(device, non_blocking=True)
-        places = chunked["places"].to(device, non_blocking=True)
-        vectors, starts, offset = [], [], 0
-        for first, last, width in chunked["bounds"]:
-            states, _, _ = self.read(layout[first:last], width, ALIGNED_LAYER)
-            vectors.append(functional.normalize(states, dim=-1).reshape(-1, WIDTH))
-            starts.append(offset + 1 + width * torch.arange(last - first, device=device))
-            offset += width * (last - first)
-        return torch.cat(vectors), torch.cat(starts)[places], layout[places, 3]
+    whole: torch.Tensor
+    tokens: torch.Tensor
+    alone: torch.Tensor | None
 
 
-def align(singles: tuple[torch.Tensor, torch.Tensor, torch.Tensor], pairs: torch.Tensor, width: int) -> torch.Tensor:
+def read(network: Encoder, batch: dict[str, Any]) -> Numbers:
+    """Read the rows of a batch on the device, and its texts alone."""
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+        states, alone = network(batch)
+    rows, heads = batch["rows"], network.heads
+    # In 16 bits, outputs that differ little would be equal.
+    own = states.float().index_select(0, rows["own"])
+    sums = torch.zeros(len(rows["sizes"]), WIDTH, device=device).index_add(0, rows["owner"], own)
+    mean = sums / rows["sizes"][:, None].clamp(min=1)
+    whole = torch.cat([heads[name](mean) for name in HEADS[:2]], -1)
+    tokens = torch.cat([heads[name](own) for name in HEADS[2:]], -1)
+    return Numbers(whole, tokens, None if alone is None else functional.normalize(alone.float(), dim=-1))
+
+
+def align(vectors: torch.Tensor, singles: dict[str, Any], pairs: torch.Tensor) -> torch.Tensor:
     """Return precision and recall of greedy matching, [pairs, 2], of texts (output, other); 0 where one is missing."""
-    vectors, starts, sizes = singles
+    width = singles["longest"] - 2
     at = torch.arange(width, device=device)[None]
     sides, masks = [], []
     for column in range(2):
         text = pairs[:, column].clamp(min=0)
-        masks.append(at < sizes[text][:, None])
-        places = (starts[text][:, None] + at).clamp(max=len(vectors) - 1)
-        sides.append(vectors[places])
-    with torch.autocast(device, enabled=False):
-        cosines = torch.bmm(sides[0], sides[1].transpose(1, 2))
+        masks.append(at < singles["sizes"][text][:, None])
+        places = (singles["first"][text][:, None] + 1 + at).clamp(max=len(vectors) - 1)
+        sides.append(vectors.index_select(0, places.flatten()).view(len(pairs), width, WIDTH))
+    cosines = torch.bmm(sides[0], sides[1].transpose(1, 2))
     results = []
     for ours, theirs, table in ((masks[0], masks[1], cosines), (masks[1], masks[0], cosines.transpose(1, 2))):
         best = table.masked_fill(~theirs[:, None], -1.0).amax(2)
@@ -525,29 +630,22 @@ def align(singles: tuple[torch.Tensor, torch.Tensor, torch.Tensor], pairs: torch
 # ---- Losses
 
 
-def compute_loss(reader: Reader, batch: dict[str, Any], setting: Setting) -> torch.Tensor:
-    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-        whole, tokens = reader.read_rows(batch["chunks"])
-        singles = reader.read_singles(batch["singles"]) if batch["singles"] is not None else None
-    whole = whole.float()
-    known = {
-        name: value.to(device, non_blocking=True) for name, value in batch.items() if isinstance(value, torch.Tensor)
-    }
-    loss = torch.zeros((), device=device)
-    for scores, share in ((whole[:, 0], 0.3), (whole[:, 1], 1.0)):
-        if len(batch["pairs"]):
-            leads = scores[known["pairs"][:, 0]] - scores[known["pairs"][:, 1]]
-            loss = loss + share * setting.order * (functional.softplus(-leads) * known["weights"]).sum()
-        if len(batch["made"]):
-            leads = scores[known["made"][:, 0]] - scores[known["made"][:, 1]]
-            loss = loss + share * setting.made * functional.softplus(1 - leads).mean()
+def compute_loss(network: Encoder, batch: dict[str, Any], setting: Setting) -> torch.Tensor:
+    whole, tokens, alone = read(network, batch)
+    quality, ranking = whole.unbind(1)
+    losses = functional.smooth_l1_loss(quality, batch["values"], reduction="none")
+    loss: torch.Tensor = setting.regression * (losses * batch["row weights"]).sum()
+    if len(batch["pairs"]):
+        leads = ranking[batch["pairs"][:, 0]] - ranking[batch["pairs"][:, 1]]
+        loss = loss + setting.order * (functional.softplus(-leads) * batch["weights"]).sum()
+    if len(batch["made"]):
+        leads = ranking[batch["made"][:, 0]] - ranking[batch["made"][:, 1]]
+        loss = loss + setting.made * functional.softplus(1 - leads).mean()
     if len(batch["labels"]):
-        loss = loss + setting.centre * compute_centred_loss(whole[:, 1], known)
-    losses = functional.smooth_l1_loss(whole[:, 0], known["values"], reduction="none")
-    loss = loss + setting.regression * (losses * known["rated"]).sum() / known["rated"].sum().clamp(min=1)
-    loss = loss + setting.tags * compute_tag_loss(tokens)
-    if singles is not None and len(batch["aligned pairs"]):
-        loss = loss + setting.alignment * compute_alignment_loss(reader.network, singles, batch, known)
+        loss = loss + setting.centre * compute_centred_loss(ranking, batch)
+    loss = loss + setting.tags * compute_tag_loss(tokens, batch["rows"]["tags"])
+    if alone is not None and len(batch["aligned pairs"]):
+        loss = loss + setting.alignment * compute_alignment_loss(network, alone, batch)
     return loss
 
 
@@ -563,30 +661,24 @@ def compute_centred_loss(scores: torch.Tensor, known: Tensors) -> torch.Tensor:
     return (losses * known["several"]).sum() / known["several"].sum().clamp(min=1)
 
 
-def compute_tag_loss(chunks: Sequence[tuple[torch.Tensor, ...]]) -> torch.Tensor:
-    total, count = torch.zeros((), device=device), torch.zeros((), device=device)
-    for logits, _, tags in chunks:
-        tagged, error, major = (tags >= 0).float(), (tags > 0).float(), (tags > 1).float()
-        cross_entropy = functional.binary_cross_entropy_with_logits
-        losses = cross_entropy(logits.float(), torch.stack((error, major), -1), reduction="none")
-        total = total + ((losses[..., 0] * (1 + error + major) + losses[..., 1] * (1 + major)) * tagged).sum()
-        count = count + tagged.sum()
-    return total / count.clamp(min=1)
+def compute_tag_loss(logits: torch.Tensor, tags: torch.Tensor) -> torch.Tensor:
+    tagged, error, major = (tags >= 0).float(), (tags > 0).float(), (tags > 1).float()
+    cross_entropy = functional.binary_cross_entropy_with_logits
+    losses = cross_entropy(logits, torch.stack((error, major), -1), reduction="none")
+    total = ((losses[:, 0] * (1 + error + major) + losses[:, 1] * (1 + major)) * tagged).sum()
+    return total / tagged.sum().clamp(min=1)
 
 
-def compute_alignment_loss(
-    network: Encoder, singles: tuple[torch.Tensor, ...], batch: dict[str, Any], known: Tensors
-) -> torch.Tensor:
+def compute_alignment_loss(network: Encoder, alone: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
     """Order outputs by their match with the reference, and by their match with the source."""
-    width = max(width for _, _, width in batch["singles"]["bounds"])
-    aligned, pairs = known["aligned"], known["aligned pairs"]
+    aligned, pairs = batch["aligned"], batch["aligned pairs"]
     loss = torch.zeros((), device=device)
     for kind, column in enumerate((2, 3)):
         texts = aligned[:, (1, column)]
-        matches = align(singles, texts, width)  # type: ignore[arg-type]
+        matches = align(alone, batch["singles"], texts)
         scores = (matches * network.alignments[2 * kind : 2 * kind + 2]).sum(1)
         there = (texts >= 0).all(1).float()
-        weights = known["aligned weights"] * there[pairs[:, 0]] * there[pairs[:, 1]]
+        weights = batch["aligned weights"] * there[pairs[:, 0]] * there[pairs[:, 1]]
         leads = scores[pairs[:, 0]] - scores[pairs[:, 1]]
         loss = loss + (functional.softplus(-leads) * weights).sum() / weights.sum().clamp(min=1e-6)
     return loss
@@ -615,49 +707,46 @@ def compute_acc_eq(groups: Sequence[tuple[Array, Array]]) -> float:
 
 
 @torch.no_grad()
-def score_rows(reader: Reader, pack: Pack, rows: Array, texts: Array) -> tuple[NDArray[np.float32], Array]:
+def score_rows(network: Encoder, pack: Pack, rows: Array, texts: Array) -> tuple[NDArray[np.float32], Array]:
     """Return quality, ranking, the expected MQM penalty and the four alignments of each row, and F1 of the tags at each
     threshold; `texts` are output, reference and source, whether the row has them or not."""
-    reader.network.eval()
+    network.eval()
     thresholds = torch.tensor(THRESHOLDS, device=device)
     #: Tokens that are marked by the model, by people, by both.
     counts = torch.zeros(len(THRESHOLDS), 3, device=device)
     results = np.zeros((len(rows), 3 + len(ALIGNMENTS)), np.float32)
     penalties = torch.tensor([1.0, 4.0], device=device)
-    for begin in range(0, len(rows), 2_048):
-        part = slice(begin, min(begin + 2_048, len(rows)))
+    for begin in range(0, len(rows), 1_024):
+        part = slice(begin, min(begin + 1_024, len(rows)))
         numbers, inverse = np.unique(texts[part], return_inverse=True)
+        near = inverse.reshape(-1, 3) - (numbers[0] < 0)
+        numbers = numbers[numbers >= 0]
         singles = np.full((len(numbers), 3), -1, np.int64)
         singles[:, 0] = numbers
-        near = inverse.reshape(-1, 3) - (numbers[0] < 0)
-        singles = singles[singles[:, 0] >= 0]
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            chunked = to_tensors(chunk_rows(pack, rows[part]))
-            whole, tokens = reader.read_rows(chunked)
-            states = reader.read_singles(single_chunks := to_tensors(chunk_rows(pack, singles)))
-        sums = [((logits.float().sigmoid() * penalties).sum(-1) * own).sum(1) for logits, own, _ in tokens]
-        for logits, _, tags in tokens:
-            known = (tags >= 0)[..., None]
-            marked = (logits[..., :1].float().sigmoid() > thresholds) & known
-            wrong = (tags > 0)[..., None] & known
-            both = marked & wrong
-            counts += torch.stack([own.expand(both.shape).sum((0, 1)).float() for own in (marked, wrong, both)], 1)
-        penalty = torch.cat(sums)[chunked["places"].to(device)]
-        columns = [whole.float(), penalty[:, None]]
-        width = max(width for _, _, width in single_chunks["bounds"])
+        content = {"rows": pack.write_sequences(rows[part]), "singles": pack.write_sequences(singles)}
+        batch = to_tensors(content, to_device)
+        whole, logits, alone = read(network, batch)
+        own, tags = batch["rows"]["owner"], batch["rows"]["tags"]
+        weighted = (logits.sigmoid() * penalties).sum(-1)
+        penalty = torch.zeros(len(whole), device=device).index_add(0, own, weighted)
+        known = (tags >= 0)[:, None]
+        marked = (logits[:, :1].sigmoid() > thresholds) & known
+        wrong = ((tags > 0)[:, None] & known).expand(marked.shape)
+        counts += torch.stack([flags.sum(0).float() for flags in (marked, wrong, marked & wrong)], 1)
+        columns = [whole, penalty[:, None]]
         pairs = torch.from_numpy(near).to(device)
         for column in (1, 2):
             # The cosines of all pairs at once would not fit.
             columns.append(
-                torch.cat([align(states, block[:, (0, column)], width) for block in torch.split(pairs, 256)])
+                torch.cat([align(alone, batch["singles"], block[:, (0, column)]) for block in torch.split(pairs, 256)])  # type: ignore[arg-type]
             )
         results[part] = torch.cat(columns, 1).cpu().numpy()
-    reader.network.train()
+    network.train()
     totals = counts.cpu().numpy()
     return results, 2 * totals[:, 2] / np.maximum(totals[:, 0] + totals[:, 1], 1)
 
 
-def measure(reader: Reader, pack: Pack, part: int, out: Path, most: int) -> dict[str, Any]:
+def measure(network: Encoder, pack: Pack, part: int, out: Path, most: int) -> dict[str, Any]:
     """Measure agreement on every held-out set, with source, reference or both, and keep the numbers."""
     arrays = pack.arrays
     table: dict[str, Any] = {}
@@ -667,12 +756,14 @@ def measure(reader: Reader, pack: Pack, part: int, out: Path, most: int) -> dict
         for joined in (False, True):
             numbers = np.flatnonzero(chosen & (arrays["set"] == at) & ((arrays["joined"] > 0) == joined))
             outputs = np.diff(arrays["output_starts"])[numbers].mean() if len(numbers) else 1
-            numbers = numbers[:: max(1, int(len(numbers) * outputs / most))]
+            # Correlations over sources need more outputs than the order within sources.
+            wanted = most if name.startswith(RATED) else most / 2
+            numbers = numbers[:: max(1, int(len(numbers) * outputs / wanted))]
             for mode in ("source", "both", "reference"):
                 rows, texts, owners = list_rows(pack, numbers, mode)
                 if len(rows) < 2:
                     continue
-                scores, agreement = score_rows(reader, pack, rows, texts)
+                scores, agreement = score_rows(network, pack, rows, texts)
                 key = f"{name} {'joined ' if joined else ''}{mode}"
                 extra = np.stack([arrays[column][owners[:, 2]] for column in ("value", "overlap")], 1)
                 facts = np.stack((arrays["number"][owners[:, 0]], arrays["place"][owners[:, 2]]), 1)
@@ -681,7 +772,8 @@ def measure(reader: Reader, pack: Pack, part: int, out: Path, most: int) -> dict
                 if agreement.any():
                     table[key]["F1"] = dict(zip(map(str, THRESHOLDS), agreement.tolist(), strict=True))
     np.savez_compressed(out.with_suffix(".npz"), **stored)  # type: ignore[arg-type]
-    table["choice"] = summarize_all(table)
+    choice = summarize_all(table)
+    table["choice"] = choice
     out.with_suffix(".json").write_text(json.dumps(table, indent=1))
     return table
 
@@ -747,25 +839,28 @@ def list_pairs(pack: Pack, owners: Array, by_group: dict[int, list[int]], values
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def summarize_all(table: dict[str, Any]) -> float:
-    """Return one number to choose trainings by: order of outputs without and with a reference (acc_eq and pairs), and
-    half as much Spearman of direct assessments."""
+def summarize_all(table: dict[str, Any]) -> dict[str, float]:
+    """Return what trainings are chosen by: the order of outputs of one source, without and with a reference (mean of
+    acc_eq and pairs), the correlation with ratings over sources, each a mean over data sets, and the sum of the three.
+    """
 
-    def average(mode: str, column: str, figure: str, families: tuple[str, ...]) -> float:
+    def average(mode: str, column: str, figures: Sequence[str], families: tuple[str, ...]) -> float:
         found = [
             results[column][figure]
             for key, results in table.items()
-            if key.startswith(families) and key.endswith(mode) and figure in results.get(column, {})
+            for figure in figures
+            if key.startswith(families) and key.endswith(f" {mode}") and figure in results.get(column, {})
         ]
         # Of a very small set, all numbers or ratings may be equal.
         found = [number for number in found if not np.isnan(number)]
         return float(np.mean(found)) if found else 0.0
 
-    ordered = ("wmt", "bio")
-    parts = [
-        average(f" {mode}", "sum", figure, ordered) for mode in ("source", "both") for figure in ("acc_eq", "pairs")
-    ]
-    return sum(parts) / 2 + 0.5 * average(" source", "quality", "spearman", (*DIRECT, "indicmt"))
+    choice = {
+        "order": average("source", "ranking", ("acc_eq", "pairs"), ("wmt22", "wmt-qe23-mqm", "wmt19", "bio")),
+        "order with reference": average("both", "all", ("acc_eq", "pairs"), ("wmt22", "wmt-qe23-mqm", "wmt19", "bio")),
+        "ratings": average("source", "quality", ("spearman",), RATED),
+    }
+    return choice | {"sum": sum(choice.values())}
 
 
 # ---- Training
@@ -788,10 +883,9 @@ def list_rates(network: Encoder, setting: Setting) -> list[dict[str, Any]]:
 
 
 def train(
-    reader: Reader, pack: Pack, setting: Setting, parts: Sequence[int], seconds: float, workers: int, steps: int
+    network: Encoder, pack: Pack, setting: Setting, parts: Sequence[int], seconds: float, workers: int, steps: int
 ) -> None:
     """Train for so many seconds (or steps, if fewer); leave the running mean of the weights."""
-    network = reader.network
     network.train()
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(
@@ -803,7 +897,7 @@ def train(
         batches,
         batch_size=None,
         num_workers=workers,
-        prefetch_factor=8 if workers else None,
+        prefetch_factor=16 if workers else None,
         pin_memory=device == "cuda",
     )
     begin, seen, losses = time.monotonic(), 0, []
@@ -814,8 +908,8 @@ def train(
             break
         for group in optimizer.param_groups:
             group["lr"] = setting.rate * group["share"] * min(1, (step + 1) / setting.warm_up) * max(0.02, 1 - share)
-        batch = to_tensors(drawn.content)
-        loss = compute_loss(reader, batch, setting)
+        batch = to_tensors(drawn.content, to_device)
+        loss = compute_loss(network, batch, setting)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
         optimizer.step()
@@ -828,7 +922,11 @@ def train(
         if (step + 1) % (100 if device == "cuda" else 5) == 0:
             passed = time.monotonic() - begin
             recent = torch.stack(losses).mean().item()
-            print(f"step {step + 1}, {passed:.0f} s, {seen / 1e6:.1f} M tokens, loss {recent:.3f}", flush=True)
+            speed = seen / passed
+            print(
+                f"step {step + 1}, {passed:.0f} s, {seen / 1e6:.1f} M tokens, {speed:,.0f} a second, loss {recent:.3f}",
+                flush=True,
+            )
             losses.clear()
     with torch.no_grad():
         for parameter, mean in zip(trained, means, strict=True):
@@ -840,7 +938,7 @@ def choose(out: Path, names: Sequence[str]) -> str:
     found = {}
     for name in names:
         if (file := out / f"{name}.json").exists():
-            found[name] = json.loads(file.read_text())["choice"]
+            found[name] = json.loads(file.read_text())["choice"]["sum"]
     return max(found, key=lambda name: found[name]) if found else names[0]
 
 
@@ -857,7 +955,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="train on the hard sets, too")
     parser.add_argument("--start", type=Path, help="a training to go on with")
     parser.add_argument("--name", help="of the files in OUT")
-    parser.add_argument("--most", type=int, default=2_500, help="outputs of a held-out set")
+    parser.add_argument("--most", type=int, default=4_000, help="outputs of a held-out set")
     parser.add_argument("--choose", nargs="+", metavar="NAME")
     arguments = parser.parse_args()
     if arguments.choose:
@@ -878,15 +976,16 @@ def main() -> None:
         start = torch.load(arguments.start, weights_only=True)
         network.load_state_dict({name: array.float() for name, array in start.items()}, strict=False)
     network.to(device)
-    reader = Reader(network, pack)
+    if setting.ranks:
+        pack.rank_values()
     parts, held_out = ((TRAIN, HARD), DEV) if arguments.all else ((TRAIN,), HARD)
-    train(reader, pack, setting, parts, arguments.seconds, arguments.workers, arguments.steps)
+    train(network, pack, setting, parts, arguments.seconds, arguments.workers, arguments.steps)
     name = arguments.out / (arguments.name or arguments.setting)
     trained = {name: p.detach().half().cpu() for name, p in network.named_parameters() if p.requires_grad}
     torch.save(trained, name.with_suffix(".pt"))
     begin = time.monotonic()
-    table = measure(reader, pack, held_out, name, arguments.most)
-    print(f"measured in {time.monotonic() - begin:.0f} s, choice {table['choice']:.4f}", flush=True)
+    table = measure(network, pack, held_out, name, arguments.most)
+    print(f"measured in {time.monotonic() - begin:.0f} s, {json.dumps(table['choice'])}", flush=True)
     for key, row in table.items():
         if key != "choice":
             figures = {name: {k: round(v, 3) for k, v in own.items()} for name, own in row.items() if type(own) is dict}

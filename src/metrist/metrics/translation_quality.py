@@ -25,6 +25,7 @@ from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.model_metric import ModelMetric
 from metrist.models import loading
+from metrist.models.numpy_inference import threads
 from metrist.models.text_encoder import TextEncoder, Tokens, TokenSequence
 from metrist.models.weights import find_weights
 from metrist.ratings import Error
@@ -322,19 +323,25 @@ class _Reader:
         sequences = [self._encoder.join(ids) for ids in texts.values()]
         states = self._encoder.read_states(sequences, self._combination.layer) if sequences else []
         vectors = {key: _normalize(own[1:-1]) for key, own in zip(texts, states, strict=True)}
-        # The windows of one reference are parts of one text.
-        cosines: dict[tuple[int, tuple[str, str], int], tuple[list[Numbers], list[Numbers]]] = {}
-        for one, names, other in wanted:
+
+        def match(request: tuple[_Pass, tuple[str, str], NDArray[np.int32]]) -> tuple[Numbers, Numbers]:
+            one, _, other = request
             output = one.sequence[0][1 : 1 + one.end - one.start]
             table = vectors[output.tobytes()] @ vectors[other.tobytes()].T
+            return table.max(1).astype(np.float64), table.max(0).astype(np.float64)
+
+        # The windows of one reference are parts of one text.
+        cosines: dict[tuple[int, tuple[str, str], int], tuple[list[Numbers], list[Numbers]]] = {}
+        # Small products: the threads of the BLAS library would wait for each other longer than they compute.
+        for (one, names, _), best in zip(wanted, threads.parallel_map(match, wanted), strict=True):
             own = cosines.setdefault((one.record, names, one.reference), ([], []))
-            own[0].append(table.max(1).astype(np.float64))
-            own[1].append(table.max(0).astype(np.float64))
+            for collected, values in zip(own, best, strict=True):
+                collected.append(values)
         results: list[dict[str, float]] = [{} for _ in records]
         for (number, names, _), both in cosines.items():
-            values = [float(np.concatenate(windows).mean()) for windows in both]
-            if sum(values) > sum(results[number].get(name, -1.0) for name in names):
-                results[number] |= dict(zip(names, values, strict=True))
+            means = [float(np.concatenate(windows).mean()) for windows in both]
+            if sum(means) > sum(results[number].get(name, -1.0) for name in names):
+                results[number] |= dict(zip(names, means, strict=True))
         return results
 
     def _list_passes(self, number: int, record: Record, tokens: Mapping[str, Tokens]) -> Iterator[_Pass]:
