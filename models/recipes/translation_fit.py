@@ -154,16 +154,16 @@ def read_sets(numbers: Mapping[str, NDArray[Any]], groups: Sequence[Mapping[str,
             pairs += [pair for pair, _ in found]
             total = sum(share for _, share in found)
             shares += [share / total for _, share in found]
-        sets.append(
-            Set(
-                f"{name}{' joined' if kind.startswith('joined') else ''}",
-                features,
-                rows[:, VALUE].astype(np.float64),
-                [np.array(own) for own in by_group.values() if len(own) > 1],
-                np.array(pairs, np.int64).reshape(-1, 2),
-                np.array(shares) / max(sum(shares), 1e-9),
-            )
+        own_set = Set(
+            f"{name}{' joined' if kind.startswith('joined') else ''}",
+            features,
+            rows[:, VALUE].astype(np.float64),
+            [np.array(own) for own in by_group.values() if len(own) > 1],
+            np.array(pairs, np.int64).reshape(-1, 2),
+            np.array(shares) / max(sum(shares), 1e-9),
         )
+        if own_set.is_ordered or not np.isnan(own_set.values).any():
+            sets.append(own_set)
     return sets
 
 
