@@ -53,7 +53,7 @@ def score(metric: Metric, outputs: Sequence[str], source: str, references: tuple
 @pytest.mark.parametrize(
     ("name", "heads", "megabytes"),
     [
-        ("english-small", {"support", "preference", "fluency", "tags"}, 25),
+        ("english-small", {"support", "preference", "fluency", "tags", "errors"}, 25),
         ("english-large", {"support", "preference", "fluency", "tags"}, 90),
         ("multilingual", {"translation"}, 62),
     ],
@@ -61,9 +61,10 @@ def score(metric: Metric, outputs: Sequence[str], source: str, references: tuple
 def test_a_folder_is_complete_and_small(name: str, heads: set[str], megabytes: float) -> None:
     folder = find_folder(name)
     files = {"card.md", "config.json", "tokenizer.json", "weights.safetensors"}
-    assert {path.name for path in folder.iterdir()} == files | (
-        {"reward.json", "support.json"} if name in ENGLISH else set()
-    )
+    settings = {"reward.json", "support.json"} if name in ENGLISH else set()
+    # What a head is used with beside the weights.
+    settings |= {"errors.json"} if "errors" in heads else set()
+    assert {path.name for path in folder.iterdir()} == files | settings
     assert sum(path.stat().st_size for path in folder.iterdir()) < megabytes * 1e6
     assert set(load_text_encoder(f"metrist:{name}").heads) == heads
 
