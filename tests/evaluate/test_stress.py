@@ -143,3 +143,8 @@ def test_required_tests_that_fail_are_found() -> None:
     assert not report.find_failures(["number"])
     assert [test.test for test in report.find_failures(["fault"])] == ["negation"]
     assert "negation" in {test.test for test in report.find_failures()}
+
+
+def test_a_metric_without_better_and_worse_is_refused_before_anything_is_scored() -> None:
+    with pytest.raises(SpecError, match="length has no better and worse"):
+        stress(["rouge1", "length"], [])

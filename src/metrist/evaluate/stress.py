@@ -152,21 +152,24 @@ def stress(
     used. A metric passes a fault if the scores of a share of at least `least` of the items get worse. `options` are
     those of `metrist.score`.
     """
+    from metrist.metrics.registry import build_all
     from metrist.run import score
 
     if not 0 < least <= 1:
         raise SpecError(f"least must be a share above 0 and up to 1, got {least}")
     if items < _LEAST_ITEMS:
         raise SpecError(f"items must be at least {_LEAST_ITEMS}, got {items}")
+    built = build_all(metrics)
+    for metric in built:
+        if metric.higher_is_better is None:
+            raise SpecError(f"{metric.label} has no better and worse: a stress test needs a metric that does")
     originals = choose_records(records, items)
     names = list(kinds) if kinds is not None else sorted_kinds(originals)
     check_kinds(names)
     variants = make_variants(originals, names, seed)
-    results = score([*originals, *(record for made in variants.values() for record in made)], metrics, **options)
+    results = score([*originals, *(record for made in variants.values() for record in made)], built, **options)
     tests: list[StressTest] = []
     for metric in results.columns:
-        if metric.higher_is_better is None:
-            raise SpecError(f"{metric.label} has no better and worse: a stress test needs a metric that does")
         grid = results.grid(metric)
         rows = dict(zip(grid.systems, grid.values, strict=True))
         tests += judge(metric.label, rows, names, least)

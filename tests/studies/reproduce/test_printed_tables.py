@@ -11,7 +11,13 @@ from metrist.studies.reproduce import agreement, page, shipped
 from metrist.studies.reproduce.figures import split_sentences
 from metrist.studies.reproduce.published import PublishedTable, list_tables, read_published_table, select_tables
 
-OTHER_FORMS = (page.WMT23_TABLE, shipped.PREFERENCE_TABLE, shipped.LIKELIHOOD_TABLE, agreement.METRICS_TABLE)
+OTHER_FORMS = (
+    page.WMT23_TABLE,
+    page.STRESS_TABLE,
+    shipped.PREFERENCE_TABLE,
+    shipped.LIKELIHOOD_TABLE,
+    agreement.METRICS_TABLE,
+)
 TABLES = [name for name in list_tables() if name not in OTHER_FORMS]
 
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from invented_data import factual, write_data
 from typer.testing import CliRunner
 
+from metrist import Metric, Scores
 from metrist.cli.metrics import reproduce as reproduce_verb
 from metrist.errors import RunError
+from metrist.metrics.base import Shard
 from metrist.studies.reproduce.figures import DataFolder, find_data_folder
 from metrist.studies.reproduce.page import WMT23_TABLE, format_page, make_wmt23_table, reproduce
-from metrist.studies.reproduce.published import list_tables
+from metrist.studies.reproduce.published import list_tables, read_table_file
+from metrist.studies.reproduce.stress import STRESS_TABLE, make_stress_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words(Metric):
+    """More words are better."""
+
+    def score(self, shard: Shard) -> Scores:
+        return Scores(values=np.array([float(len(record.output.split())) for record in shard.records]))
+
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -57,10 +71,11 @@ def test_the_table_of_peers_notes_missing_data(folder: Path) -> None:
 
 
 def test_the_page_has_a_heading_a_caption_and_a_command_for_each_table(folder: Path) -> None:
-    page = format_page(reproduce((), folder))
-    for name in list_tables():
+    names = [name for name in list_tables() if name != STRESS_TABLE]  # That one scores texts with every shipped model.
+    page = format_page(reproduce(names, folder))
+    for name in names:
         assert f"Command: `metrist reproduce --table {name}`." in page
-    assert page.count("\n## ") == len(list_tables())
+    assert page.count("\n## ") == len(names)
 
 
 def test_the_command_writes_the_page_and_prints_summaries(folder: Path) -> None:
@@ -79,6 +94,39 @@ def test_an_absent_folder_is_named_with_what_to_do(tmp_path: Path, monkeypatch: 
         reproduce((), tmp_path / "nowhere")
     monkeypatch.setenv("METRIST_TEST_DATA", str(tmp_path))
     assert find_data_folder() == tmp_path
+
+
+def test_the_table_of_stress_tests_has_a_row_for_each_test_and_set(folder: Path) -> None:
+    words = ["a ferry", "the old pier", "three nurses", "a new road", "the last train", "one more game"]
+    rows = [
+        {
+            "item": str(i),
+            "system": "s",
+            "source": "-",
+            "references": [f"We saw {what} on Monday in {1990 + i}."],
+            "output": "x",
+        }
+        for i, what in enumerate(words)
+    ]
+    write_data(folder, "small", rows)
+    content = {
+        **read_table_file(STRESS_TABLE),
+        "sets": [
+            {"label": "summaries", "metrics": ["rouge1"]},
+            {"label": "small", "data": "small", "items": 5, "metrics": [Words()]},
+            {"label": "other", "data": "not-there", "items": 5, "metrics": [Words()]},
+        ],
+    }
+    table = make_stress_table(DataFolder(folder), content)
+    rows_by_test = {(row["texts"], row["test"]): row for row in table.table.to_dict()["rows"]}
+    # ROUGE looks at words only: it sees a missing sentence, and no capitals.
+    assert rows_by_test["summaries", "omission"]["rouge1"].startswith("pass, ")
+    assert rows_by_test["summaries", "capitalisation"]["rouge1"] == "blind, 0.0 %"
+    assert rows_by_test["summaries", "number"]["items"] == 20
+    assert rows_by_test["summaries", "number"]["words"] == "n/a"
+    assert rows_by_test["small", "number"]["items"] == 5
+    assert rows_by_test["other", "data missing"]["words"] == "n/a"
+    assert table.summary.startswith("Faults that are seen: rouge1 ")
 
 
 def test_wmt23s_metrics_reach_the_values_known_from_mt_metrics_eval(data: Callable[[str], Path]) -> None:

@@ -30,6 +30,7 @@ from metrist.studies.reproduce.shipped import (
     make_likelihood_table,
     make_preference_table,
 )
+from metrist.studies.reproduce.stress import STRESS_TABLE, StressTable, make_stress_table
 
 _HEAD = """\
 # Published tables, reproduced
@@ -84,10 +85,12 @@ def _format_section(section: Section) -> str:
 
 
 def _make_section(name: str, folder: DataFolder) -> Section:
-    makers: dict[str, Callable[[DataFolder], LikelihoodTable | PreferenceTable | AgreementTable | WMT23Table]] = {
+    tables = LikelihoodTable | PreferenceTable | AgreementTable | StressTable | WMT23Table
+    makers: dict[str, Callable[[DataFolder], tables]] = {
         METRICS_TABLE: make_agreement_table,
         LIKELIHOOD_TABLE: make_likelihood_table,
         PREFERENCE_TABLE: make_preference_table,
+        STRESS_TABLE: make_stress_table,
         WMT23_TABLE: make_wmt23_table,
     }
     if name in makers:
