@@ -123,9 +123,9 @@ def test_the_table_of_stress_tests_has_a_row_for_each_test_and_set(folder: Path)
     assert rows_by_test["summaries", "omission"]["rouge1"].startswith("pass, ")
     assert rows_by_test["summaries", "capitalisation"]["rouge1"] == "blind, 0.0 %"
     assert rows_by_test["summaries", "number"]["items"] == 20
-    assert rows_by_test["summaries", "number"]["words"] == "n/a"
-    assert rows_by_test["small", "number"]["items"] == 5
-    assert rows_by_test["other", "data missing"]["words"] == "n/a"
+    assert rows_by_test["summaries", "number"]["test_reproduced_page.Words"] == "n/a"
+    assert rows_by_test["small", "spelling"]["items"] == 5
+    assert rows_by_test["other", "data missing"]["test_reproduced_page.Words"] == "n/a"
     assert table.summary.startswith("Faults that are seen: rouge1 ")
 
 
