@@ -82,7 +82,7 @@ def test_what_cannot_be_written_is_refused(tiny: Tiny, tmp_path: Path, monkeypat
     shutil.copytree(tiny("analyst"), folder)
     config = json.loads((folder / "config.json").read_text())
     with pytest.raises(SpecError, match="no precision 'q2'"):
-        write_gguf(folder, tmp_path / "out.gguf", "q2")  # type: ignore[arg-type]
+        write_gguf(folder, tmp_path / "out.gguf", "q2")
     with pytest.raises(ModelError, match=r"weight 'model\.layers\.0\.x\.weight'"):
         rename_weight("model.layers.0.x.weight")
     for changed, message in (
