@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ Piece = tuple[str, str, list[Record]]
 
 def list_pieces(folder: DataFolder, metrics: list[str], names: list[str]) -> Iterator[Piece]:
     """Yield (metric, data set, records) for what is not stored yet; outputs of one source stay together."""
-    entries = {entry["label"]: entry for entry in read_table_file(METRICS_TABLE)["metrics"]}
+    entries = {name_metric(entry): entry for entry in read_table_file(METRICS_TABLE)["metrics"]}
     for metric in metrics:
         settings = entries.get(metric, {})
         needs = registry.build(metric).needs
@@ -48,6 +48,11 @@ def list_pieces(folder: DataFolder, metrics: list[str], names: list[str]) -> Ite
             missing.sort(key=lambda record: record.source or "")
             for start in range(0, len(missing), PIECE):
                 yield metric, rated.data, missing[start : start + PIECE]
+
+
+def name_metric(entry: Mapping[str, str]) -> str:
+    """Return the text of a column's metric; most columns are called by it."""
+    return entry.get("metric", entry["label"])
 
 
 def score_piece(piece: Piece) -> tuple[str, str, dict[tuple[str, str], float]]:
@@ -81,9 +86,9 @@ def main() -> None:
     options = parser.parse_args()
     start = time.time()
     folder = DataFolder(options.data, options.scores)
-    labels = [entry["label"] for entry in read_table_file(METRICS_TABLE)["metrics"]]
+    texts = [name_metric(entry) for entry in read_table_file(METRICS_TABLE)["metrics"]]
     # The table combines quality from the scores of its parts.
-    metrics = options.metrics or [label for label in labels if label != QUALITY]
+    metrics = options.metrics or [text for text in texts if text.partition("(")[0] != QUALITY]
     # A metric of the table that is not in the catalog yet is left out; an import path is not in the catalog either.
     present = [metric for metric in metrics if metric.partition("(")[0] in registry.names() or "." in metric]
     pieces = list(list_pieces(folder, present, options.sets))

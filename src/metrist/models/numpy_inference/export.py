@@ -127,7 +127,10 @@ def _write(
 ) -> None:
     chosen = {name: depths(name) for name, array in arrays.items() if len(array.shape) == 2}
     write_arrays(out / storage.WEIGHTS, arrays, {name: depth for name, depth in chosen.items() if depth is not None})
-    shutil.copyfile(_require_file(source, storage.TOKENIZER), out / storage.TOKENIZER)
+    # Without the indentation of the tokenizers library, which takes half of the file.
+    tokenizer = _read_json(_require_file(source, storage.TOKENIZER))
+    compact = json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":"))
+    (out / storage.TOKENIZER).write_text(compact + "\n", encoding="utf-8")
     text = json.dumps({"metrist_format": storage.FORMAT, **config}, indent=2, ensure_ascii=False)
     (out / storage.CONFIG).write_text(text + "\n", encoding="utf-8")
 
