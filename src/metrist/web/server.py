@@ -1,0 +1,150 @@
+"""Start and stop a local web server: `create_app` puts routes behind `Security`, `serve` runs them until Ctrl-C.
+
+access = grant_access("127.0.0.1")
+serve(create_app([Route("/", home)], access), access, open_browser=True)
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from metrist.errors import MetristError, RunError, describe_exception
+from metrist.web.pages import render_error, static_route
+from metrist.web.security import Access, BodyTooLarge, Security, is_loopback, new_token
+
+#: Tried first when no port is given, so that links to a view still work after a restart.
+PREFERRED_PORT = 8517
+_GRACE_SECONDS = 3
+
+
+def grant_access(host: str, *, user: str = "owner", names: Sequence[str] = ()) -> Access:
+    """Return the access to a server with one user: free on loopback, with a new token on any other address."""
+    return Access(host=host, names=tuple(names), tokens={} if is_loopback(host) else {new_token(): user})
+
+
+def create_app(routes: Sequence[BaseRoute], access: Access, *, static: Sequence[str] = ()) -> ASGIApp:
+    """Return an app of these routes, static files (those of metrist.web and of the packages `static`) and error pages.
+
+    A handler reports what the user can mend by raising a MetristError or an HTTPException."""
+    app = Starlette(
+        routes=[*routes, static_route(*static)],
+        exception_handlers={
+            HTTPException: _answer_http_error,
+            MetristError: _answer_metrist_error,
+            BodyTooLarge: _answer_large_body,
+            Exception: _answer_fault,
+        },
+    )
+    return Security(app, access)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = render_error(request.scope, error.status_code, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_metrist_error(request: Request, error: Exception) -> Response:
+    return render_error(request.scope, 400, str(error))
+
+
+async def _answer_large_body(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return render_error(request.scope, 413, "The request is too large.")
+
+
+async def _answer_fault(request: Request, error: Exception) -> Response:
+    print(f"metrist: {request.method} {request.url.path!r}: {describe_exception(error)}", file=sys.stderr, flush=True)
+    return render_error(request.scope, 500, "This is a fault of metrist; the terminal that it runs in says more.")
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """Return a socket that listens on a port: the given one, else the preferred one, else any free one."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise RunError(f"{host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0") from None
+    for candidate in (port,) if port is not None else (PREFERRED_PORT, 0):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address[0], candidate))
+            listener.listen(128)
+            return listener
+        except (OSError, OverflowError) as error:
+            listener.close()
+            reason = getattr(error, "strerror", None) or error
+    raise RunError(f"cannot listen on port {port} of {host}: {reason}; try another --port")
+
+
+def format_address(host: str, port: int, token: str = "", path: str = "/") -> str:
+    """Return the URL of a server. One that listens everywhere is shown by the name of this machine."""
+    name = host.strip("[]")
+    if name in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    if ":" in name:
+        name = f"[{name}]"
+    return f"http://{name}:{port}{path}{f'?token={token}' if token else ''}"
+
+
+class _Server(uvicorn.Server):
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        # Without noting the signal, which uvicorn would raise again at the end: Ctrl-C is how a server ends.
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
+
+
+def configure_server(app: ASGIApp) -> uvicorn.Server:
+    """Return a uvicorn server with metrist's limits."""
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # Faults are reported by the app.
+    return _Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="auto",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=200,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+
+
+def serve(
+    app: ASGIApp,
+    access: Access,
+    *,
+    port: int | None = None,
+    open_browser: bool = False,
+    path: str = "/",
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve an app until Ctrl-C or SIGTERM. `announce` gets the address, with the first token if there are any."""
+    with bind(access.host, port) as listener:
+        token = next(iter(access.tokens), "")
+        address = format_address(access.host, listener.getsockname()[1], token, path)
+        announce(address)
+        if open_browser:
+            import webbrowser
+
+            webbrowser.open(address)  # The socket listens already: the page waits until the server answers.
+        configure_server(app).run(sockets=[listener])

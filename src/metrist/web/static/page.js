@@ -1,0 +1,86 @@
+// Shared by all pages: elements without HTML strings, texts that cannot do harm, requests to this server.
+
+/** Create an element: element("p", {class: "soft", onclick: f}, "text", child). Strings become text, never HTML. */
+export function element(tag, attributes = {}, ...children) {
+  const created = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) created.addEventListener(name.slice(2), value);
+    else if (value === true) created.setAttribute(name, "");
+    else created.setAttribute(name, String(value));
+  }
+  created.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return created;
+}
+
+/** Characters of a text that are shown before a button offers more. */
+export const SHOWN_CHARACTERS = 20000;
+
+// Controls, changes of direction, separators and lone surrogates: shown as escapes. Tab and line feed stay.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+
+function escapeCharacter(character) {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+}
+
+/** A text as nodes: what a page would interpret is shown as an escape in a span of its own. */
+export function textNodes(text) {
+  const nodes = [];
+  let end = 0;
+  for (const match of text.matchAll(HIDDEN)) {
+    if (match.index > end) nodes.push(document.createTextNode(text.slice(end, match.index)));
+    nodes.push(element("span", { class: "escape" }, escapeCharacter(match[0])));
+    end = match.index + match[0].length;
+  }
+  if (end < text.length) nodes.push(document.createTextNode(text.slice(end)));
+  return nodes;
+}
+
+/** A name in one line, with hidden characters as escapes. */
+export function safeName(text) {
+  return text.replace(/[\t\n]/g, escapeCharacter).replace(HIDDEN, escapeCharacter);
+}
+
+/** A box with a text of any length, in its own direction; a very long one in parts. */
+export function textBox(text, attributes = {}) {
+  const box = element("div", { dir: "auto", ...attributes, class: `text ${attributes.class ?? ""}`.trim() });
+  let shown = 0;
+  const extend = () => {
+    const next = text.slice(shown, shown + SHOWN_CHARACTERS);
+    shown += next.length;
+    box.append(...textNodes(next));
+    if (shown < text.length) {
+      const left = (text.length - shown).toLocaleString("en");
+      const more = element("button", { type: "button", onclick: () => { more.remove(); extend(); } }, `Show more (${left} characters left)`);
+      box.append(more);
+    }
+  };
+  extend();
+  return box;
+}
+
+/** Ask this server: the answer's JSON, or an Error with the server's message. */
+export async function request(path, { method = "GET", body, signal } = {}) {
+  const options = { method, signal, headers: {} };
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer. Is metrist still running?");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error ?? `The server answered ${response.status}.`);
+  return answer;
+}
+
+/** Whether a key press is meant for the page, not for a field or with a modifier. */
+export function isShortcut(event) {
+  const target = event.target;
+  return !(event.ctrlKey || event.metaKey || event.altKey || event.isComposing
+    || target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || document.querySelector("dialog[open]"));
+}
