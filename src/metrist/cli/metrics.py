@@ -473,6 +473,14 @@ def reproduce(
             "--agreement", metavar="FILE", help="Write the figures of the shipped metrics here, for explain-metric."
         ),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="COLUMN",
+            help="Keep this column of shipped-metrics as published, for weights that have not changed; repeatable.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Markdown file.", show_default="standard output")
     ] = None,
@@ -485,7 +493,7 @@ def reproduce(
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
     sections = []
-    for section in reproduce_tables(tables or (), data, scores):
+    for section in reproduce_tables(tables or (), data, scores, keep or ()):
         print_note(f"{section.name}: {section.summary}")
         sections.append(section)
     rows = [row for section in sections for row in section.agreements]

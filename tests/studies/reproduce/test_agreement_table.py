@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from invented_data import factual, write_data
 from scipy.optimize import minimize
 from scipy.stats import pearsonr, rankdata, spearmanr
 
+from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta.join import join
 from metrist.metrics import quality
 from metrist.metrics.agreement import Agreement, Figure, _parse, dump_agreements
@@ -172,6 +174,25 @@ def test_stored_scores_are_not_computed_again(tmp_path: Path, monkeypatch: pytes
     assert make_agreement_table(DataFolder(tmp_path, tmp_path / "scores")).rows == first.rows
     with pytest.raises(AssertionError, match="scored again"):
         make_agreement_table(DataFolder(tmp_path, tmp_path / "other"))
+
+
+@pytest.mark.usefixtures("small_table")
+def test_a_column_that_is_kept_is_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_rank19(tmp_path)
+    (computed,) = make_agreement_table(DataFolder(tmp_path)).rows
+    published = {"copy_rate": Figure(0.125, 0.1, 0.2), "length": Figure(0.9, 0.8, 1.0)}
+    stored = replace(computed, figures=published, given_length={"copy_rate": Figure(3.0, 2.0, 4.0)})
+    monkeypatch.setattr(agreement, "load_agreements", lambda: (stored,))
+    (row,) = make_agreement_table(DataFolder(tmp_path), keep=["copy_rate"]).rows
+    assert row.figures == {**computed.figures, "copy_rate": published["copy_rate"]}
+    assert row.given_length["copy_rate"].value == 3.0
+    assert row.trained == computed.trained
+    # Figures of other outputs do not belong beside the computed ones.
+    monkeypatch.setattr(agreement, "load_agreements", lambda: (replace(stored, n=7),))
+    with pytest.raises(RunError, match="7 outputs or pairs instead of 4"):
+        make_agreement_table(DataFolder(tmp_path), keep=["copy_rate"])
+    with pytest.raises(SpecError, match="no such"):
+        make_agreement_table(DataFolder(tmp_path), keep=["no such"])
 
 
 def test_every_item_of_a_sample_and_only_the_part_is_scored(tmp_path: Path) -> None:

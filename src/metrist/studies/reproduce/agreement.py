@@ -7,18 +7,18 @@ resampled items, and a second figure that shows what remains once the output's l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from metrist.errors import MissingExtra, ModelError
+from metrist.errors import MissingExtra, ModelError, RunError, SpecError
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, compute_gold
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.preferences import vote
 from metrist.metrics import registry
-from metrist.metrics.agreement import BEST_LEXICAL, Agreement, Figure
+from metrist.metrics.agreement import BEST_LEXICAL, Agreement, Figure, load_agreements
 from metrist.metrics.quality import Quality
 from metrist.report.cells import Marked
 from metrist.report.tables import Column, Count, Estimate, Number, Table
@@ -127,15 +127,28 @@ class AgreementTable:
         return [rated.task, rated.name, "", NO_DATA, Count(0), *(Number(math.nan) for _ in self.columns)]
 
 
-def make_agreement_table(folder: DataFolder, on_set: Callable[[str], None] = lambda _: None) -> AgreementTable:
-    """Compute the table; `on_set` is called with the name of each data set before it is scored."""
+def make_agreement_table(
+    folder: DataFolder, on_set: Callable[[str], None] = lambda _: None, *, keep: Collection[str] = ()
+) -> AgreementTable:
+    """Compute the table; `on_set` is called with the name of each data set before it is scored. The columns of `keep`
+    are not computed but taken from the published figures."""
     content = read_table_file(METRICS_TABLE)
+    labels = [entry["label"] for entry in (*content["metrics"], *content["baselines"])]
+    if unknown := [name for name in keep if name not in labels or name == content["length"]]:
+        raise SpecError(f"{METRICS_TABLE} cannot keep the column {unknown[0]!r}; its columns are: {', '.join(labels)}")
+    content = {
+        **content,
+        "computed": {
+            group: [entry for entry in content[group] if entry["label"] not in keep]
+            for group in ("metrics", "baselines")
+        },
+    }
     sets = parse_sets()
     rows: list[Agreement] = []
     for rated in sets:
         if folder.has(rated.data):
             on_set(rated.name)
-            rows += _compare(rated, content, folder)
+            rows += (_add_published(row, keep) if keep else row for row in _compare(rated, content, folder))
     shipped = tuple(entry["label"] for entry in content["metrics"])
     others = [entry["label"] for entry in content["baselines"]]
     columns = [*shipped, *others, BEST_LEXICAL]
@@ -151,6 +164,28 @@ def make_agreement_table(folder: DataFolder, on_set: Callable[[str], None] = lam
         columns=tuple(column for column in columns if column in present),
         rows=tuple(rows),
         missing=tuple(rated for rated in sets if not folder.has(rated.data)),
+    )
+
+
+def _add_published(row: Agreement, columns: Collection[str]) -> Agreement:
+    """Add columns of the published table to a row of the same outputs."""
+
+    def identify(other: Agreement) -> tuple[str, ...]:
+        return other.data, other.name, other.aspect, other.measure
+
+    published = next((other for other in load_agreements() if identify(other) == identify(row)), None)
+    if published is None or published.n != row.n:
+        known = "no such row" if published is None else f"{published.n:,} outputs or pairs instead of {row.n:,}"
+        raise RunError(f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {known}")
+
+    def select(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+        return {name: figure for name, figure in figures.items() if name.lstrip(_MINUS) in columns}
+
+    return replace(
+        row,
+        figures={**row.figures, **select(published.figures)},
+        given_length={**row.given_length, **select(published.given_length)},
+        trained=(*row.trained, *(name for name in published.trained if name in columns)),
     )
 
 
@@ -179,7 +214,7 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
     references: References = "all" if folder.has_references(rated.data) else "source"
     values: dict[str, Floats] = {}
     trained = []
-    for entry in content["metrics"]:
+    for entry in content["computed"]["metrics"]:
         label, metric = entry["label"], entry.get("metric", entry["label"])
         name = metric.partition("(")[0]
         if name not in registry.names() or rated.task not in entry.get("tasks", [rated.task]):
@@ -196,7 +231,7 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
                 has_learned = rated.family in entry.get("trained", ())
             if has_learned:
                 trained.append(label)
-    for entry in content["baselines"]:
+    for entry in content["computed"]["baselines"]:
         # BERTScore's model knows only English.
         if (metric := resolve_metric(entry)) and (rated.english or "model" not in entry):
             scores = _score(folder, rated, metric, references)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from metrist.evaluate.meta.evaluate import meta_evaluate
@@ -67,11 +68,13 @@ def reproduce(
     tables: Sequence[str] = (),
     data: str | os.PathLike[str] | None = None,
     scores: str | os.PathLike[str] | None = None,
+    keep: Collection[str] = (),
 ) -> Iterator[Section]:
     """Compute the tables of these names (all if there are none), one at a time. Rows whose data set is not in the
-    folder say so. Scores are kept in the folder `scores`, so that another time computes only what has changed."""
+    folder say so. Scores are kept in the folder `scores`, so that another time computes only what has changed. The
+    columns `keep` of the table of shipped metrics stay as they are published."""
     folder = DataFolder(find_data_folder(data), scores)
-    return (_make_section(name, folder) for name in select_tables(tables))
+    return (_make_section(name, folder, keep) for name in select_tables(tables))
 
 
 def format_page(sections: Iterable[Section]) -> str:
@@ -84,10 +87,10 @@ def _format_section(section: Section) -> str:
     return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
 
 
-def _make_section(name: str, folder: DataFolder) -> Section:
+def _make_section(name: str, folder: DataFolder, keep: Collection[str] = ()) -> Section:
     tables = LikelihoodTable | PreferenceTable | AgreementTable | StressTable | WMT23Table
     makers: dict[str, Callable[[DataFolder], tables]] = {
-        METRICS_TABLE: make_agreement_table,
+        METRICS_TABLE: partial(make_agreement_table, keep=keep),
         LIKELIHOOD_TABLE: make_likelihood_table,
         PREFERENCE_TABLE: make_preference_table,
         STRESS_TABLE: make_stress_table,
