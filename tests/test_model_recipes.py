@@ -95,7 +95,7 @@ def test_spans_of_an_example_follow_its_sentence(recipe: Any) -> None:
 
 
 def test_rows_of_several_tasks_are_packed_into_one_batch(recipe: Any) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="torch is not installed")
     pack, train = recipe("english_errors_pack"), recipe("english_errors_train")
     labels = pack.label_tokens([(0, 2), (3, 6), (7, 9)], [(3, 4)], [(7, 8)])
     assert labels.tolist() == [0, 1, -1]

@@ -63,8 +63,8 @@ def test_a_plain_metric_is_scored(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def save_classifier(folder: Path, seed: int) -> Path:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     import tiny_models
 
     tiny_models.save("bert", folder)

@@ -16,13 +16,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from english_model import GTE, HEADS, Bits, Encoder, Packed, load_encoder
+from english_model import GTE, HEADS, Bits, Encoder, Packed, load_encoder, prefetch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
@@ -165,25 +163,6 @@ def draw_batches(
             if rows:
                 chosen.append((part, np.array(rows)))
         yield build_batch(chosen)
-
-
-def prefetch(batches: Iterator[Batch], device: str, ahead: int = 6) -> Iterator[Batch]:
-    """Build batches in a thread while others are computed. It ends with the process."""
-    queue: Queue[Batch | BaseException] = Queue(ahead)
-
-    def fill() -> None:
-        try:
-            for batch in batches:
-                queue.put(to_device(batch, device))
-        except BaseException as fault:
-            queue.put(fault)
-
-    Thread(target=fill, daemon=True).start()
-    while True:
-        batch = queue.get()
-        if isinstance(batch, BaseException):
-            raise batch
-        yield batch
 
 
 # ---- Training
@@ -369,7 +348,7 @@ def train(arguments: argparse.Namespace) -> None:
     teacher = load_encoder(GTE, arguments.base, 8, HEADS).to(device).eval().requires_grad_(False)
     shares = dict(zip(TASKS, map(float, arguments.shares.split(",")), strict=True))
     stream = draw_batches(parts["train"], shares, arguments.batch, arguments.repeats, arguments.seed)
-    batches = prefetch(stream, device)
+    batches = prefetch(to_device(batch, device) for batch in stream)
     scales = measure_scales(teacher, [next(batches) for _ in range(4)], device)
     print(
         f"read in {time.time() - begin:.0f} s; standard deviations {[round(x, 3) for x in scales.tolist()]}", flush=True

@@ -10,11 +10,13 @@ Names of the weights are those that `export_text_encoder.py` reads.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from queue import Queue
+from threading import Thread
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 State = dict[str, Tensor]
+Batch = TypeVar("Batch")
 HEADS = ("support", "preference", "fluency", "tags")
 _ROTARY_BASE = 1000.0
 _EPSILON = 1e-12
@@ -218,6 +221,25 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: Packed) -> Tensor:
         part = (array[start:end].transpose(0, 1)[None] for array in (query, key, value))
         parts.append(functional.scaled_dot_product_attention(*part)[0].transpose(0, 1))
     return torch.cat(parts)
+
+
+def prefetch(batches: Iterator[Batch], ahead: int = 6) -> Iterator[Batch]:
+    """Build batches in a thread while others are computed. It ends with the process."""
+    queue: Queue[Batch | BaseException] = Queue(ahead)
+
+    def fill() -> None:
+        try:
+            for batch in batches:
+                queue.put(batch)
+        except BaseException as fault:
+            queue.put(fault)
+
+    Thread(target=fill, daemon=True).start()
+    while True:
+        batch = queue.get()
+        if isinstance(batch, BaseException):
+            raise batch
+        yield batch
 
 
 def load_encoder(shape: Shape, path: Path, layers: int | None = None, heads: Sequence[str] = HEADS) -> Encoder:

@@ -19,13 +19,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from english_model import HEADS, SHAPES, Bits, Encoder, Packed, load_encoder, mean_spans
+from english_model import HEADS, SHAPES, Bits, Encoder, Packed, load_encoder, mean_spans, prefetch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -346,25 +344,6 @@ def draw_batches(
         yield builder.build()
 
 
-def prefetch(batches: Iterator[Batch], device: str, ahead: int = 6) -> Iterator[Batch]:
-    """Build batches in a thread while others are computed. It ends with the process."""
-    queue: Queue[Batch | BaseException] = Queue(ahead)
-
-    def fill() -> None:
-        try:
-            for batch in batches:
-                queue.put(to_device(batch, device))
-        except BaseException as fault:
-            queue.put(fault)
-
-    Thread(target=fill, daemon=True).start()
-    while True:
-        batch = queue.get()
-        if isinstance(batch, BaseException):
-            raise batch
-        yield batch
-
-
 # ---- Training
 
 
@@ -456,9 +435,8 @@ def train(arguments: argparse.Namespace) -> None:
     weights[KINDS.index("tags")] *= _TAGS_WEIGHT
     typed = model.shape.kind == "bert"
     examples_by_task = {name: train for name, (train, _) in data.items()}
-    batches = prefetch(
-        draw_batches(examples_by_task, shares, arguments.batch, typed=typed, seed=arguments.seed), device
-    )
+    stream = draw_batches(examples_by_task, shares, arguments.batch, typed=typed, seed=arguments.seed)
+    batches = prefetch(to_device(batch, device) for batch in stream)
     start, tokens, step, skipped, rounds = time.time(), 0, 0, 0, False
     losses: list[Tensor] = []
     model.train()

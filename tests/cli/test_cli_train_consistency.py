@@ -10,7 +10,7 @@ import pytest
 
 from tiny_text_encoders import write_text_encoder
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="torch is not installed")
 
 
 def write_rows(path: Path, count: int) -> Path:

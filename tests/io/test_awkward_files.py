@@ -58,7 +58,7 @@ def save(folder: Path, name: str, content: Content) -> Path:
 
 def sheets(**rows: list[list[Any]]) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        openpyxl = pytest.importorskip("openpyxl")
+        openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed")
         book = openpyxl.Workbook()
         book.remove(book.active)
         for title, cells in rows.items():
@@ -524,7 +524,7 @@ def test_without_announce_the_reading_is_a_remark() -> None:
 def test_a_sheet_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
     import zipfile
 
-    pytest.importorskip("openpyxl")
+    pytest.importorskip("openpyxl", reason="openpyxl is not installed")
     path = tmp_path / "bomb.xlsx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/worksheets/sheet1.xml", b"\0" * (70 << 20))

@@ -177,7 +177,7 @@ def test_a_mapped_column_that_the_file_lacks_is_an_error(
     elif suffix == ".jsonl":
         path.write_text(json.dumps({**row, "references": ["r"]}) + "\n")
     else:
-        pytest.importorskip("pandas").DataFrame([row]).to_parquet(path)
+        pytest.importorskip("pandas", reason="pandas is not installed").DataFrame([row]).to_parquet(path)
     field = next(iter(fields))
     message = (
         f"{path}: no column '{column}', which --field maps to '{field}'; did you mean 'summary2' or 'summary1'? The "

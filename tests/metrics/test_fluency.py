@@ -20,7 +20,7 @@ from metrist.models.tokenization import replace_surrogates
 from metrist.records import Record
 from metrist.scores import FailureKind
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", ".", ",", "good", "bad", "##ly", "odd", "##ness", "fine", "##s"]
 BAD, ODD, SUFFIX = WORDS.index("bad"), WORDS.index("odd"), WORDS.index("##ness")

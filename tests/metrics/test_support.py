@@ -23,7 +23,7 @@ from metrist.metrics.support import (
 )
 from metrist.scores import Failure
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
 #: Words below this number are as common as function words for the choice of windows.
 COMMON = 2101

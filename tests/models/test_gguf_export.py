@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("gguf")
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("gguf", reason="gguf is not installed")
 
 import torch
 import transformers

@@ -119,7 +119,7 @@ def test_arrays_that_do_not_fit_each_other_are_named(changed: dict[str, Any], me
 
 
 def test_only_a_model_that_metrist_models_has_is_to_be_installed_again(tmp_path: Path) -> None:
-    shipped = pytest.importorskip("metrist_models")
+    shipped = pytest.importorskip("metrist_models", reason="metrist_models is not installed")
     assert suggest_repair(Path(shipped.__file__).parent / "preference-small") == "install metrist-models again"
     assert "export it again" in suggest_repair(tmp_path)
 

@@ -329,7 +329,7 @@ def test_an_export_over_an_earlier_one_leaves_other_files_there(tiny, tmp_path):
 
 def test_a_full_disk_is_an_error_and_nothing_is_left(tiny, tmp_path):
     """A limit on file sizes simulates a full disk."""
-    resource = pytest.importorskip("resource")
+    resource = pytest.importorskip("resource", reason="resource is not installed")
     trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))

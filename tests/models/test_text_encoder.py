@@ -37,7 +37,7 @@ def make_sequences(encoder: TextEncoder, count: int = 12) -> list[Any]:
 def compute_with_torch(arrays: dict[str, Any], kind: str, ids: Any, first: int) -> Any:
     """The last layer's states. 'bert' is transformers' BertModel; 'nomic' follows nomic-embed's description: post-norm,
     rotary over the whole head with base 1000, up(x) * silu(gate(x)), no biases in projections."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     from transformers import BertConfig, BertModel
 
     state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}

@@ -8,7 +8,7 @@ import pytest
 from metrist.models.loading import load_text_encoder
 from tiny_text_encoders import write_text_encoder
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from metrist.models.trainable_encoder import TrainableEncoder, collate_sequences  # noqa: E402
 

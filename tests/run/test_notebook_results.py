@@ -128,7 +128,7 @@ def test_worst_shows_texts_of_records_in_memory(results: Results) -> None:
 
 
 def test_a_chart_has_a_panel_per_metric_and_a_point_per_system(results: Results) -> None:
-    pytest.importorskip("altair")
+    pytest.importorskip("altair", reason="altair is not installed")
     both = metrist.score(
         predictions={"v1": PREDICTIONS, "v2": PREDICTIONS[::-1]}, references=REFERENCES, metrics="rougeL,ter,length"
     )
@@ -162,7 +162,7 @@ def test_the_package_has_the_verbs_of_the_command_line() -> None:
 
 
 def test_texts_of_a_frame_that_changed_are_those_that_were_scored() -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame(
         {"id": [1, 2], "completion": ["a b", "c d"], "gold": ["a b", "c e"], "rating:quality": [5, 1]}
     )
@@ -205,7 +205,7 @@ def test_a_file_that_changed_gives_no_texts(tmp_path: Path) -> None:
 
 
 def test_a_chart_of_some_metrics() -> None:
-    pytest.importorskip("altair")
+    pytest.importorskip("altair", reason="altair is not installed")
     both = metrist.score([Record(item="1", system="s", output="a b", references=("a c",))], ["rougeL", "chrf", "bleu"])
     assert {row["metric"] for row in both.plot("rougeL", draws=10).to_dict()["data"]["values"]} == {"rougeL ↑"}
     shown = both.plot(["chrf", "rougeL"], draws=10).to_dict()["data"]["values"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="torch is not installed")
 
 from metrist.errors import InputError, RunError
 from metrist.models.devices import Options

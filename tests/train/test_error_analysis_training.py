@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 from safetensors.torch import load_file
@@ -416,7 +416,7 @@ def test_a_stopped_training_ends_with_the_same_weights(tiny: Tiny, tmp_path: Pat
 
 
 def test_a_trained_model_is_also_written_as_gguf(tiny: Tiny, tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
+    pytest.importorskip("gguf", reason="gguf is not installed")
     data = write_rows(tmp_path / "data.jsonl", make_rows(8))
     card = fit(make_task(tiny("analyst"), data, tmp_path / "out", stored="gguf", dev=None))
     assert f"model='{tmp_path / 'out'}'" in card["metric"]

@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from metrist.errors import InputError, ModelError, RunError, SpecError
 from tiny_text_encoders import write_text_encoder
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="torch is not installed")
 
 import metrist
 from metrist.evaluate.distill import read_judged_run

