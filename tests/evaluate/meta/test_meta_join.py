@@ -248,8 +248,6 @@ def test_results_paths_frames_and_rows_mix_in_a_list(tmp_path, form):
     results = metrist.score(bare, "length", out=tmp_path / "run")
     pandas = pytest.importorskip("pandas", reason="pandas is not installed") if form == "frame" else None
     source = pandas.DataFrame(rows) if pandas else rows
-        pytest.importorskip("pandas", reason="pandas is not installed").DataFrame(rows) if form == "frame" else rows
-    )
     for sources in ([results, source], [str(tmp_path / "run"), source], (source, results)):
         evaluation = metrist.meta_evaluate(sources, "coherence", "spearman", group="none", draws=10)
         assert [figure.value for figure in evaluation.figures] == [pytest.approx(1.0)]
