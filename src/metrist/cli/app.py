@@ -16,6 +16,7 @@ import typer
 
 from metrist._version import __version__
 from metrist.cli import build, build_error_analysis, cache, train, train_study
+from metrist.cli.annotate import annotate
 from metrist.cli.audit import audit, questionnaire
 from metrist.cli.compare import calibrate, check, compare, methods
 from metrist.cli.convert import convert, export
@@ -65,6 +66,7 @@ app = _group(
         "run": run,
         "audit": audit,
         "questionnaire": questionnaire,
+        "annotate": annotate,
         "stress": stress,
         "reproduce": reproduce,
         "heat": heat,

@@ -21,13 +21,17 @@ class Kind(StrEnum):
     bartscore = "bartscore"
     alpaca_eval = "alpaca_eval"
     mt_metrics_eval = "mt_metrics_eval"
+    label_studio = "label_studio"
 
 
 def convert(
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst.")],
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[IN…]", help="BARTScore-style JSON, AlpacaEval lists or an mt-metrics-eval folder."),
+        typer.Argument(
+            metavar="[IN…]",
+            help="JSON of BARTScore, AlpacaEval or Label Studio, or an mt-metrics-eval folder.",
+        ),
     ] = None,
     source: Annotated[Path | None, typer.Option("--source", help="Line file of sources.")] = None,
     reference: Annotated[
@@ -56,7 +60,7 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    """Convert files of other tools to records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""
+    """Convert other tools' files to records: line files, BARTScore, AlpacaEval, mt-metrics-eval, Label Studio."""
     from metrist.cli.output import format_count, print_note
     from metrist.io import convert as formats
 

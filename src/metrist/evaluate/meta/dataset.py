@@ -14,6 +14,8 @@ from metrist.stats.samples import CorpusStats, Sample
 
 #: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
+#: The column of rows that were sampled with unequal probabilities: how many outputs or pairs each of them stands for.
+SAMPLING_WEIGHT = "sampling_weight"
 _MAX_LISTED = 12
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.convert import alpaca_eval, bartscore, mt_metrics_eval
+from metrist.io.convert import alpaca_eval, bartscore, label_studio, mt_metrics_eval
 from metrist.io.convert.json_input import ConvertOptions, Row, format_names, read_document, read_entries
 from metrist.io.convert.mt_metrics_eval import line_files
 from metrist.io.row_model import format_value
@@ -21,7 +21,7 @@ from metrist.io.writer import write_rows
 
 __all__ = ["KINDS", "Kind", "Row", "convert", "detect", "line_files", "write_rows"]
 
-Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval"]
+Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval", "label_studio"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -48,7 +48,7 @@ def convert(
     options = ConvertOptions(system=system, task=task, language=language, ratings=ratings, references=references)
     if kind == "alpaca_eval":
         return alpaca_eval.rows(existing, options)
-    reader = bartscore.rows if kind == "bartscore" else mt_metrics_eval.rows
+    reader = {"bartscore": bartscore.rows, "label_studio": label_studio.rows}.get(kind, mt_metrics_eval.rows)
     return chain.from_iterable(reader(path, options) for path in existing)
 
 
@@ -67,6 +67,8 @@ def detect(path: Path | str) -> Kind:
         return "bartscore"
     if alpaca_eval.is_entry(value):
         return "alpaca_eval"
+    if label_studio.is_entry(value):
+        return "label_studio"
     if isinstance(value, dict) and "item" in value:
         raise InputError(f"{path}: already has metrist's fields and needs no conversion; found {format_names(value)}")
     beginning = f"an object with {format_names(value)}" if isinstance(value, dict) else format_value(value)

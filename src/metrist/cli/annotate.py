@@ -1,0 +1,263 @@
+"""`metrist annotate`: people rate, compare, mark or review outputs in a browser."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from metrist.cli.options import Format, Inputs, ReadingOptions, TableFormat, expand_options
+from metrist.errors import InputError
+
+if TYPE_CHECKING:
+    from metrist.web.annotation.answers import Answers
+    from metrist.web.annotation.project import Project
+
+
+class PickName(StrEnum):
+    """Which outputs or pairs raters see."""
+
+    random = "random"
+    items = "items"
+    system = "system"
+    disagreement = "disagreement"
+
+
+class ExportFormat(StrEnum):
+    """How answers are exported."""
+
+    rows = "rows"
+    label_studio = "label-studio"
+
+
+@expand_options
+def annotate(
+    inputs: Inputs,
+    *,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="NAME_OR_FILE",
+            help="likert, pairwise, errors, questionnaire, a shipped rubric such as reliability (three aspects from 1 "
+            "to 3), or a rubric's .toml file.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FOLDER", help="The new folder of the project.")
+    ] = None,
+    aspects: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--aspect",
+            metavar="A",
+            help="A criterion to rate or choose by, or an aspect of the rubric or of errors; repeatable.",
+            show_default="overall; all of a rubric",
+        ),
+    ] = None,
+    points: Annotated[int, typer.Option("--points", metavar="N", min=2, help="Points of the Likert scale.")] = 5,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--error-table",
+            metavar="FILE",
+            help="The aspects of errors to mark, as `metrist aspects` writes them.",
+            show_default="that of the task",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "-n", "--count", metavar="N", min=1, help="Outputs or pairs to annotate, about.", show_default="all"
+        ),
+    ] = None,
+    pick: Annotated[
+        PickName,
+        typer.Option(
+            "--pick",
+            help="Which: any; whole items; equally many of each system; whole items, those that metrics disagree about "
+            "more often (needs a run).",
+        ),
+    ] = PickName.random,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="A run folder, for --pick disagreement and for the explanations that the questionnaire asks about.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--metric", metavar="SPEC", help="The metrics of the run to use; repeatable."),
+    ] = None,
+    systems: Annotated[
+        list[str] | None,
+        typer.Option("--systems", metavar="S", help="Only outputs of these systems.", show_default="all"),
+    ] = None,
+    raters: Annotated[
+        list[str] | None,
+        typer.Option("--rater", metavar="NAME", help="A rater, who gets a personal link; repeatable."),
+    ] = None,
+    number: Annotated[int, typer.Option("--raters", metavar="N", min=1, help="Instead of names: raters r1 to rN.")] = 1,
+    overlap: Annotated[
+        int | None,
+        typer.Option("--overlap", metavar="K", min=1, help="Raters who see the same item.", show_default="all of them"),
+    ] = None,
+    share: Annotated[
+        float,
+        typer.Option("--overlap-share", metavar="SHARE", help="Share of the items that several raters see."),
+    ] = 1.0,
+    attention: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attention",
+            metavar="FILE",
+            help="Attention items: records whose ratings, preferences or errors are the right answers; repeatable.",
+        ),
+    ] = None,
+    show_references: Annotated[
+        bool, typer.Option("--show-references", help="Show raters the references, too.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sample and of all orders.")] = 0,
+    serve: Annotated[
+        bool, typer.Option("--serve/--no-serve", help="Whether to start the server, or only set the project up.")
+    ] = True,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0 for other machines.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, help="The port to listen on.", show_default="8517, or a free one")
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export", metavar="FILE", help="Instead: write the answers of a project to a .jsonl file (or .json)."
+        ),
+    ] = None,
+    export_format: Annotated[
+        ExportFormat,
+        typer.Option("--export-format", help="Rows that other commands read, or Label Studio's JSON."),
+    ] = ExportFormat.rows,
+    min_attention: Annotated[
+        float,
+        typer.Option(
+            "--min-attention",
+            metavar="SHARE",
+            help="Export only raters who passed at least this share of their attention items.",
+        ),
+    ] = 0.0,
+    status: Annotated[
+        bool, typer.Option("--status", help="Instead: print progress and agreement of a project.")
+    ] = False,
+    reading: ReadingOptions,
+    form: TableFormat = Format.text,
+) -> None:
+    """Let people rate, compare or mark outputs in a browser; a project's folder instead of files goes on."""
+    from metrist.cli.output import print_note
+    from metrist.errors import format_count
+    from metrist.web import check_installed
+    from metrist.web.annotation.project import is_project, open_project
+
+    check_installed("annotate")
+    if len(inputs) == 1 and is_project(inputs[0]):
+        if schema is not None or out is not None:
+            raise InputError(f"{inputs[0]} is a project, which is set up already: leave --schema and --out out")
+        project = open_project(inputs[0])
+    else:
+        if export is not None or status:
+            raise InputError(f"--export and --status need the folder of a project; {inputs[0]} is none")
+        if schema is None or out is None:
+            raise InputError("a new project needs --schema (likert, pairwise, errors, …) and a folder: -o FOLDER")
+        from metrist.web.annotation.setup import set_up
+
+        project = set_up(
+            out,
+            inputs,
+            schema,
+            raters=raters or number,
+            aspects=aspects or (),
+            points=points,
+            table=table,
+            count=count,
+            pick=pick.value,
+            run=run,
+            metrics=metrics or (),
+            systems=systems or (),
+            overlap=overlap,
+            share=share,
+            attention=attention or (),
+            show_references=show_references,
+            seed=seed,
+            **reading.keywords(),
+        )
+        tasks = format_count(len(project.tasks), "task")
+        print_note(f"set up {tasks} for {format_count(len(project.raters), 'rater')} in {out}")
+    from metrist.web.annotation.answers import Answers
+
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        if export is not None:
+            from metrist.web.annotation.export import write_export
+
+            rows = write_export(answers, export, export_format.value, min_attention=min_attention)
+            print_note(f"wrote {format_count(rows, 'row')} to {export}")
+        elif status:
+            _print_status(answers, form)
+        elif serve:
+            _serve(project, answers, host, port)
+
+
+def _print_status(answers: Answers, form: Format) -> None:
+    from metrist.cli.output import print_tables
+    from metrist.report.tables import Column, Table
+    from metrist.web.annotation.app import describe_progress
+
+    progress = Table(
+        title="Progress",
+        columns=[Column("rater"), *(Column(name, "right") for name in ("done", "tasks", "attention passed"))],
+        rows=describe_progress(answers),
+    )
+    rows = [
+        [
+            row["name"],
+            _format_alpha(row["alpha"]),
+            row["scale"],
+            row["tasks"],
+            row["failure"] or "",
+        ]
+        for row in answers.agreement()
+    ]
+    agreement = Table(
+        title="Agreement (Krippendorff's alpha)",
+        columns=[
+            Column("question"),
+            Column("alpha", "right"),
+            Column("scale"),
+            Column("tasks", "right"),
+            Column("remark"),
+        ],
+        rows=rows,
+    )
+    print_tables([progress, agreement], form)
+
+
+def _format_alpha(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _serve(project: Project, answers: Answers, host: str, port: int | None) -> None:
+    from metrist.cli.output import print_note, print_text
+    from metrist.web.annotation.app import create_annotation_app, describe_links, grant_project_access
+    from metrist.web.server import serve
+
+    access = grant_project_access(project, host)
+
+    def announce(address: str) -> None:
+        for line in describe_links(project, address.partition("?")[0]):
+            print_text(line)
+        print_note("each link is personal; Ctrl-C stops the server, and the same folder goes on where it stopped")
+
+    serve(create_annotation_app(project, answers, access), access, port=port, announce=announce)

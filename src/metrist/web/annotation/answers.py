@@ -1,0 +1,272 @@
+"""What the clicks of a project amount to: each rater's answer to each task, progress, agreement, attention.
+
+Clicks are applied in the order of the log, those that were taken back left out:
+
+    set     {"name": question, "value": answer or null}
+    mark    {"id": …, "start": …, "end": …, "side": …, "aspect": …, "severity": …, "note": …}   add or change an error
+    unmark  {"id": …}
+    note    {"text": …}                                                                           a remark on the task
+    done    {"value": true or false}     the rater has marked all errors
+    skip    {"value": true or false}     the rater cannot judge this
+    undo    {"target": id of a click}
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import InputError
+from metrist.stats.agreement import agreement
+from metrist.stats.gold import Ratings
+from metrist.web.annotation.project import Project, Task
+from metrist.web.annotation.schemas import LEFT, RIGHT, TIE, normalise
+from metrist.web.annotation.store import Click, ClickStore
+
+MAX_NOTE = 10_000
+_MARK_FIELDS = ("id", "start", "end", "side", "aspect", "severity", "note")
+#: An answer to a pair as a number, for agreement.
+_SIGNS = {"first": 1.0, "second": -1.0, "tie": 0.0}
+
+
+@dataclass(slots=True)
+class Answer:
+    """One rater's answer to one task so far. `values` has an entry per answered question."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    marks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    note: str = ""
+    done: bool = False
+    skipped: bool = False
+
+    def apply(self, click: Click) -> None:
+        content = click.content
+        match click.kind:
+            case "set" if content["value"] is None:
+                self.values.pop(content["name"], None)
+            case "set":
+                self.values[content["name"]] = normalise(content["value"])
+            case "mark":
+                self.marks[content["id"]] = content
+            case "unmark":
+                self.marks.pop(content["id"], None)
+            case "note":
+                self.note = content["text"]
+            case "done":
+                self.done = content["value"]
+            case "skip":
+                self.skipped = content["value"]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "values": self.values,
+            "marks": list(self.marks.values()),
+            "note": self.note,
+            "done": self.done,
+            "skipped": self.skipped,
+        }
+
+
+def check_click(project: Project, click: Click) -> None:
+    """Raise InputError unless the click is one that the rater may make."""
+    task = project.tasks.get(click.task)
+    if task is None or (click.rater, click.task) not in project.assigned:
+        raise InputError(f"the rater has no task {click.task!r:.40}")
+    content, schema = click.content, project.schema
+    match click.kind:
+        case "set":
+            _check_keys(content, ("name", "value"))
+            _check_text(content["name"], "name", 1000)
+            question = schema.question(content["name"], len(task.errors))
+            if question is None:
+                raise InputError(f"there is no question {content['name']!r:.40}")
+            if content["value"] is not None and not question.accepts(normalise(content["value"])):
+                raise InputError(f"{content['value']!r:.40} is no answer to {content['name']!r:.40}")
+        case "mark":
+            _check_mark(project, task, content)
+        case "unmark":
+            _check_keys(content, ("id",))
+            _check_text(content["id"], "id", 64)
+        case "note":
+            _check_keys(content, ("text",))
+            _check_text(content["text"], "text", MAX_NOTE)
+        case "done" | "skip":
+            _check_keys(content, ("value",))
+            if not isinstance(content["value"], bool):
+                raise InputError(f"{click.kind} is true or false")
+        case _:
+            raise InputError(f"there is no click of the kind {click.kind!r:.40}")
+
+
+def _check_keys(content: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    if set(content) != set(names):
+        raise InputError(
+            f"a click of this kind has {', '.join(names)}, got {', '.join(map(str, content)) or 'nothing'}"
+        )
+
+
+def _check_text(value: Any, name: str, longest: int) -> None:
+    if not isinstance(value, str) or len(value) > longest:
+        raise InputError(f"{name} must be a text of at most {longest} characters")
+
+
+def _check_mark(project: Project, task: Task, content: Mapping[str, Any]) -> None:
+    schema = project.schema
+    if schema.kind != "errors":
+        raise InputError("this schema marks no errors")
+    _check_keys(content, _MARK_FIELDS)
+    _check_text(content["id"], "id", 64)
+    _check_text(content["note"], "note", MAX_NOTE)
+    _check_text(content["aspect"], "aspect", 1000)
+    if content["aspect"] not in (schema.aspects or {}):
+        raise InputError(f"there is no aspect {content['aspect']!r:.40}")
+    if content["severity"] not in schema.severities:
+        raise InputError(f"there is no severity {content['severity']!r:.40}")
+    text = {"output": task.records[0].output, "source": task.records[0].source}.get(str(content["side"]))
+    if text is None:
+        raise InputError("an error is in the output, or in the source if there is one")
+    start, end = content["start"], content["end"]
+    if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+        raise InputError(f"an error lies within the {len(text)} characters of its text")
+
+
+class Answers:
+    """All answers of a project, kept up to date with its log. Not safe for threads: use one lock around it."""
+
+    def __init__(self, project: Project, store: ClickStore) -> None:
+        self.project = project
+        self.store = store
+        self._last = 0
+        self._clicks: dict[tuple[str, str], list[Click]] = {}
+        self._undone: set[tuple[str, str]] = set()
+        self._live: Counter[str] = Counter()
+        self.last_times: dict[str, float] = {}
+        self._answers: dict[tuple[str, str], Answer] = {}
+
+    def refresh(self) -> None:
+        """Read the clicks that are new in the log, also those of other processes."""
+        for click in self.store.read(self._last):
+            self._last = click.number
+            self.last_times[click.rater] = click.time
+            key = click.rater, click.task
+            self._live[click.rater] += -1 if click.kind == "undo" else 1
+            if click.kind == "undo":
+                self._undone.add((click.rater, click.content["target"]))
+                self._fold(key)
+                continue
+            self._clicks.setdefault(key, []).append(click)
+            self._answers.setdefault(key, Answer()).apply(click)
+
+    def _fold(self, key: tuple[str, str]) -> None:
+        answer = Answer()
+        for click in self._clicks.get(key, ()):
+            if (click.rater, click.id) not in self._undone:
+                answer.apply(click)
+        self._answers[key] = answer
+
+    def find(self, rater: str, task: str) -> Answer:
+        """Return a rater's answer to a task, an empty one if there is none."""
+        return self._answers.get((rater, task)) or Answer()
+
+    def can_undo(self, rater: str) -> bool:
+        """Whether the rater has a click to take back."""
+        return self._live[rater] > 0
+
+    def is_complete(self, rater: str, task_id: str) -> bool:
+        """Whether the rater has answered all questions of the task, or skipped it."""
+        answer, task, schema = self.find(rater, task_id), self.project.tasks[task_id], self.project.schema
+        if answer.skipped:
+            return True
+        if schema.kind == "errors":
+            return answer.done
+        names = [question.name for question in schema.questions]
+        if schema.each_error is not None:
+            names += [f"error:{number}" for number in range(len(task.errors))]
+        return all(name in answer.values for name in names)
+
+    def progress(self, rater: str) -> tuple[int, int]:
+        """Return how many of a rater's tasks are complete, and how many there are."""
+        assigned = self.project.raters_by_name[rater].assignments
+        return sum(self.is_complete(rater, own.task) for own in assigned), len(assigned)
+
+    def choice(self, rater: str, task: str, name: str) -> str | None:
+        """Return a rater's choice between the outputs of a task in the task's order: first, second or tie."""
+        value = self.find(rater, task).values.get(name)
+        if value is None or value == TIE:
+            return value
+        swapped = self.project.assigned[rater, task].swapped
+        return "first" if (value == LEFT) != swapped else "second"
+
+    def passes(self, rater: str, task: Task) -> bool | None:
+        """Return whether a rater's answer to an attention item is the expected one; None if it is not complete."""
+        if task.expected is None or not self.is_complete(rater, task.id):
+            return None
+        answer = self.find(rater, task.id)
+        match self.project.schema.kind:
+            case "errors":
+                marks = [(m["start"], m["end"]) for m in answer.marks.values() if m["side"] == "output"]
+                spans = task.expected["spans"]
+                if not spans or not marks:
+                    return not spans and not marks
+                return all(any(start < last and first < end for start, end in marks) for first, last in spans)
+            case "pairwise":
+                return all(self.choice(rater, task.id, name) == value for name, value in task.expected.items())
+        return all(answer.values.get(name) == value for name, value in task.expected.items())
+
+    def attention(self, rater: str) -> tuple[int, int]:
+        """Return how many attention items a rater passed, and how many are complete."""
+        results = [
+            self.passes(rater, self.project.tasks[own.task]) for own in self.project.raters_by_name[rater].assignments
+        ]
+        known = [result for result in results if result is not None]
+        return sum(known), len(known)
+
+    def agreement(self) -> list[dict[str, Any]]:
+        """Return Krippendorff's alpha for each question, or for the number of errors marked."""
+        schema, tasks = self.project.schema, self.project.tasks
+        numbers = {task: number for number, task in enumerate(tasks)}
+        names = [question.name for question in schema.questions] or ["errors"]
+        found = []
+        for name in names:
+            rows = [
+                (numbers[own.task], code, value)
+                for code, rater in enumerate(self.project.raters)
+                for own in rater.assignments
+                if tasks[own.task].expected is None
+                and not math.isnan(value := self._number(rater.name, own.task, name))
+            ]
+            output, rater_codes, values = np.array(rows, np.float64).reshape(-1, 3).T
+            ratings = Ratings.of(output.astype(np.intp), rater_codes.astype(np.intp), values, len(tasks))
+            scale = "alpha_nominal" if schema.kind == "pairwise" else "alpha_ordinal"
+            (result,) = agreement(ratings, [scale], 0, np.random.default_rng(0))
+            found.append(
+                {
+                    "name": name,
+                    "scale": scale.removeprefix("alpha_"),
+                    "alpha": None if math.isnan(result.value) else result.value,
+                    "tasks": result.outputs,
+                    "failure": result.failure,
+                }
+            )
+        return found
+
+    def _number(self, rater: str, task: str, name: str) -> float:
+        """Return an answer as a number; NaN if there is none."""
+        answer = self.find(rater, task)
+        if answer.skipped:
+            return math.nan
+        match self.project.schema.kind:
+            case "errors":
+                return float(len(answer.marks)) if answer.done else math.nan
+            case "pairwise":
+                return _SIGNS.get(self.choice(rater, task, name) or "", math.nan)
+        value = answer.values.get(name)
+        return math.nan if value is None else float(value)
+
+
+__all__ = ["LEFT", "MAX_NOTE", "RIGHT", "TIE", "Answer", "Answers", "check_click"]

@@ -1,0 +1,301 @@
+"""The pages of a project: one for each rater behind a personal link, and one for the owner.
+
+Raters see neither the names of systems and items nor each other's answers. A click is on disk before it is
+acknowledged; a page that gets no answer sends it again under the same id.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from metrist.io.writer import json_line
+from metrist.records import Record
+from metrist.web.annotation.answers import Answers, check_click
+from metrist.web.annotation.export import attention_share, export_label_studio, export_rows, label_studio_config
+from metrist.web.annotation.project import Assignment, Project, Rater, Task
+from metrist.web.annotation.store import Click
+from metrist.web.pages import escape_text, render_page
+from metrist.web.security import OWNER, Access
+from metrist.web.server import create_app
+
+_RATER = "rater:"
+_CLICK_FIELDS = frozenset({"id", "rater", "task", "kind", "content"})
+
+
+def grant_project_access(project: Project, host: str = "127.0.0.1", names: tuple[str, ...] = ()) -> Access:
+    """Return who may use the pages: the owner and each rater, by the tokens of their links, on loopback too."""
+    tokens = {project.owner_token: OWNER, **{rater.token: f"{_RATER}{rater.name}" for rater in project.raters}}
+    return Access(host=host, names=names, tokens=tokens)
+
+
+def create_annotation_app(project: Project, answers: Answers, access: Access) -> ASGIApp:
+    """Return the app of a project."""
+    pages = Pages(project, answers)
+    routes = [
+        Route("/", pages.home),
+        Route("/api/project", pages.send_project),
+        Route("/api/tasks/{task}", pages.send_task),
+        Route("/api/clicks", pages.take_click, methods=["POST"]),
+        Route("/api/undo", pages.take_undo, methods=["POST"]),
+        Route("/api/overview", pages.send_overview),
+        Route("/export/{name}", pages.send_export),
+    ]
+    return create_app(routes, access, static=["metrist.web.annotation"])
+
+
+class Pages:
+    """Handlers of requests. One lock guards the answers; the work is done in threads, since it waits for the disk."""
+
+    def __init__(self, project: Project, answers: Answers) -> None:
+        self.project = project
+        self.answers = answers
+        self._lock = threading.Lock()
+
+    async def home(self, request: Request) -> Response:
+        if request.scope["metrist.user"] == OWNER:
+            return _render("overview.js", "Annotation", self.project.schema.name)
+        return _render("annotate.js", "Annotation", self.project.schema.about)
+
+    # ---- Raters
+
+    async def send_project(self, request: Request) -> Response:
+        rater = self._rater(request)
+        return await run_in_threadpool(self._describe_project, rater)
+
+    async def send_task(self, request: Request) -> Response:
+        rater = self._rater(request)
+        assignment = self.project.assigned.get((rater.name, request.path_params["task"]))
+        if assignment is None:
+            raise HTTPException(404, "There is no such task.")
+        return await run_in_threadpool(self._describe_task, rater, assignment)
+
+    async def take_click(self, request: Request) -> Response:
+        rater = self._rater(request)
+        body = await _read_json(request)
+        if set(body) != _CLICK_FIELDS or not isinstance(body["content"], dict):
+            raise HTTPException(400, f"A click has {', '.join(sorted(_CLICK_FIELDS))}.")
+        _check_names(body, "id", "rater", "task", "kind")
+        self._check_rater(rater, body["rater"])
+        click = Click(
+            id=body["id"], rater=rater.name, task=body["task"], kind=body["kind"], content=dict(body["content"])
+        )
+        return await run_in_threadpool(self._store_click, rater, click)
+
+    async def take_undo(self, request: Request) -> Response:
+        rater = self._rater(request)
+        body = await _read_json(request)
+        if set(body) != {"id", "rater"}:
+            raise HTTPException(400, "To undo, send id and rater.")
+        _check_names(body, "id", "rater")
+        self._check_rater(rater, body["rater"])
+        return await run_in_threadpool(self._store_undo, rater, body["id"])
+
+    def _rater(self, request: Request) -> Rater:
+        user = str(request.scope["metrist.user"])
+        rater = self.project.raters_by_name.get(user.removeprefix(_RATER)) if user.startswith(_RATER) else None
+        if rater is None:
+            raise HTTPException(403, "This page is for raters; open a rater's link.")
+        return rater
+
+    def _check_rater(self, rater: Rater, name: str) -> None:
+        """Refuse the click of a page that was loaded for another rater: the cookie of the browser has changed."""
+        if name != rater.name:
+            raise HTTPException(
+                409, f"This browser now uses the link of {rater.name!r}. Open the link of {name!r} again to go on."
+            )
+
+    def _describe_project(self, rater: Rater) -> Response:
+        with self._lock:
+            self.answers.refresh()
+            return _send_json(
+                {
+                    "id": self.project.id,
+                    "rater": rater.name,
+                    "schema": self.project.schema.to_dict(),
+                    "tasks": [own.task for own in rater.assignments],
+                    **self._progress(rater),
+                }
+            )
+
+    def _describe_task(self, rater: Rater, assignment: Assignment) -> Response:
+        task = self.project.tasks[assignment.task]
+        records = task.records[::-1] if assignment.swapped else task.records
+        with self._lock:
+            self.answers.refresh()
+            answer = self.answers.find(rater.name, task.id).to_dict()
+        return _send_json(
+            {
+                "id": task.id,
+                **_show_context(task.records[0], self.project.show_references),
+                "outputs": [record.output for record in records],
+                "errors": [_show_error(task, number) for number in range(len(task.errors))],
+                "answer": answer,
+            }
+        )
+
+    def _store_click(self, rater: Rater, click: Click) -> Response:
+        check_click(self.project, click)
+        stored = self.answers.store.append(click)
+        return self._acknowledge(rater, stored)
+
+    def _store_undo(self, rater: Rater, click_id: str) -> Response:
+        stored = self.answers.store.undo(click_id, rater.name)
+        return self._acknowledge(rater, stored)
+
+    def _acknowledge(self, rater: Rater, stored: Click | None) -> Response:
+        with self._lock:
+            self.answers.refresh()
+            content: dict[str, Any] = {"number": stored.number if stored else 0, **self._progress(rater)}
+            if stored is not None:
+                content["task"] = stored.task
+                content["answer"] = self.answers.find(rater.name, stored.task).to_dict()
+        return _send_json(content)
+
+    def _progress(self, rater: Rater) -> dict[str, Any]:
+        complete = [own.task for own in rater.assignments if self.answers.is_complete(rater.name, own.task)]
+        return {"complete": complete, "can_undo": self.answers.can_undo(rater.name)}
+
+    # ---- The owner
+
+    async def send_overview(self, request: Request) -> Response:
+        _check_owner(request)
+        return await run_in_threadpool(self._describe_overview)
+
+    async def send_export(self, request: Request) -> Response:
+        _check_owner(request)
+        name = request.path_params["name"]
+        if name not in ("answers.jsonl", "label-studio.json", "label-studio.xml"):
+            raise HTTPException(404, "There is no such file.")
+        return await run_in_threadpool(self._make_export, name)
+
+    def _describe_overview(self) -> Response:
+        with self._lock:
+            self.answers.refresh()
+            raters = []
+            for rater in self.project.raters:
+                done, total = self.answers.progress(rater.name)
+                passed, seen = self.answers.attention(rater.name)
+                raters.append(
+                    {
+                        "name": rater.name,
+                        "token": rater.token,
+                        "done": done,
+                        "total": total,
+                        "attention": [passed, seen] if seen else None,
+                        "last": self.answers.last_times.get(rater.name),
+                    }
+                )
+            content = {
+                "schema": self.project.schema.name,
+                "kind": self.project.schema.kind,
+                "about": self.project.schema.about,
+                "folder": str(self.project.folder),
+                "pick": self.project.pick,
+                "tasks": sum(task.expected is None for task in self.project.tasks.values()),
+                "attention": sum(task.expected is not None for task in self.project.tasks.values()),
+                "raters": raters,
+                "agreement": self.answers.agreement(),
+            }
+        return _send_json(content)
+
+    def _make_export(self, name: str) -> Response:
+        with self._lock:
+            self.answers.refresh()
+            if name == "label-studio.xml":
+                content, media_type = label_studio_config(self.answers), "application/xml"
+            elif name == "label-studio.json":
+                rows = ",\n".join(map(json_line, export_label_studio(self.answers)))
+                content, media_type = f"[{rows}]\n", "application/json"
+            else:
+                lines = map(json_line, export_rows(self.answers))
+                content, media_type = "".join(f"{line}\n" for line in lines), "application/x-ndjson"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
+
+
+def describe_links(project: Project, address: str) -> list[str]:
+    """Return a line per person with their link; `address` is the server's, without a token."""
+    links = [f"owner: {address}?token={project.owner_token}"]
+    return links + [f"{rater.name}: {address}?token={rater.token}" for rater in project.raters]
+
+
+def describe_progress(answers: Answers) -> list[list[str]]:
+    """Return a row per rater: name, tasks done, all tasks, attention items passed."""
+    answers.refresh()
+    rows = []
+    for rater in answers.project.raters:
+        done, total = answers.progress(rater.name)
+        _, seen = answers.attention(rater.name)
+        share = f"{attention_share(answers, rater.name):.0%}" if seen else ""
+        rows.append([rater.name, str(done), str(total), share])
+    return rows
+
+
+def _render(script: str, title: str, heading: str) -> Response:
+    body = (
+        '<a class="skip" href="#main">Skip to the task</a>\n'
+        f'<header class="bar" id="bar"><h1>{escape_text(heading)}</h1></header>\n'
+        '<main id="main"><p class="soft">Loading …</p></main>\n<noscript>This page needs JavaScript.</noscript>'
+    )
+    return render_page(title, body, scripts=[script], styles=["annotation.css"])
+
+
+def _send_json(content: Mapping[str, Any]) -> Response:
+    # In ASCII: texts may have lone surrogates, which UTF-8 has no bytes for.
+    return Response(json.dumps(content), media_type="application/json")
+
+
+def _check_owner(request: Request) -> None:
+    if request.scope["metrist.user"] != OWNER:
+        raise HTTPException(403, "This page is for the owner of the project.")
+
+
+async def _read_json(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        raise HTTPException(400, "Expected JSON.")
+    try:
+        body = await request.json()
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "Expected JSON.") from None
+    if not isinstance(body, dict):
+        raise HTTPException(400, "Expected a JSON object.")
+    return body
+
+
+def _check_names(body: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if not isinstance(body[name], str):
+            raise HTTPException(400, f"{name} must be a text.")
+
+
+def _show_context(record: Record, show_references: bool) -> dict[str, Any]:
+    return {
+        "instruction": record.instruction,
+        "source": record.source,
+        "references": list(record.references) if show_references else [],
+    }
+
+
+def _show_error(task: Task, number: int) -> dict[str, Any]:
+    error = task.errors[number]
+    text = error.text
+    whole = task.records[0].output if error.side == "output" else task.records[0].source
+    if not text and whole is not None and error.start is not None and error.end is not None:
+        text = whole[error.start : error.end]
+    return {
+        "text": text,
+        "aspect": error.aspect,
+        "severity": error.severity,
+        "explanation": error.explanation,
+        "revision": error.revision,
+    }

@@ -1,0 +1,347 @@
+"""An annotation project: a folder with its tasks, who gets which of them, and the log of clicks.
+
+project.json   the schema, the raters with their links, the order of each rater's tasks; readable by its owner only
+tasks.jsonl    the texts of each task with its sampling weight
+clicks.sqlite  every click
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import InputError, RunError, format_count
+from metrist.io import ParsedRow
+from metrist.io.writer import atomic_write, json_line
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.web.annotation.sampling import Unit
+from metrist.web.annotation.schemas import Schema
+from metrist.web.annotation.store import ClickStore
+
+PROJECT, TASKS, CLICKS = "project.json", "tasks.jsonl", "clicks.sqlite"
+_VERSION = 1
+_MAX_RATERS = 1000
+_ERROR_FIELDS = ("aspect", "severity", "explanation", "revision", "text", "start", "end", "side")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a rater sees at once. `errors` are those that an analysis lists, for the questionnaire. `expected` is the
+    known answer of an attention item, None for all others."""
+
+    id: str
+    records: tuple[Record, ...]
+    weight: float = 1.0
+    errors: tuple[Error, ...] = ()
+    expected: Mapping[str, Any] | None = None
+
+    @property
+    def item(self) -> str:
+        return self.records[0].item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A task in a rater's list; `swapped` shows the second output of a pair on the left."""
+
+    task: str
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rater:
+    """A person with a personal link, whose secret part is `token`."""
+
+    name: str
+    token: str
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A project as it was set up; it never changes. Clicks are in the store."""
+
+    folder: Path
+    schema: Schema
+    tasks: Mapping[str, Task]
+    raters: tuple[Rater, ...]
+    owner_token: str
+    id: str
+    pick: str = "random"
+    seed: int = 0
+    inputs: tuple[str, ...] = ()
+    show_references: bool = False
+
+    @cached_property
+    def raters_by_name(self) -> Mapping[str, Rater]:
+        return {rater.name: rater for rater in self.raters}
+
+    @cached_property
+    def assigned(self) -> Mapping[tuple[str, str], Assignment]:
+        """Assignments by rater and task."""
+        return {(rater.name, own.task): own for rater in self.raters for own in rater.assignments}
+
+    def open_store(self) -> ClickStore:
+        return ClickStore(self.folder / CLICKS)
+
+
+def is_project(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a project in this folder."""
+    return (Path(path) / PROJECT).is_file()
+
+
+def make_tasks(
+    units: Sequence[Unit],
+    analyses: Mapping[tuple[str, str], tuple[Error, ...]] | None = None,
+    attention: Sequence[Task] = (),
+) -> list[Task]:
+    """Return a task for each unit, numbered from 1, then the attention items."""
+    errors = analyses or {}
+    tasks = [
+        Task(
+            id=f"t{number}",
+            records=unit.records,
+            weight=unit.weight,
+            errors=errors.get((unit.item, unit.systems[0]), ()),
+        )
+        for number, unit in enumerate(units, 1)
+    ]
+    first = len(tasks) + 1
+    for number, task in enumerate(attention, first):
+        tasks.append(Task(id=f"t{number}", records=task.records, expected=task.expected))
+    return tasks
+
+
+def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[Task]:
+    """Return attention items: rows whose ratings, preferences or errors are the answers that a careful rater gives."""
+    tasks = []
+    for entry in entries:
+        expected = _expected_answer(entry, schema)
+        wanted = 2 if schema.kind == "pairwise" else 1
+        if len(entry.records) != wanted:
+            raise InputError(
+                f"{entry.location}: an attention item of this schema needs {format_count(wanted, 'output')}"
+            )
+        if not expected:
+            raise InputError(
+                f"{entry.location}: an attention item needs a known answer to at least one question of the schema: "
+                f"{', '.join(question.name for question in schema.questions) or 'errors'}"
+            )
+        tasks.append(Task(id="", records=entry.records, expected=expected))
+    return tasks
+
+
+def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
+    if schema.kind == "questionnaire":
+        raise InputError("the questionnaire takes no attention items")
+    if schema.kind == "errors":
+        spans = [
+            [located.error.start, located.error.end]
+            for located in entry.errors
+            if located.error.start is not None and located.error.side == "output"
+        ]
+        return {"spans": spans}
+    names = {question.name for question in schema.questions}
+    if schema.kind == "pairwise":
+        return {own.aspect: own.choice for own in entry.preferences if own.aspect in names}
+    answer = {own.aspect: float(own.value) for own in entry.ratings if own.aspect in names}
+    for name, value in answer.items():
+        question = schema.question(name)
+        if question is None or not question.accepts(value):
+            raise InputError(f"{entry.location}: {value:g} is no answer to {name!r} of the schema")
+    return answer
+
+
+def assign_tasks(
+    tasks: Sequence[Task],
+    raters: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    overlap: int | None = None,
+    share: float = 1.0,
+) -> dict[str, tuple[Assignment, ...]]:
+    """Return each rater's tasks in order.
+
+    `share` of the items are seen by `overlap` raters (all, if None), the rest by one each. Items are dealt to those who
+    have the fewest tasks so far. A rater gets the tasks of an item one after the other, in random order, and the
+    attention items, which all raters get, in between.
+    """
+    if not raters or len(set(raters)) < len(raters) or len(raters) > _MAX_RATERS:
+        raise InputError(f"expected 1 to {_MAX_RATERS} raters with different names, got {len(raters)}")
+    per_item = len(raters) if overlap is None else overlap
+    if not 1 <= per_item <= len(raters):
+        raise InputError(f"an overlap of {per_item} is not possible with {format_count(len(raters), 'rater')}")
+    if not 0 <= share <= 1:
+        raise InputError(f"the share of items that several raters see must lie in 0 to 1, got {share:g}")
+    by_item: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.expected is None:
+            by_item.setdefault(task.item, []).append(task)
+    items = list(by_item)
+    order = rng.permutation(len(items))
+    shared = round(share * len(items))
+    dealt: dict[str, list[list[Task]]] = {rater: [] for rater in raters}
+    load = dict.fromkeys(raters, 0)
+    for position, number in enumerate(order):
+        own = by_item[items[number]]
+        # Python's sort is stable: among raters with equally many tasks, chance decides.
+        mixed = [raters[place] for place in rng.permutation(len(raters))]
+        for rater in sorted(mixed, key=load.__getitem__)[: per_item if position < shared else 1]:
+            dealt[rater].append(own)
+            load[rater] += len(own)
+    checks = [task for task in tasks if task.expected is not None]
+    return {rater: _order_tasks(blocks, checks, rng) for rater, blocks in dealt.items()}
+
+
+def _order_tasks(
+    blocks: Sequence[Sequence[Task]], checks: Sequence[Task], rng: np.random.Generator
+) -> tuple[Assignment, ...]:
+    ordered = [
+        block[place]
+        for block in (blocks[n] for n in rng.permutation(len(blocks)))
+        for place in rng.permutation(len(block))
+    ]
+    for number in rng.permutation(len(checks)):
+        # Not the first: raters should have met an ordinary task before.
+        place = int(rng.integers(1, len(ordered) + 1)) if ordered else 0
+        ordered.insert(place, checks[number])
+    return tuple(Assignment(task=task.id, swapped=len(task.records) == 2 and bool(rng.integers(2))) for task in ordered)
+
+
+# ---- The folder
+
+
+def create_project(
+    folder: str | os.PathLike[str],
+    schema: Schema,
+    tasks: Sequence[Task],
+    assignments: Mapping[str, tuple[Assignment, ...]],
+    *,
+    pick: str,
+    seed: int,
+    inputs: Sequence[str] = (),
+    show_references: bool = False,
+) -> Project:
+    """Write a project into a new or empty folder and return it."""
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(
+            f"{path} exists and is not an empty folder: name another, or continue with `metrist annotate {path}`"
+        )
+    if not tasks:
+        raise InputError("there is nothing to annotate: the files have no outputs for this schema")
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    raters = [
+        {
+            "name": name,
+            "token": secrets.token_urlsafe(18),
+            "tasks": [own.task for own in assigned],
+            "swapped": [own.task for own in assigned if own.swapped],
+        }
+        for name, assigned in assignments.items()
+    ]
+    with atomic_write(path / TASKS) as file:
+        for task in tasks:
+            file.write(f"{json_line(_task_to_dict(task))}\n")
+    content = {
+        "metrist_annotation": _VERSION,
+        "id": secrets.token_hex(8),
+        "schema": schema.to_dict(),
+        "pick": pick,
+        "seed": seed,
+        "inputs": list(inputs),
+        "show_references": show_references,
+        "owner_token": secrets.token_urlsafe(18),
+        "raters": raters,
+    }
+    with atomic_write(path / PROJECT) as file:
+        os.fchmod(file.fileno(), 0o600)
+        json.dump(content, file, ensure_ascii=False, indent=1)
+    return open_project(path)
+
+
+def open_project(folder: str | os.PathLike[str]) -> Project:
+    """Read the project in a folder; RunError with the reason if there is none."""
+    path = Path(folder)
+    try:
+        content = json.loads((path / PROJECT).read_text(encoding="utf-8"))
+        if content.get("metrist_annotation") != _VERSION:
+            raise RunError(f"{path / PROJECT} is of version {content.get('metrist_annotation')!r}, expected {_VERSION}")
+        with (path / TASKS).open(encoding="utf-8") as file:
+            tasks = [_task_from_dict(json.loads(line)) for line in file]
+        return Project(
+            folder=path,
+            schema=Schema.from_dict(content["schema"]),
+            tasks={task.id: task for task in tasks},
+            raters=tuple(map(_rater_from_dict, content["raters"])),
+            owner_token=content["owner_token"],
+            id=content["id"],
+            show_references=content["show_references"],
+            pick=content["pick"],
+            seed=content["seed"],
+            inputs=tuple(content["inputs"]),
+        )
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is no annotation project: it has no {Path(error.filename).name}") from None
+    except OSError as error:
+        raise RunError(f"{path}: the project cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path}: the project's files are damaged: {error!r}") from None
+
+
+def _rater_from_dict(content: Mapping[str, Any]) -> Rater:
+    swapped = set(content["swapped"])
+    assignments = tuple(Assignment(task=task, swapped=task in swapped) for task in content["tasks"])
+    return Rater(name=content["name"], token=content["token"], assignments=assignments)
+
+
+def _task_to_dict(task: Task) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "id": task.id,
+        "weight": task.weight,
+        "records": [record_to_dict(record) for record in task.records],
+    }
+    if task.errors:
+        content["errors"] = [{name: getattr(error, name) for name in _ERROR_FIELDS} for error in task.errors]
+    if task.expected is not None:
+        content["expected"] = dict(task.expected)
+    return content
+
+
+def record_to_dict(record: Record) -> dict[str, Any]:
+    """Return a record as a row that `read_records` reads, without empty fields."""
+    row: dict[str, Any] = {**record.extra, "item": record.item, "system": record.system, "output": record.output}
+    for name in ("source", "instruction", "task", "language"):
+        if getattr(record, name) is not None:
+            row[name] = getattr(record, name)
+    if record.references:
+        row["references"] = list(record.references)
+    return row
+
+
+def _task_from_dict(content: Mapping[str, Any]) -> Task:
+    return Task(
+        id=content["id"],
+        weight=content["weight"],
+        records=tuple(_record_from_dict(dict(row)) for row in content["records"]),
+        errors=tuple(Error(**row, penalty=None) for row in content.get("errors", ())),
+        expected=content.get("expected"),
+    )
+
+
+def _record_from_dict(row: dict[str, Any]) -> Record:
+    names = ("item", "system", "output", "source", "instruction", "task", "language")
+    fields: dict[str, Any] = {name: row.pop(name) for name in names if name in row}
+    fields["references"] = tuple(row.pop("references", ()))
+    if row:
+        fields["extra"] = row
+    return Record(**fields)

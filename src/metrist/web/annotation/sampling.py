@@ -1,0 +1,245 @@
+"""Which outputs, or pairs of outputs, raters see, and how many others each of them stands for.
+
+random         any of them, all equally likely
+items          whole items, all equally likely, with all their outputs
+system         equally many of each system (of each pair of systems)
+disagreement   whole items, the likelier the more the metrics of a run disagree about them
+
+A weight is one over the probability of being chosen, so that weighted means over the sample estimate those over
+everything (Horvitz and Thompson 1952). Probabilities are exact: items are drawn without replacement by systematic
+sampling in random order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from metrist.errors import InputError, RunError
+from metrist.records import Record
+from metrist.run.results import Results
+from metrist.stats import Codes, Floats
+
+Pick = Literal["random", "items", "system", "disagreement"]
+PICKS: tuple[Pick, ...] = get_args(Pick)
+#: The part of the probability that is the same for all items, so that none is certain to be left out and no weight is
+#: more than 1 / EVEN times the mean.
+EVEN = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What one task shows: an output, or two outputs of an item. `weight` is 1 over the probability of its choice."""
+
+    records: tuple[Record, ...]
+    weight: float = 1.0
+
+    @property
+    def item(self) -> str:
+        return self.records[0].item
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        return tuple(record.system for record in self.records)
+
+
+def list_units(records: Sequence[Record], *, pairs: bool) -> list[Unit]:
+    """Return every output, or every pair of different outputs of an item, in the order of the records."""
+    if not pairs:
+        return [Unit(records=(record,)) for record in records]
+    by_item: dict[str, list[Record]] = {}
+    for record in records:
+        by_item.setdefault(record.item, []).append(record)
+    units = [
+        Unit(records=pair)
+        for own in by_item.values()
+        for pair in combinations(sorted(own, key=lambda record: record.system), 2)
+        if pair[0].output != pair[1].output
+    ]
+    if not units:
+        raise InputError("no item has different outputs of two systems to choose between")
+    return units
+
+
+def sample_units(
+    units: Sequence[Unit],
+    count: int | None,
+    pick: Pick,
+    rng: np.random.Generator,
+    disagreement: Mapping[str, float] | None = None,
+) -> list[Unit]:
+    """Return about `count` of the units with their weights (all, with weight 1, if `count` is None or too large).
+
+    Whole items are drawn as long as they have at most `count` units on average; pairs of one item, of which there may
+    be many, are drawn one per item then, if `count` allows no more. `disagreement` has a number of at least 0 per item.
+    """
+    if count is None or count >= len(units):
+        return list(units)
+    if pick == "random":
+        chosen = rng.choice(len(units), size=count, replace=False)
+        return [_weigh(units[number], len(units) / count) for number in sorted(chosen)]
+    if pick == "system":
+        return _sample_strata(units, count, rng)
+    if pick == "items":
+        return _sample_items(units, count, rng, None)
+    if disagreement is None:
+        raise RunError("sampling by disagreement needs the scores of at least two metrics: give a run")
+    return _sample_items(units, count, rng, disagreement)
+
+
+def _weigh(unit: Unit, weight: float) -> Unit:
+    return Unit(records=unit.records, weight=float(weight))
+
+
+def _sample_strata(units: Sequence[Unit], count: int, rng: np.random.Generator) -> list[Unit]:
+    """Return equally many units of each system, or all that there are."""
+    strata: dict[tuple[str, ...], list[int]] = {}
+    for number, unit in enumerate(units):
+        strata.setdefault(unit.systems, []).append(number)
+    sizes = _share_out(count, [len(members) for members in strata.values()], rng)
+    chosen: list[tuple[int, float]] = []
+    for members, size in zip(strata.values(), sizes, strict=True):
+        for number in rng.choice(members, size=size, replace=False):
+            chosen.append((int(number), len(members) / size))
+    return [_weigh(units[number], weight) for number, weight in sorted(chosen)]
+
+
+def _share_out(count: int, sizes: Sequence[int], rng: np.random.Generator) -> list[int]:
+    """Share `count` out evenly, at most each one's size; at least one each, so that every stratum is estimated. Who
+    gets one more is left to chance."""
+    if count < len(sizes):
+        raise InputError(f"{count} tasks cannot have one of each of {len(sizes)} systems or pairs of systems")
+    shares = [0] * len(sizes)
+    order = rng.permutation(len(sizes))
+    left = count
+    while left:
+        open_ones = [number for number in order if shares[number] < sizes[number]]
+        for number in open_ones[:left]:
+            shares[number] += 1
+        left -= len(open_ones[:left])
+    return shares
+
+
+def _sample_items(
+    units: Sequence[Unit], count: int, rng: np.random.Generator, disagreement: Mapping[str, float] | None
+) -> list[Unit]:
+    by_item: dict[str, list[int]] = {}
+    for number, unit in enumerate(units):
+        by_item.setdefault(unit.item, []).append(number)
+    names = list(by_item)
+    pairs = len(units[0].records) == 2
+    # An item has few outputs, but 120 pairs of 16 systems: of pairs, one per item is drawn.
+    per_item = 1.0 if pairs else len(units) / len(names)
+    wanted = min(len(names), max(1, round(count / per_item)))
+    sizes = np.ones(len(names)) if disagreement is None else _mix(names, disagreement)
+    probability = inclusion_probabilities(sizes, wanted)
+    chosen: list[tuple[int, float]] = []
+    remaining = count
+    picked = draw_systematic(probability, rng)
+    for position, number in enumerate(picked):
+        members = by_item[names[number]]
+        share = len(members)
+        if pairs:
+            # Spread what is left over the items that are left: 10 pairs of 4 items are 3, 3, 2 and 2.
+            share = min(len(members), max(1, round(remaining / (len(picked) - position))))
+            remaining -= share
+        weight = len(members) / share / probability[number]
+        own = rng.choice(members, size=share, replace=False) if share < len(members) else members
+        chosen.extend((int(unit), float(weight)) for unit in own)
+    return [_weigh(units[number], weight) for number, weight in sorted(chosen)]
+
+
+def _mix(names: Sequence[str], disagreement: Mapping[str, float]) -> Floats:
+    values = np.array([disagreement.get(name, 0.0) for name in names], np.float64)
+    if (values < 0).any() or not np.isfinite(values).all():
+        raise RunError("disagreement must be at least 0 for every item")
+    mean = values.mean()
+    sizes: Floats = EVEN + (1 - EVEN) * values / mean if mean > 0 else np.ones(len(names))
+    return sizes
+
+
+def inclusion_probabilities(sizes: Floats, count: int) -> Floats:
+    """Return probabilities in proportion to these sizes that add up to `count`; none is above 1."""
+    probability = np.zeros(len(sizes))
+    certain = np.zeros(len(sizes), bool)
+    while True:
+        rest = count - certain.sum()
+        probability = np.where(certain, 1.0, rest * sizes / sizes[~certain].sum() if rest else 0.0)
+        above = (probability > 1.0) & ~certain
+        if not above.any():
+            return probability
+        certain |= above
+
+
+def draw_systematic(probability: Floats, rng: np.random.Generator) -> Codes:
+    """Draw numbers without replacement, each with exactly its probability: steps of 1 through their sums, in random
+    order."""
+    order = rng.permutation(len(probability))
+    sums = np.cumsum(probability[order])
+    count = round(float(sums[-1]))
+    points = np.arange(count) + rng.random()
+    # Rounding may leave the last point above the last sum.
+    places = np.minimum(np.searchsorted(sums, points, side="right"), len(order) - 1)
+    return np.unique(order[places])
+
+
+# ---- Where metrics disagree
+
+
+def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[str, float]:
+    """Return how much the metrics of a run disagree about each item.
+
+    Where items have several outputs, it is the share of pairs of metrics and pairs of outputs that are ordered
+    differently (half for a tie on one side). Where they have one, it is the standard deviation of the output's rank
+    among all outputs between metrics.
+    """
+    labels = list(dict.fromkeys(results.metric(name).label for name in metrics)) if metrics else list(results.scores)
+    if len(labels) < 2:
+        raise RunError(
+            f"disagreement needs at least two metrics; the run has {', '.join(labels) or 'none'}: score with another"
+        )
+    columns = np.stack([_signed(results, label) for label in labels])
+    by_item: dict[str, list[int]] = {}
+    for row, item in enumerate(results.items):
+        by_item.setdefault(item, []).append(row)
+    if max(map(len, by_item.values()), default=0) < 2:
+        ranks = np.stack([_percentiles(column) for column in columns])
+        return {item: float(np.nan_to_num(_spread(ranks[:, rows]))) for item, rows in by_item.items()}
+    return {item: _discordance(columns[:, rows]) for item, rows in by_item.items()}
+
+
+def _signed(results: Results, label: str) -> Floats:
+    metric: Any = results.metric(label)
+    values: Floats = np.asarray(results.scores[label].values, np.float64)
+    return values if metric.higher_is_better is not False else -values
+
+
+def _discordance(values: Floats) -> float:
+    """Return the share of (pair of metrics, pair of outputs) that are ordered differently; 0 without any."""
+    first, second = np.triu_indices(values.shape[1], 1)
+    order = np.sign(values[:, first] - values[:, second])
+    gaps = [np.abs(order[a] - order[b]) / 2 for a, b in combinations(range(len(values)), 2)]
+    known = np.concatenate(gaps) if gaps else np.empty(0)
+    known = known[~np.isnan(known)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _percentiles(values: Floats) -> Floats:
+    """Return each value's rank from 0 to 1, the mean of equal ones; NaN stays."""
+    ranks = np.full(len(values), np.nan)
+    known = np.flatnonzero(~np.isnan(values))
+    if len(known):
+        distinct, place, counts = np.unique(values[known], return_inverse=True, return_counts=True)
+        middle = np.cumsum(counts) - (counts + 1) / 2
+        ranks[known] = middle[place.reshape(-1)] / max(1, len(known) - 1)
+        del distinct
+    return ranks
+
+
+def _spread(ranks: Floats) -> float:
+    known = ranks[:, 0][~np.isnan(ranks[:, 0])]
+    return float(known.std()) if len(known) > 1 else 0.0

@@ -1,0 +1,254 @@
+"""What raters are asked about each task.
+
+rating         one grade for each aspect of an output, on the levels of a rubric (the files that judges use)
+pairwise       which of two outputs is better, for each aspect, or a tie; raters do not see the systems
+errors         spans of the output, or of the source, with aspect, severity and a note
+questionnaire  what the listed errors of an analysis are worth (TIGERScore paper, Tables 16 and 17)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from metrist import criteria
+from metrist.errors import SpecError, did_you_mean
+from metrist.evaluate.questionnaire import load_questionnaire
+from metrist.metrics.errors.aspect_tables import AspectTable, choose_table, read_table
+from metrist.metrics.judge.rubrics import list_rubrics, load_rubric
+
+Kind = Literal["rating", "pairwise", "errors", "questionnaire"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+#: What `--schema` takes besides a rubric.
+NAMES = ("likert", "pairwise", "errors", "questionnaire")
+SEVERITIES = ("minor", "major", "critical")
+#: The answers to a pair, as raters see it.
+LEFT, RIGHT, TIE = "left", "right", "tie"
+_OVERALL = "overall"
+_MAX_POINTS = 11
+#: No answer is larger.
+_LARGE = 2**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """An answer that a rater may give: its value, its label and its meaning ('' if the label says it all)."""
+
+    value: float | str | bool
+    label: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One question about a task. `name` is the aspect of the ratings that its answers become."""
+
+    name: str
+    text: str
+    choices: tuple[Choice, ...]
+
+    def accepts(self, value: Any) -> bool:
+        """Whether the value is one of the answers; `True` is not 1."""
+        return any(type(value) is type(choice.value) and value == choice.value for choice in self.choices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """What raters are asked. `aspects` and `severities` are those of errors to mark, with their definitions.
+
+    A questionnaire asks `each_error` about every listed error besides its questions.
+    """
+
+    kind: Kind
+    name: str
+    about: str
+    questions: tuple[Question, ...] = ()
+    aspects: Mapping[str, str] | None = None
+    severities: tuple[str, ...] = ()
+    each_error: Question | None = None
+    higher_is_better: bool = True
+
+    def question(self, name: str, errors: int = 0) -> Question | None:
+        """Return the question of this name; `error:2` is the one about the third listed error."""
+        if self.each_error is not None and name.startswith("error:"):
+            number = name.removeprefix("error:")
+            known = number.isdecimal() and number.isascii() and str(int(number)) == number and int(number) < errors
+            return self.each_error if known else None
+        return next((question for question in self.questions if question.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as JSON, for the project's file and for the page."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "about": self.about,
+            "questions": [_question_to_dict(question) for question in self.questions],
+            "aspects": None if self.aspects is None else dict(self.aspects),
+            "severities": list(self.severities),
+            "each_error": self.each_error and _question_to_dict(self.each_error),
+            "higher_is_better": self.higher_is_better,
+        }
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> Schema:
+        """Return the schema that `to_dict` wrote."""
+        each = content["each_error"]
+        return Schema(
+            kind=content["kind"],
+            name=content["name"],
+            about=content["about"],
+            questions=tuple(map(_question_from_dict, content["questions"])),
+            aspects=content["aspects"],
+            severities=tuple(content["severities"]),
+            each_error=each and _question_from_dict(each),
+            higher_is_better=content["higher_is_better"],
+        )
+
+
+def load_schema(
+    name: str, *, aspects: Sequence[str] = (), points: int = 5, table: str | None = None, task: str | None = None
+) -> Schema:
+    """Return the schema of this name, or the rubric in this file or of this shipped name.
+
+    `aspects` are the criteria of a Likert scale or of a choice, those of a rubric to ask about, or the errors to mark;
+    `points` is the length of the Likert scale. The errors to mark are those of the aspect table in the file `table`, or
+    of the shipped table of the `task`.
+    """
+    if table is not None and name != "errors":
+        raise SpecError(f"an aspect table says which errors to mark; the schema {name!r} marks none")
+    match name:
+        case "likert":
+            return _make_likert(aspects or (_OVERALL,), points)
+        case "pairwise":
+            return _make_pairwise(aspects or (_OVERALL,))
+        case "errors":
+            return _make_errors(read_table(table) if table else choose_table(task), aspects)
+        case "questionnaire":
+            if aspects:
+                raise SpecError("the questionnaire has its own questions and takes no aspects")
+            return _make_questionnaire()
+    if name not in list_rubrics() and not name.endswith(".toml"):
+        known = [*NAMES, *list_rubrics()]
+        raise SpecError(
+            f"no schema {name!r}{did_you_mean(name, known)}; it is one of {', '.join(known)}, or a rubric's .toml file"
+        )
+    return _make_rating(name, aspects)
+
+
+def _make_likert(aspects: Sequence[str], points: int) -> Schema:
+    if not 2 <= points <= _MAX_POINTS:
+        raise SpecError(f"a Likert scale has 2 to {_MAX_POINTS} points, got {points}")
+    ends = {1: "very bad", points: "very good"}
+    choices = tuple(
+        Choice(value=float(point), label=str(point), meaning=ends.get(point, "")) for point in range(1, points + 1)
+    )
+    questions = tuple(Question(name=name, text=_describe(name), choices=choices) for name in _distinct(aspects))
+    return Schema(kind="rating", name="likert", about="How good is the output?", questions=questions)
+
+
+def _make_pairwise(aspects: Sequence[str]) -> Schema:
+    choices = (
+        Choice(value=LEFT, label="Left is better"),
+        Choice(value=TIE, label="Tie"),
+        Choice(value=RIGHT, label="Right is better"),
+    )
+    questions = tuple(Question(name=name, text=_describe(name), choices=choices) for name in _distinct(aspects))
+    return Schema(kind="pairwise", name="pairwise", about="Which of the two outputs is better?", questions=questions)
+
+
+def _make_rating(rubric_name: str, aspects: Sequence[str]) -> Schema:
+    rubric = load_rubric(rubric_name)
+    selected = [rubric.aspect(name) for name in _distinct(aspects)] if aspects else rubric.aspects
+    questions = tuple(
+        Question(
+            name=aspect.name,
+            text=aspect.question,
+            choices=tuple(
+                Choice(value=float(level.value), label=level.name, meaning=level.meaning) for level in aspect.levels
+            ),
+        )
+        for aspect in selected
+    )
+    return Schema(
+        kind="rating",
+        name=rubric_name,
+        about=rubric.about,
+        questions=questions,
+        higher_is_better=rubric.higher_is_better,
+    )
+
+
+def _make_errors(table: AspectTable, aspects: Sequence[str]) -> Schema:
+    definitions = {aspect.name: aspect.definition for aspect in table.aspects}
+    for name in aspects:
+        if name not in definitions:
+            listed = ", ".join(definitions)
+            raise SpecError(
+                f"the aspect table of {table.task!r} has no aspect {name!r}{did_you_mean(name, definitions)}; it has "
+                f"{listed}"
+            )
+    chosen = {name: definitions[name] for name in (aspects or definitions)}
+    return Schema(
+        kind="errors",
+        name="errors",
+        about="Mark every error: select the words, then say what is wrong with them and how badly.",
+        aspects=chosen,
+        severities=SEVERITIES,
+    )
+
+
+def _make_questionnaire() -> Schema:
+    content = load_questionnaire()
+    each = Question(
+        name="error",
+        text=content.errors,
+        choices=(
+            Choice(value=True, label="reasonable", meaning=content.reasonable),
+            Choice(value=False, label="not reasonable", meaning=content.unreasonable),
+        ),
+    )
+    scales = tuple(
+        Question(
+            name=scale.name,
+            text=scale.question,
+            choices=tuple(
+                Choice(value=float(level), label=str(level), meaning=meaning)
+                for level, meaning in sorted(scale.levels.items())
+            ),
+        )
+        for scale in content.scales
+    )
+    return Schema(
+        kind="questionnaire",
+        name="questionnaire",
+        about="How good is the analysis of the output's errors?",
+        questions=scales,
+        each_error=each,
+    )
+
+
+def _describe(aspect: str) -> str:
+    """Return the instruction of a known criterion, or the aspect's own words."""
+    criterion = criteria.known(aspect)
+    return criterion.instruction if criterion else aspect
+
+
+def _distinct(aspects: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(aspects))
+
+
+def _question_to_dict(question: Question) -> dict[str, Any]:
+    choices = [{"value": choice.value, "label": choice.label, "meaning": choice.meaning} for choice in question.choices]
+    return {"name": question.name, "text": question.text, "choices": choices}
+
+
+def _question_from_dict(content: Mapping[str, Any]) -> Question:
+    # JSON in a browser has one kind of number, and a file may have been written by hand: 1 is 1.0.
+    choices = tuple(Choice(**{**choice, "value": normalise(choice["value"])}) for choice in content["choices"])
+    return Question(name=content["name"], text=content["text"], choices=choices)
+
+
+def normalise(value: Any) -> Any:
+    """Return a JSON value with whole numbers as floats, as the choices have them."""
+    return float(value) if type(value) is int and abs(value) < _LARGE else value

@@ -1,0 +1,134 @@
+"""Set up an annotation project from files and, where metrics' scores or explanations are needed, a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import InputError, RunError
+from metrist.io import ParsedRow, Reader, read_records
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.run import load
+from metrist.run.inputs import read_inputs
+from metrist.run.results import Results
+from metrist.run.run_folder import is_run_folder
+from metrist.web.annotation.project import Project, assign_tasks, create_project, make_tasks, read_attention
+from metrist.web.annotation.sampling import Pick, list_units, measure_disagreement, sample_units
+from metrist.web.annotation.schemas import load_schema
+
+#: (item, system)
+Key = tuple[str, str]
+
+
+def set_up(
+    folder: str | os.PathLike[str],
+    files: Sequence[str] | Reader,
+    schema: str,
+    *,
+    raters: int | Sequence[str] = 1,
+    aspects: Sequence[str] = (),
+    points: int = 5,
+    table: str | None = None,
+    count: int | None = None,
+    pick: Pick = "random",
+    run: str | os.PathLike[str] | None = None,
+    metrics: Sequence[str] = (),
+    systems: Sequence[str] = (),
+    overlap: int | None = None,
+    share: float = 1.0,
+    attention: Sequence[str] = (),
+    show_references: bool = False,
+    seed: int = 0,
+    **reading: Any,
+) -> Project:
+    """Create a project in a new folder.
+
+    `files` may be a run folder, whose inputs are read then. `raters` are names, or a number of raters named r1, r2 and
+    so on. `pick="disagreement"` needs a run with the scores of two metrics, and the questionnaire one with a metric
+    that lists errors, unless the files have errors. The other settings are those of `load_schema`, `sample_units` and
+    `assign_tasks`; `reading` are options of `read_records`.
+    """
+    if isinstance(files, list | tuple) and len(files) == 1 and is_run_folder(Path(files[0])):
+        run = run or files[0]
+        files = read_inputs(files[0], **reading)
+    reader = files if isinstance(files, Reader) else read_records(list(files), **reading)
+    if schema == "errors" and table is None:
+        records, analyses, task = _read(reader, systems)
+        loaded = load_schema(schema, aspects=aspects, task=task)
+    else:
+        # The schema first: a mistake in it is found before a long file is read.
+        loaded = load_schema(schema, aspects=aspects, points=points, table=table)
+        records, analyses, _ = _read(reader, systems)
+    results = load(run) if run is not None else None
+    if loaded.kind == "questionnaire":
+        analyses = _list_analyses(results, metrics, analyses)
+        records = [record for record in records if (record.item, record.system) in analyses]
+        if not records:
+            raise InputError("no output has an analysis: the run's metric, or the files, must list errors")
+    rng = np.random.default_rng(seed)
+    for_sample, for_order = rng.spawn(2)
+    units = list_units(records, pairs=loaded.kind == "pairwise")
+    disagreement = measure_disagreement(results, metrics) if pick == "disagreement" and results is not None else None
+    if pick == "disagreement" and results is None:
+        raise RunError("sampling by disagreement needs the scores of at least two metrics: --run RUN")
+    sample = sample_units(units, count, pick, for_sample, disagreement)
+    checks = read_attention(list(_entries(attention)), loaded)
+    tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
+    names = [f"r{number}" for number in range(1, raters + 1)] if isinstance(raters, int) else list(raters)
+    assignments = assign_tasks(tasks, names, for_order, overlap=overlap, share=share)
+    return create_project(
+        folder,
+        loaded,
+        tasks,
+        assignments,
+        pick=pick,
+        seed=seed,
+        inputs=reader.names,
+        show_references=show_references,
+    )
+
+
+def _read(reader: Reader, systems: Sequence[str]) -> tuple[list[Record], dict[Key, tuple[Error, ...]], str | None]:
+    """Return the records of the systems that take part, the errors of each, and the task that all of them share."""
+    records: list[Record] = []
+    errors: dict[Key, list[Error]] = {}
+    for entry in reader.entries():
+        records.extend(record for record in entry.new if not systems or record.system in systems)
+        for located in entry.errors:
+            errors.setdefault((located.item, located.system), []).append(located.error)
+    missing = set(systems) - {record.system for record in records}
+    if missing:
+        raise InputError(f"no outputs of the system {min(missing)!r}")
+    if not records:
+        raise InputError("the files have no outputs")
+    tasks = {record.task for record in records}
+    task = tasks.pop() if len(tasks) == 1 else None
+    return records, {key: tuple(listed) for key, listed in errors.items()}, task
+
+
+def _list_analyses(
+    results: Results | None, metrics: Sequence[str], stored: dict[Key, tuple[Error, ...]]
+) -> dict[Key, tuple[Error, ...]]:
+    """Return the errors that a metric of the run lists by output, or those that the files have."""
+    if results is None:
+        if not stored:
+            raise RunError("the questionnaire asks about analyses: give a run whose metric lists errors (--run RUN)")
+        return stored
+    explaining = [metric.label for metric in results.metrics if results.scores[metric.label].errors]
+    labels = [results.metric(name).label for name in metrics] or explaining
+    if len(labels) != 1 or labels[0] not in explaining:
+        raise RunError(
+            f"the questionnaire asks about one metric's analyses: -m METRIC; of this run, "
+            f"{', '.join(explaining) or 'none'} list errors"
+        )
+    block = results.scores[labels[0]]
+    return {(results.items[row], results.systems[row]): tuple(listed) for row, listed in block.errors.items() if listed}
+
+
+def _entries(paths: Sequence[str]) -> Iterable[ParsedRow]:
+    return read_records(list(paths)).entries() if paths else ()

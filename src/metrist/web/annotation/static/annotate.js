@@ -1,0 +1,301 @@
+// The page of a rater: one task at a time. Every click is kept here until the server has acknowledged it.
+import { element, isShortcut, request } from "/static/page.js";
+import { ClickQueue } from "/static/clicks.js";
+import { pairTask, questionBlock, ratingTask, reviewTask } from "/static/questions.js";
+import { markTask } from "/static/marks.js";
+
+const bar = document.getElementById("bar");
+const main = document.getElementById("main");
+const heading = bar.querySelector("h1");
+
+let project; // What /api/project says.
+let queue;
+let position = 0;
+let task = null; // What /api/tasks/… says, with the answer as this page shows it.
+let view = null; // { update(answer), keys(event) } of the shown task.
+let complete = new Set();
+let canUndo = false;
+
+// ---- The bar
+
+const progressText = element("span", {});
+const progressBar = element("progress", { value: 0, max: 1, "aria-label": "Tasks done" });
+const saved = element("span", { class: "saved", role: "status" });
+const undoButton = element("button", { type: "button", disabled: true, onclick: undo, title: "Take back the last click (Z)" }, "Undo");
+const helpButton = element("button", { type: "button", class: "plain", onclick: () => help.showModal(), title: "Keys (?)" }, "Keys");
+bar.append(
+  element("span", { class: "end row" }, progressText, progressBar, saved, undoButton, helpButton),
+);
+
+const help = element("dialog", { "aria-labelledby": "help-title" },
+  element("h2", { id: "help-title" }, "Keys"),
+  element("dl", { class: "keys" }, ...[
+    ["1 … 9", "answer the marked question"],
+    ["Enter or →", "next task"],
+    ["←", "previous task"],
+    ["U", "first task that is not done"],
+    ["Z", "undo"],
+    ["S", "cannot judge this"],
+    ["N", "write a remark"],
+    ["M", "mark words (errors)"],
+    ["D", "all errors are marked (errors)"],
+  ].map(([key, text]) => [element("dt", {}, element("kbd", {}, key)), element("dd", {}, text)])),
+  element("form", { method: "dialog" }, element("button", { class: "primary" }, "Close")),
+);
+document.body.append(help);
+
+function showProgress() {
+  const total = project.tasks.length;
+  progressText.textContent = `${complete.size} of ${total} done`;
+  progressBar.max = Math.max(1, total);
+  progressBar.value = complete.size;
+  undoButton.disabled = !canUndo && queue.pending === 0;
+}
+
+function showSaved(state, detail) {
+  saved.className = `saved ${state}`;
+  saved.textContent = { saved: "Saved", saving: "Saving …", waiting: "Not saved yet; trying again …", refused: detail }[state];
+}
+
+// ---- Clicks
+
+function send(kind, content) {
+  apply(task.answer, kind, content);
+  // Only the server knows what is undone; a task that is complete here counts at once.
+  queue.add({ task: task.id, kind, content });
+  refreshView();
+}
+
+/** Apply a click to an answer as the server will. */
+function apply(answer, kind, content) {
+  if (kind === "set" && content.value === null) delete answer.values[content.name];
+  else if (kind === "set") answer.values[content.name] = content.value;
+  else if (kind === "mark") {
+    const place = answer.marks.findIndex((mark) => mark.id === content.id);
+    if (place < 0) answer.marks.push(content);
+    else answer.marks[place] = content;
+  } else if (kind === "unmark") answer.marks = answer.marks.filter((mark) => mark.id !== content.id);
+  else if (kind === "note") answer.note = content.text;
+  else if (kind === "done") answer.done = content.value;
+  else if (kind === "skip") answer.skipped = content.value;
+}
+
+function acknowledged(answer) {
+  complete = new Set(answer.complete);
+  canUndo = answer.can_undo;
+  if (task && answer.task === task.id && !queue.hasPending(task.id)) {
+    task.answer = answer.answer;
+    refreshView();
+  }
+  showProgress();
+  if (project) markPositions();
+}
+
+async function undo() {
+  undoButton.disabled = true;
+  await queue.flush();
+  queue.addUndo(async (answer) => {
+    acknowledged(answer);
+    if (answer.task && (!task || answer.task !== task.id)) await open(project.tasks.indexOf(answer.task));
+  });
+}
+
+// ---- Tasks
+
+async function open(number) {
+  position = Math.min(Math.max(0, number), project.tasks.length - 1);
+  const id = project.tasks[position];
+  let loaded;
+  try {
+    loaded = await request(`/api/tasks/${encodeURIComponent(id)}`);
+  } catch (error) {
+    showMessage(error.message);
+    return;
+  }
+  if (id !== project.tasks[position]) return; // Another task was opened meanwhile.
+  for (const click of queue.clicksOf(id)) apply(loaded.answer, click.kind, click.content);
+  task = loaded;
+  history.replaceState(null, "", `#${position + 1}`);
+  draw();
+}
+
+function draw() {
+  const { schema } = project;
+  const context = [];
+  if (task.instruction) context.push(contextBlock("Instruction", task.instruction));
+  const tools = { send: (kind, content) => send(kind, content), task, schema };
+  const make = { rating: ratingTask, pairwise: pairTask, errors: markTask, questionnaire: reviewTask }[schema.kind];
+  view = make(tools);
+  if (task.source !== null && !view.showsSource) context.push(contextBlock("Source", task.source));
+  task.references.forEach((text, number) =>
+    context.push(contextBlock(task.references.length > 1 ? `Reference ${number + 1}` : "Reference", text)));
+  const note = element("textarea", { rows: 1, id: "note", maxlength: 10000 });
+  note.value = task.answer.note;
+  note.addEventListener("change", () => send("note", { text: note.value }));
+  const skip = element("button", { type: "button", id: "skip", "aria-pressed": "false", onclick: toggleSkip }, "Cannot judge this");
+  main.replaceChildren(
+    element("h2", { class: "visually-hidden", id: "task-title", tabindex: -1 }, `Task ${position + 1} of ${project.tasks.length}`),
+    element("div", { class: context.length ? "task wide" : "task" },
+      context.length ? element("section", { class: "context", "aria-label": "What the output was made from" }, ...context) : null,
+      element("section", { class: "judge", "aria-label": "The task" }, view.node,
+        element("div", { class: "row extras" }, element("label", { class: "note", for: "note" }, "Remark"), note, skip)),
+    ),
+    element("nav", { class: "steps", "aria-label": "Tasks" },
+      element("button", { type: "button", id: "previous", onclick: () => open(position - 1), disabled: position === 0 }, "Previous"),
+      positions(),
+      element("button", { type: "button", class: "primary", id: "next", onclick: next }, "Next"),
+    ),
+  );
+  refreshView();
+  markPositions();
+  showProgress();
+  window.scrollTo(0, 0);
+  document.getElementById("task-title").focus({ preventScroll: true });
+}
+
+function contextBlock(title, text) {
+  return element("div", { class: "part" }, element("h3", {}, title), questionBlock.text(text));
+}
+
+function positions() {
+  const select = element("select", { id: "position", "aria-label": "Go to task", onchange: (event) => open(Number(event.target.value)) });
+  project.tasks.forEach((id, number) => select.append(element("option", { value: number }, "")));
+  return select;
+}
+
+function markPositions() {
+  const select = document.getElementById("position");
+  if (!select) return;
+  project.tasks.forEach((id, number) => {
+    const text = `${number + 1} of ${project.tasks.length}${complete.has(id) ? " ✓" : ""}`;
+    if (select.options[number].textContent !== text) select.options[number].textContent = text;
+  });
+  select.value = String(position);
+}
+
+function refreshView() {
+  if (!view) return;
+  view.update(task.answer);
+  const skip = document.getElementById("skip");
+  skip.setAttribute("aria-pressed", String(task.answer.skipped));
+  const note = document.getElementById("note");
+  if (document.activeElement !== note) note.value = task.answer.note;
+}
+
+function toggleSkip() {
+  send("skip", { value: !task.answer.skipped });
+}
+
+function next() {
+  if (position + 1 < project.tasks.length) {
+    open(position + 1);
+    return;
+  }
+  const left = project.tasks.findIndex((id) => !complete.has(id));
+  if (left >= 0 && left !== position) open(left);
+  else finish();
+}
+
+async function finish() {
+  await queue.flush();
+  if (complete.size < project.tasks.length) {
+    open(project.tasks.findIndex((id) => !complete.has(id)));
+    return;
+  }
+  main.replaceChildren(
+    element("div", { class: "notice" },
+      element("h2", { tabindex: -1, id: "task-title" }, "All tasks are done"),
+      element("p", {}, "Thank you. Everything is saved; you can close this page, or go back and change answers."),
+      element("button", { type: "button", onclick: () => open(position) }, "Back to the tasks")),
+  );
+  view = null;
+  document.getElementById("task-title").focus();
+}
+
+function showMessage(text) {
+  main.replaceChildren(element("p", { class: "message bad", role: "alert" }, text));
+  view = null;
+}
+
+// ---- Keys
+
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "z" && !/^(INPUT|TEXTAREA)$/.test(event.target.tagName)) {
+    event.preventDefault();
+    undo();
+    return;
+  }
+  // Radio buttons take arrows and the space bar only; all other keys are the page's.
+  const onRadio = event.target.type === "radio" && !event.key.startsWith("Arrow") && !(event.ctrlKey || event.metaKey || event.altKey);
+  if (!(isShortcut(event) || onRadio) || !project) return;
+  const onButton = /^(BUTTON|A|SUMMARY)$/.test(event.target.tagName);
+  if (event.key === "ArrowRight" || (event.key === "Enter" && !onButton)) next();
+  else if (event.key === "ArrowLeft" && position > 0) open(position - 1);
+  else if (event.key === "z") undo();
+  else if (event.key === "?") help.showModal();
+  else if (!view) return;
+  else if (event.key === "u") {
+    const left = project.tasks.findIndex((id) => !complete.has(id));
+    if (left >= 0) open(left);
+  } else if (event.key === "s") toggleSkip();
+  else if (event.key === "n") document.getElementById("note").focus();
+  else if (!view.keys(event)) return;
+  event.preventDefault();
+});
+
+// ---- Start
+
+async function refresh() {
+  if (!project || queue.pending) return;
+  try {
+    const current = await request("/api/project");
+    if (current.rater !== project.rater) {
+      location.reload();
+      return;
+    }
+    complete = new Set(current.complete);
+    canUndo = current.can_undo;
+    if (task) {
+      const loaded = await request(`/api/tasks/${encodeURIComponent(task.id)}`);
+      if (task.id === loaded.id && !queue.hasPending(task.id)) {
+        task.answer = loaded.answer;
+        refreshView();
+      }
+    }
+    showProgress();
+    markPositions();
+  } catch {
+    // The next click says that the server does not answer.
+  }
+}
+
+async function start() {
+  try {
+    project = await request("/api/project");
+  } catch (error) {
+    showMessage(error.message);
+    return;
+  }
+  heading.textContent = project.schema.about;
+  document.title = `${project.schema.about} – ${project.rater}`;
+  complete = new Set(project.complete);
+  canUndo = project.can_undo;
+  queue = new ClickQueue(`${project.id}:${project.rater}`, project.rater, { acknowledged, state: showSaved, refused: () => open(position), changed: refresh });
+  if (!project.tasks.length) {
+    showMessage("There are no tasks for you in this project.");
+    return;
+  }
+  await queue.resend();
+  const asked = Number(location.hash.slice(1)) - 1;
+  const left = project.tasks.findIndex((id) => !complete.has(id));
+  await open(Number.isInteger(asked) && asked >= 0 && asked < project.tasks.length ? asked : Math.max(0, left));
+  showProgress();
+}
+
+window.addEventListener("hashchange", () => {
+  const asked = Number(location.hash.slice(1)) - 1;
+  if (Number.isInteger(asked) && asked !== position) open(asked);
+});
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+window.addEventListener("beforeunload", (event) => { if (queue?.pending) event.preventDefault(); });
+start();

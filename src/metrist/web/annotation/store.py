@@ -1,0 +1,186 @@
+"""The log of clicks: append-only, in SQLite, on disk before a click is acknowledged.
+
+A click has an id that the page chose. A page that got no answer sends the click again under the same id, and it counts
+once. Nothing is ever changed or deleted: taking a click back is another click. Several processes may use one log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metrist.errors import InputError, RunError
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_BUSY_SECONDS = 30.0
+_TABLE = """
+CREATE TABLE IF NOT EXISTS clicks (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    rater TEXT NOT NULL,
+    task TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    content TEXT NOT NULL,
+    time REAL NOT NULL
+) STRICT
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Click:
+    """What a rater did to a task. `kind` is set, mark, unmark, done, skip or undo; `content` depends on it.
+
+    `number` is its place in the log, counted from 1; 0 if it is not stored yet.
+    """
+
+    id: str
+    rater: str
+    task: str
+    kind: str
+    content: dict[str, Any]
+    number: int = 0
+    time: float = 0.0
+
+    def says_the_same(self, other: Click) -> bool:
+        """Whether two clicks are one that was sent twice."""
+        return (self.rater, self.task, self.kind, self.content) == (other.rater, other.task, other.kind, other.content)
+
+
+class ClickStore:
+    """The log in one file. Methods may be called from any thread."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        try:
+            self._connection = sqlite3.connect(
+                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            # An acknowledged click survives a power cut: every commit waits for the disk.
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.execute(_TABLE)
+        except sqlite3.Error as error:
+            raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}") from None
+
+    def append(self, click: Click) -> Click:
+        """Store a click and return it with its number. If its id is known, return the stored one.
+
+        InputError if the id was used for another click.
+        """
+        _check_id(click.id)
+        with self._write() as connection:
+            known = self._find(connection, click.id)
+            if known is not None:
+                return _check_same(known, click)
+            return self._insert(connection, click)
+
+    def undo(self, click_id: str, rater: str) -> Click | None:
+        """Take back the rater's last click that still counts, and return the click that does so; None if there is none.
+
+        Which one is taken back is decided and stored in one transaction, so that sending this again, or from two tabs,
+        never takes back more than was asked for.
+        """
+        _check_id(click_id)
+        with self._write() as connection:
+            known = self._find(connection, click_id)
+            if known is not None:
+                if known.kind != "undo" or known.rater != rater:
+                    raise InputError(f"the id {click_id!r} was used for another click")
+                return known
+            row = connection.execute(
+                "SELECT * FROM clicks AS c WHERE rater = ? AND kind != 'undo' AND NOT EXISTS (SELECT 1 FROM clicks AS u"
+                " WHERE u.rater = c.rater AND u.kind = 'undo' AND json_extract(u.content, '$.target') = c.id)"
+                " ORDER BY number DESC LIMIT 1",
+                (rater,),
+            ).fetchone()
+            if row is None:
+                return None
+            target = _parse(row)
+            undo = Click(id=click_id, rater=rater, task=target.task, kind="undo", content={"target": target.id})
+            return self._insert(connection, undo)
+
+    def read(self, after: int = 0) -> list[Click]:
+        """Return the clicks after this number, in their order."""
+        with self._lock:
+            rows = self._connection.execute("SELECT * FROM clicks WHERE number > ? ORDER BY number", (after,))
+            return [_parse(row) for row in rows]
+
+    def close(self) -> None:
+        """Move everything into the main file, and close it."""
+        with self._lock:
+            # Another process may use the log: nothing is lost then, and the next one to close it does this.
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._connection.close()
+
+    def __enter__(self) -> ClickStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise RunError(f"{self.path}: a click cannot be stored: {error}") from None
+
+    def _find(self, connection: sqlite3.Connection, click_id: str) -> Click | None:
+        row = connection.execute("SELECT * FROM clicks WHERE id = ?", (click_id,)).fetchone()
+        return None if row is None else _parse(row)
+
+    def _insert(self, connection: sqlite3.Connection, click: Click) -> Click:
+        now = time.time()
+        content = json.dumps(click.content, sort_keys=True)
+        cursor = connection.execute(
+            "INSERT INTO clicks (id, rater, task, kind, content, time) VALUES (?, ?, ?, ?, ?, ?)",
+            (click.id, click.rater, click.task, click.kind, content, now),
+        )
+        number = cursor.lastrowid or 0
+        return Click(
+            id=click.id,
+            rater=click.rater,
+            task=click.task,
+            kind=click.kind,
+            content=click.content,
+            number=number,
+            time=now,
+        )
+
+
+def _check_id(click_id: str) -> None:
+    if not _ID.fullmatch(click_id):
+        raise InputError(f"a click's id has 1 to 64 letters, digits, - and _, got {click_id!r:.80}")
+
+
+def _check_same(known: Click, click: Click) -> Click:
+    if not known.says_the_same(click):
+        raise InputError(f"the id {click.id!r} was used for another click")
+    return known
+
+
+def _parse(row: tuple[Any, ...]) -> Click:
+    number, click_id, rater, task, kind, content, moment = row
+    return Click(
+        id=click_id, rater=rater, task=task, kind=kind, content=json.loads(content), number=number, time=moment
+    )

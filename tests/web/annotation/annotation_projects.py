@@ -1,0 +1,63 @@
+"""Small annotation projects for tests."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from metrist.io.writer import write_rows
+from metrist.web.annotation.answers import Answers, check_click
+from metrist.web.annotation.project import Project
+from metrist.web.annotation.setup import set_up
+from metrist.web.annotation.store import Click
+
+SYSTEMS = ("a", "b", "c")
+
+
+def make_rows(items: int = 4, systems: tuple[str, ...] = SYSTEMS) -> list[dict[str, Any]]:
+    """Rows of made texts: each system's output differs."""
+    return [
+        {
+            "item": f"i{item}",
+            "system": system,
+            "source": f"The source number {item}.",
+            "output": f"Output {system} of item {item}, with a few words.",
+            "references": [f"A reference for {item}."],
+        }
+        for item in range(1, items + 1)
+        for system in systems
+    ]
+
+
+def make_project(
+    folder: Path, schema: str = "reliability", rows: list[dict[str, Any]] | None = None, **settings: Any
+) -> Project:
+    """A project of made rows in `folder/project`."""
+    write_rows(iter(make_rows() if rows is None else rows), folder / "rows.jsonl")
+    return set_up(folder / "project", [str(folder / "rows.jsonl")], schema, **settings)
+
+
+def clicker(project: Project, answers: Answers) -> Callable[..., Click]:
+    """A function that makes a click as the server does: checked, stored, applied."""
+
+    def click(rater: str, task: str, kind: str, **content: Any) -> Click:
+        made = Click(id=uuid.uuid4().hex, rater=rater, task=task, kind=kind, content=content)
+        check_click(project, made)
+        stored = answers.store.append(made)
+        answers.refresh()
+        return stored
+
+    return click
+
+
+def answer_all(project: Project, answers: Answers, choose: Callable[[str, str, str], Any]) -> None:
+    """Answer every question of every task with `choose(rater, task, question)`."""
+    click = clicker(project, answers)
+    for rater in project.raters:
+        for own in rater.assignments:
+            for question in project.schema.questions:
+                click(
+                    rater.name, own.task, "set", name=question.name, value=choose(rater.name, own.task, question.name)
+                )

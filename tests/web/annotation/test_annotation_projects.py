@@ -1,0 +1,322 @@
+"""Projects: schemas, who gets which task, the folder, answers, agreement, attention, and exports that commands read."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from annotation_projects import answer_all, clicker, make_project, make_rows
+
+import metrist
+from metrist.data.judgments import read_judgments
+from metrist.errors import InputError, RunError, SpecError
+from metrist.evaluate.questionnaire import read_answers, summarise_answers
+from metrist.io.writer import write_rows
+from metrist.web.annotation.answers import Answers, check_click
+from metrist.web.annotation.export import export_rows, write_export
+from metrist.web.annotation.project import open_project
+from metrist.web.annotation.schemas import Schema, load_schema
+from metrist.web.annotation.store import Click
+
+MARK = {"id": "m1", "start": 0, "end": 6, "side": "output", "aspect": "Accuracy", "severity": "major", "note": "no"}
+
+
+# ---- Schemas
+
+
+def test_the_scales_of_the_reliability_study_are_1_to_3() -> None:
+    schema = load_schema("reliability")
+    assert [question.name for question in schema.questions] == ["naturalness", "relatedness", "correctness"]
+    assert {choice.value for question in schema.questions for choice in question.choices} == {1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("name", ["likert", "pairwise", "errors", "questionnaire", "faithfulness", "summarization"])
+def test_schemas_survive_json(name: str) -> None:
+    schema = load_schema(name)
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+
+
+def test_a_rubric_is_a_file_that_judges_use(tmp_path: Path) -> None:
+    path = tmp_path / "rubric.toml"
+    path.write_text('[aspects.tone]\nquestion = "Is it civil?"\n[aspects.tone.levels]\n0 = "No."\n1 = "Yes."\n')
+    (question,) = load_schema(str(path)).questions
+    assert (question.name, question.text, question.accepts(1.0), question.accepts(2.0)) == (
+        "tone",
+        "Is it civil?",
+        True,
+        False,
+    )
+    with pytest.raises(SpecError, match=r"no schema 'likrt'.*likert"):
+        load_schema("likrt")
+    with pytest.raises(SpecError, match="tone"):
+        load_schema(str(path), aspects=["tune"])
+
+
+def test_criteria_give_the_questions() -> None:
+    fluency, own = load_schema("likert", aspects=["fluency", "house style"], points=7).questions
+    assert fluency.text == "Judge how smoothly the output reads."
+    assert (own.text, len(own.choices)) == ("house style", 7)
+
+
+# ---- Projects
+
+
+def test_overlap_says_how_many_raters_see_an_item(tmp_path: Path) -> None:
+    project = make_project(tmp_path, rows=make_rows(10), raters=["x", "y", "z"], overlap=2, share=0.4)
+    raters_by_item: dict[str, set[str]] = {}
+    for rater in project.raters:
+        for own in rater.assignments:
+            raters_by_item.setdefault(project.tasks[own.task].item, set()).add(rater.name)
+    assert sorted(map(len, raters_by_item.values())) == [1] * 6 + [2] * 4
+    loads = [len(rater.assignments) for rater in project.raters]
+    assert sum(loads) == 3 * 14
+    assert max(loads) - min(loads) <= 3  # One item's outputs.
+
+
+def test_a_seed_gives_the_same_tasks_orders_and_sides(tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        project = make_project(tmp_path / name, "pairwise", rows=make_rows(20), raters=2, count=15, seed=3)
+        made.append([[(own.task, own.swapped) for own in rater.assignments] for rater in project.raters])
+        assert {own.swapped for rater in project.raters for own in rater.assignments} == {True, False}
+    assert made[0] == made[1]
+
+
+def test_the_folder_is_private_and_opens_again(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    assert stat.S_IMODE((project.folder / "project.json").stat().st_mode) == 0o600
+    assert open_project(project.folder) == project
+    with pytest.raises(RunError, match="not an empty folder"):
+        make_project(tmp_path)
+    (project.folder / "tasks.jsonl").write_text('{"id": ')
+    with pytest.raises(RunError, match="damaged"):
+        open_project(project.folder)
+    with pytest.raises(RunError, match="no annotation project"):
+        open_project(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"overlap": 3}, "overlap of 3"),
+        ({"share": 2.0}, "0 to 1"),
+        ({"raters": ["a", "a"]}, "different names"),
+        ({"systems": ["q"]}, "'q'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_project(tmp_path, **settings)
+
+
+# ---- Answers
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "content"),
+    [
+        ("reliability", "set", {"name": "naturalness", "value": 4}),
+        ("reliability", "set", {"name": "naturalness", "value": True}),
+        ("reliability", "set", {"name": "other", "value": 1}),
+        ("reliability", "set", {"name": ["naturalness"], "value": 1}),
+        ("reliability", "set", {"name": "naturalness", "value": 10**400}),
+        ("reliability", "set", {"name": "naturalness"}),
+        ("reliability", "mark", MARK),
+        ("reliability", "dance", {}),
+        ("reliability", "done", {"value": 1}),
+        ("reliability", "note", {"text": "x" * 10_001}),
+        ("errors", "mark", {**MARK, "end": 10_000}),
+        ("errors", "mark", {**MARK, "start": 6}),
+        ("errors", "mark", {**MARK, "start": True}),
+        ("errors", "mark", {**MARK, "side": "reference"}),
+        ("errors", "mark", {**MARK, "aspect": ["Accuracy"]}),
+        ("errors", "mark", {**MARK, "severity": "worst"}),
+        ("pairwise", "set", {"name": "overall", "value": "first"}),
+    ],
+)
+def test_clicks_that_make_no_sense_are_refused(tmp_path: Path, schema: str, kind: str, content: dict[str, Any]) -> None:
+    project = make_project(tmp_path, schema)
+    task = project.raters[0].assignments[0].task
+    with pytest.raises(InputError):
+        check_click(project, Click(id="c", rater="r1", task=task, kind=kind, content=content))
+
+
+def test_a_rater_answers_only_own_tasks(tmp_path: Path) -> None:
+    project = make_project(tmp_path, raters=2, overlap=1)
+    other = project.raters[1].assignments[0].task
+    with pytest.raises(InputError, match="no task"):
+        check_click(project, Click(id="c", rater="r1", task=other, kind="done", content={"value": True}))
+
+
+def test_answers_are_the_last_clicks_that_were_not_taken_back(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        click = clicker(project, answers)
+        for value in (1, 3, 2):
+            click("r1", "t1", "set", name="naturalness", value=value)
+        click("r1", "t1", "note", text="odd")
+        store.undo("u1", "r1")
+        store.undo("u2", "r1")
+        answers.refresh()
+        again = Answers(project, store)
+        again.refresh()
+        for own in (answers, again):
+            assert (own.find("r1", "t1").values, own.find("r1", "t1").note) == ({"naturalness": 3.0}, "")
+            assert own.progress("r1") == (0, 12)
+            assert own.can_undo("r1")
+        click("r1", "t1", "skip", value=True)
+        assert answers.is_complete("r1", "t1")
+
+
+def test_agreement_is_that_of_the_statistics(tmp_path: Path) -> None:
+    project = make_project(tmp_path, raters=2)
+    values = {"r1": [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3], "r2": [1, 2, 3, 1, 2, 2, 1, 3, 3, 1, 1, 3]}
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        assert {row["failure"] for row in answers.agreement()} == {"no output was rated twice"}
+        answer_all(project, answers, lambda rater, task, _: values[rater][int(task[1:]) - 1])
+        assert [row["alpha"] for row in answers.agreement()] == pytest.approx([expected_alpha(values)] * 3)
+
+
+def expected_alpha(values: dict[str, list[int]]) -> float:
+    """Krippendorff's ordinal alpha of two complete raters, by its definition (2011)."""
+    pairs = list(zip(*values.values(), strict=True))
+    flat = [value for pair in pairs for value in pair]
+    counts = {level: flat.count(level) for level in (1, 2, 3)}
+
+    def distance(low: int, high: int) -> float:
+        low, high = min(low, high), max(low, high)
+        return (sum(counts[level] for level in range(low, high + 1)) - (counts[low] + counts[high]) / 2) ** 2
+
+    observed = sum(distance(a, b) for a, b in pairs) * 2 / len(flat)
+    expected = sum(counts[a] * counts[b] * distance(a, b) for a in counts for b in counts) / len(flat) / (len(flat) - 1)
+    return 1 - observed / expected
+
+
+def test_attention_items_are_checked_and_never_exported(tmp_path: Path) -> None:
+    checks = [{"item": "x", "system": "s", "output": "gibberish", "ratings": {"naturalness": 1}}]
+    write_rows(iter(checks), tmp_path / "checks.jsonl")
+    project = make_project(tmp_path, raters=2, attention=[str(tmp_path / "checks.jsonl")])
+    assert len(project.tasks) == 13
+    for rater in project.raters:
+        place = [own.task for own in rater.assignments].index("t13")
+        assert place > 0
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        answer_all(project, answers, lambda rater, *_: 1 if rater == "r1" else 2)
+        assert [answers.attention(rater) for rater in ("r1", "r2")] == [(1, 1), (0, 1)]
+        assert {tuple(row["raters"]) for row in export_rows(answers)} == {("r1", "r2")}
+        rows = list(export_rows(answers, min_attention=1.0))
+        assert {tuple(row["raters"]) for row in rows} == {("r1",)}
+        assert len(rows) == 12
+    write_rows(iter([{**checks[0], "ratings": {"naturalness": 9}}]), tmp_path / "wrong.jsonl")
+    with pytest.raises(InputError, match="no answer"):
+        make_project(tmp_path / "project", attention=[str(tmp_path / "wrong.jsonl")])
+
+
+# ---- Exports
+
+
+def test_ratings_are_read_by_meta_pairs_and_calibrate(tmp_path: Path) -> None:
+    project = make_project(tmp_path, raters=2)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        answer_all(project, answers, lambda rater, task, _: 1 + (int(task[1:]) + (rater == "r2")) % 3)
+        out = tmp_path / "ratings.jsonl"
+        assert write_export(answers, out) == 12
+    results = metrist.score(str(out), ["chrf", "length"])
+    evaluation = metrist.meta_evaluate([str(out), results], aspects="naturalness", draws=100)
+    assert {figure.metric for figure in evaluation.figures} >= {"chrf", "length"}
+    judgments = read_judgments([out])
+    assert len(judgments.ratings["correctness"]) == 12
+    assert judgments.ratings["correctness"]["i1", "a"] == [("r1", 2.0), ("r2", 3.0)]
+
+
+def test_preferences_name_systems_whichever_side_they_were_on(tmp_path: Path) -> None:
+    project = make_project(tmp_path, "pairwise", raters=2)
+    left_is_first = {(rater.name, own.task): not own.swapped for rater in project.raters for own in rater.assignments}
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        # Everyone prefers the system that comes first in the alphabet.
+        answer_all(project, answers, lambda rater, task, _: "left" if left_is_first[rater, task] else "right")
+        rows = list(export_rows(answers))
+        assert answers.agreement()[0]["failure"] == "all ratings have the same value"
+        write_export(answers, tmp_path / "choices.jsonl")
+    assert {(tuple(row["systems"]), tuple(row["ratings"]["overall"])) for row in rows} == {
+        (("a", "b"), (1, 1)), (("a", "c"), (1, 1)), (("b", "c"), (1, 1)),
+    }  # fmt: skip
+    judgments = read_judgments([tmp_path / "choices.jsonl"])
+    assert {value for own in judgments.preferences["overall"].values() for _, value in own} == {1.0}
+
+
+def test_errors_have_the_words_and_who_marked_them(tmp_path: Path) -> None:
+    project = make_project(tmp_path, "errors", raters=2)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        click = clicker(project, answers)
+        click("r1", "t1", "mark", **MARK)
+        click("r1", "t1", "mark", **{**MARK, "id": "m2", "side": "source", "severity": "minor"})
+        click("r1", "t1", "mark", **{**MARK, "id": "m3"})
+        click("r1", "t1", "unmark", id="m3")
+        click("r2", "t1", "done", value=True)
+        assert [row["raters"] for row in export_rows(answers)] == [["r2"]]
+        click("r1", "t1", "done", value=True)
+        write_export(answers, tmp_path / "errors.jsonl")
+    (entry,) = metrist.read_records(tmp_path / "errors.jsonl").entries()
+    assert entry.raters == ("r1", "r2")
+    errors = [located.error for located in entry.errors]
+    assert [(error.text, error.side, error.severity, error.rater) for error in errors] == [
+        ("Output", "output", "major", "r1"), ("The so", "source", "minor", "r1"),
+    ]  # fmt: skip
+
+
+def test_the_questionnaire_asks_about_each_listed_error(tmp_path: Path) -> None:
+    rows = make_rows(2)
+    for row in rows[:3]:
+        row |= {"errors": [{"aspect": "Accuracy", "severity": "major", "start": 0, "end": 6, "explanation": "why"}] * 2}
+    project = make_project(tmp_path, "questionnaire", rows=rows)
+    assert len(project.tasks) == 3
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        answer_all(project, answers, lambda *_: 4)
+        assert answers.progress("r1") == (0, 3)
+        click = clicker(project, answers)
+        for task in project.tasks:
+            click("r1", task, "set", name="error:0", value=True)
+            click("r1", task, "set", name="error:1", value=False)
+        with pytest.raises(InputError, match="question"):
+            click("r1", "t1", "set", name="error:2", value=True)
+        write_export(answers, tmp_path / "answers.jsonl")
+    shares = {share.question: share.value for share in summarise_answers(read_answers([tmp_path / "answers.jsonl"]))}
+    assert shares["errors that are reasonable"] == 0.5
+
+
+@pytest.mark.parametrize("schema", ["reliability", "pairwise", "errors"])
+def test_label_studio_gives_back_what_it_was_given(tmp_path: Path, schema: str) -> None:
+    project = make_project(tmp_path, schema, raters=2)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        if schema == "errors":
+            click = clicker(project, answers)
+            for rater in ("r1", "r2"):
+                click(rater, "t1", "mark", **MARK)
+                click(rater, "t1", "done", value=True)
+        else:
+            values: list[Any] = [1, 2, 3] if schema == "reliability" else ["left", "right", "tie"]
+            answer_all(project, answers, lambda rater, task, _: values[(int(task[1:]) + (rater == "r2")) % 3])
+        write_export(answers, tmp_path / "rows.jsonl")
+        write_export(answers, tmp_path / "tasks.json", "label-studio")
+    from metrist.io.convert import convert
+
+    write_rows((row for row in convert(tmp_path / "tasks.json") if "raters" in row), tmp_path / "back.jsonl")
+    own, back = (list(metrist.read_records(tmp_path / name).entries()) for name in ("rows.jsonl", "back.jsonl"))
+    for one, other in zip(own, back, strict=True):
+        assert (one.ratings, one.preferences, one.errors, one.raters) == (
+            other.ratings, other.preferences, other.errors, other.raters,
+        )  # fmt: skip
+        assert [record.output for record in one.records] == [record.output for record in other.records]
