@@ -481,6 +481,14 @@ def reproduce(
             help="Keep this column of shipped-metrics as published, for weights that have not changed; repeatable.",
         ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="DATA",
+            help="Compute only this data set of shipped-metrics; other rows stay as published; repeatable.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Markdown file.", show_default="standard output")
     ] = None,
@@ -493,7 +501,7 @@ def reproduce(
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
     sections = []
-    for section in reproduce_tables(tables or (), data, scores, keep or ()):
+    for section in reproduce_tables(tables or (), data, scores, keep or (), only or ()):
         print_note(f"{section.name}: {section.summary}")
         sections.append(section)
     rows = [row for section in sections for row in section.agreements]

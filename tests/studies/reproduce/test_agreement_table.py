@@ -195,6 +195,19 @@ def test_a_column_that_is_kept_is_not_computed(tmp_path: Path, monkeypatch: pyte
         make_agreement_table(DataFolder(tmp_path), keep=["no such"])
 
 
+@pytest.mark.usefixtures("small_table")
+def test_rows_of_other_data_sets_stay_as_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_rank19(tmp_path)
+    (computed,) = make_agreement_table(DataFolder(tmp_path)).rows
+    published = replace(computed, data="absent", name="Absent", figures={"copy_rate": Figure(0.125, 0.1, 0.2)})
+    monkeypatch.setattr(agreement, "load_agreements", lambda: (replace(computed, n=7), published))
+    table = make_agreement_table(DataFolder(tmp_path), only=["rank19"])
+    assert table.rows == (computed, published)
+    assert not table.missing
+    with pytest.raises(SpecError, match="absent"):
+        make_agreement_table(DataFolder(tmp_path), only=["absent"])
+
+
 def test_every_item_of_a_sample_and_only_the_part_is_scored(tmp_path: Path) -> None:
     rows = [{**factual(str(item), "a", "a b", 1), "task": f"t/{item % 2}"} for item in range(6)]
     write_data(tmp_path, "rank19", rows)

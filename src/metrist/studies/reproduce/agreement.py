@@ -128,10 +128,15 @@ class AgreementTable:
 
 
 def make_agreement_table(
-    folder: DataFolder, on_set: Callable[[str], None] = lambda _: None, *, keep: Collection[str] = ()
+    folder: DataFolder,
+    on_set: Callable[[str], None] = lambda _: None,
+    *,
+    keep: Collection[str] = (),
+    only: Collection[str] = (),
 ) -> AgreementTable:
     """Compute the table; `on_set` is called with the name of each data set before it is scored. The columns of `keep`
-    are not computed but taken from the published figures."""
+    are not computed but taken from the published figures; so are the rows of other data sets than those of `only`,
+    if there are any."""
     content = read_table_file(METRICS_TABLE)
     labels = [entry["label"] for entry in (*content["metrics"], *content["baselines"])]
     if unknown := [name for name in keep if name not in labels or name == content["length"]]:
@@ -144,9 +149,13 @@ def make_agreement_table(
         },
     }
     sets = parse_sets()
+    if absent := [name for name in only if name not in {rated.data for rated in sets} or not folder.has(name)]:
+        raise SpecError(f"{METRICS_TABLE} has no data set {absent[0]!r}, or it is not in the folder of data")
     rows: list[Agreement] = []
     for rated in sets:
-        if folder.has(rated.data):
+        if only and rated.data not in only:
+            rows += (row for row in load_agreements() if (row.data, row.name) == (rated.data, rated.name))
+        elif folder.has(rated.data):
             on_set(rated.name)
             rows += (_add_published(row, keep) if keep else row for row in _compare(rated, content, folder))
     shipped = tuple(entry["label"] for entry in content["metrics"])
@@ -163,7 +172,7 @@ def make_agreement_table(
         metrics=shipped,
         columns=tuple(column for column in columns if column in present),
         rows=tuple(rows),
-        missing=tuple(rated for rated in sets if not folder.has(rated.data)),
+        missing=tuple(rated for rated in sets if rated.name not in {row.name for row in rows}),
     )
 
 

@@ -69,12 +69,13 @@ def reproduce(
     data: str | os.PathLike[str] | None = None,
     scores: str | os.PathLike[str] | None = None,
     keep: Collection[str] = (),
+    only: Collection[str] = (),
 ) -> Iterator[Section]:
     """Compute the tables of these names (all if there are none), one at a time. Rows whose data set is not in the
-    folder say so. Scores are kept in the folder `scores`, so that another time computes only what has changed. The
-    columns `keep` of the table of shipped metrics stay as they are published."""
+    folder say so. Scores are kept in the folder `scores`, so that another time computes only what has changed. In
+    the table of shipped metrics, the columns `keep`, and the rows of other data sets than `only`, stay as published."""
     folder = DataFolder(find_data_folder(data), scores)
-    return (_make_section(name, folder, keep) for name in select_tables(tables))
+    return (_make_section(name, folder, keep, only) for name in select_tables(tables))
 
 
 def format_page(sections: Iterable[Section]) -> str:
@@ -87,10 +88,10 @@ def _format_section(section: Section) -> str:
     return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
 
 
-def _make_section(name: str, folder: DataFolder, keep: Collection[str] = ()) -> Section:
+def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Collection[str]) -> Section:
     tables = LikelihoodTable | PreferenceTable | AgreementTable | StressTable | WMT23Table
     makers: dict[str, Callable[[DataFolder], tables]] = {
-        METRICS_TABLE: partial(make_agreement_table, keep=keep),
+        METRICS_TABLE: partial(make_agreement_table, keep=keep, only=only),
         LIKELIHOOD_TABLE: make_likelihood_table,
         PREFERENCE_TABLE: make_preference_table,
         STRESS_TABLE: make_stress_table,
