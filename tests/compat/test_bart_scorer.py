@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -136,22 +136,93 @@ def test_weights_of_another_model_are_refused(scorer, tiny, tmp_path):
             scorer.load(tmp_path / "no.safetensors")
 
 
-def test_a_pickle_is_refused_with_lines_that_convert_it(scorer, tiny, tmp_path, monkeypatch, capsys):
+def test_a_pickled_state_dict_is_converted(scorer, tiny, tmp_path):
     import torch
 
-    torch.save(other_weights(tiny("bart")), tmp_path / "bart_score.pth")
-    with pytest.raises(ModelError, match=r"(?s)bart_score\.pth is neither a folder nor.*run code") as refused:
-        scorer.load(tmp_path / "bart_score.pth")
-    with pytest.raises(ModelError, match=r"^models/bart\.pth is neither"):
-        scorer.load()
-    lines = re.findall(r"^    (.*)$", str(refused.value), re.MULTILINE)
-    assert len(lines) == len(CONVERSION.splitlines())
+    torch.save(other_weights(tiny("bart")), tmp_path / "bart.pth")
+    scorer.load(tmp_path / "bart.pth")
+    result = scorer.score(SOURCES, TARGETS)
+    # The lines that the docs give for the same conversion.
+    lines = CONVERSION.replace(CNN, str(tiny("bart"))).replace("bart_score.pth", str(tmp_path / "bart.pth"))
+    exec(lines.replace("bart-large-cnn-para", str(tmp_path / "para")), {})
+    assert result == pytest.approx(original(tmp_path / "para", SOURCES, TARGETS, 128), abs=1e-5)
+
+
+class RunsCode:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+def test_a_hostile_pickle_is_refused_and_does_not_run(scorer, tiny, tmp_path, old_format):
+    import pickle
+
+    import torch
+
+    before = scorer.score(SOURCES[:1], TARGETS[:1])
+    weights = {**other_weights(tiny("bart")), "hostile": RunsCode(tmp_path / "ran")}
+    if old_format:
+        (tmp_path / "bart.pth").write_bytes(pickle.dumps(weights["hostile"]))
+    else:
+        torch.save(weights, tmp_path / "bart.pth")
+    with pytest.raises(ModelError, match=r"bart\.pth is refused: .*would run code"):
+        scorer.load(tmp_path / "bart.pth")
+    assert not (tmp_path / "ran").exists()
+    assert scorer.score(SOURCES[:1], TARGETS[:1]) == before
+
+
+def test_other_files_are_refused(scorer, tmp_path, monkeypatch):
+    import torch
+
     monkeypatch.chdir(tmp_path)
-    exec("\n".join(lines), {})
-    scorer.load("bart-large-cnn-para")
-    expected = original(tmp_path / "bart-large-cnn-para", SOURCES, TARGETS, 128)
-    assert scorer.score(SOURCES, TARGETS) == pytest.approx(expected, abs=1e-5)
-    capsys.readouterr()
+    with pytest.raises(ModelError, match=r"there is no models/bart\.pth"):
+        scorer.load()
+    (tmp_path / "text.pth").write_text("no pickle")
+    with pytest.raises(ModelError, match=r"text\.pth is refused"):
+        scorer.load("text.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    with pytest.raises(ModelError, match=r"list\.pth is not a state dict: .* got list"):
+        scorer.load("list.pth")
+    torch.save({"decoder.weight": torch.zeros(1)}, tmp_path / "small.pth")
+    with pytest.raises(ModelError, match=r"small\.pth is not a state dict of .*: it lacks"):
+        scorer.load("small.pth")
+    monkeypatch.setattr(torch, "__version__", "2.5.1")
+    with pytest.raises(ModelError, match=r"needs torch 2\.6"):
+        scorer.load("small.pth")
+
+
+def test_model_and_tokenizer_are_those_of_transformers(scorer, tiny, tmp_path, monkeypatch):
+    assert type(scorer.model).__name__ == "BartForConditionalGeneration"
+    assert scorer.tokenizer("a cat")["input_ids"]
+    monkeypatch.setenv("METRIST_CACHE", str(tmp_path / "cache"))
+    cached = BARTScorer(device="cpu", max_length=128, checkpoint=str(tiny("bart")))
+    assert cached.model is scorer.model
+    assert cached.score(SOURCES, TARGETS) == pytest.approx(scorer.score(SOURCES, TARGETS))
+
+
+def test_a_model_without_torch_has_no_transformers_model(scorer):
+    scorer._loaded = object()
+    with pytest.raises(ModelError, match="runs without torch"):
+        _ = scorer.model
+
+
+def test_test_prints_three_scores(scorer, capsys):
+    scorer.test()
+    assert len(json.loads(capsys.readouterr().out)) == 3
+
+
+def test_single_texts_are_refused(scorer):
+    with pytest.raises(TypeError, match=r"srcs must be a list of texts"):
+        scorer.score("a text", ["a"])
+    with pytest.raises(TypeError, match=r"tgts must be a list of texts"):
+        scorer.score(["a"], "a text")
+    with pytest.raises(TypeError, match=r"tgts\[0\] must be a list of texts"):
+        scorer.multi_ref_score(["a"], ["a text"])
 
 
 def test_importing_the_room_is_cheap():

@@ -24,6 +24,7 @@ from metrist.cli.explain import aspects, explain, heat, worst
 from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
+from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
 from metrist.cli.score import remove, run, score
 from metrist.cli.setup import setup
 from metrist.cli.stress import stress
@@ -76,6 +77,7 @@ app = _group(
         "remove": remove,
         "export": export,
         "convert": convert,
+        "sacrebleu": sacrebleu,
         "setup": setup,
         "list": list_metrics,
         "explain-metric": explain_metric,
@@ -132,7 +134,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # Not every terminal can encode the user's data.
     try:
-        app(args=_repeat_option(arguments, "--systems") if "--systems" in arguments else arguments)
+        for option in REPEATED_OPTIONS if arguments[:1] == ["sacrebleu"] else ("--systems",):
+            arguments = _repeat_option(arguments, option)
+        app(args=arguments)
     except MetristError as error:
         print_note(str(error))
         sys.exit(2)

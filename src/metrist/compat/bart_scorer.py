@@ -1,7 +1,7 @@
 """`BARTScorer` as in the authors' bart_score.py: the same calls, the same numbers.
 
 It differs in four ways: equal work is done once, so `batch_size` has no effect; errors are raised instead of ending the
-process; truncated texts are reported; pickles are not read.
+process; truncated texts are reported; `load` reads tensors only, so that no code in a pickle runs.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from metrist.errors import ModelError, RunError, format_count
 from metrist.metrics.likelihood.layout import score_pairs
-from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
+from metrist.metrics.likelihood.likelihood import CNN
 from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
-from metrist.models.weights import find_weights
+from metrist.models.weights import convert_state_dict, find_weights
 from metrist.runtime import Runtime
 
 _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json")
@@ -39,27 +41,49 @@ class BARTScorer:
         self.device = _choose_device(str(device))
         self.max_length = max_length
         self.checkpoint = str(checkpoint)
-        self._model = self._load_model(self.checkpoint)
+        self._load_model(self.checkpoint)
+
+    @property
+    def model(self) -> Any:
+        """The transformers model, ready to score."""
+        return self._attribute("model")
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self._attribute("tokenizer")
 
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Use other weights: a state dict as safetensors, for the model of `checkpoint`, or the folder of a model."""
+        """Use other weights: a state dict for the model of `checkpoint`, as safetensors or as `torch.save` wrote it, or
+        the folder of a model. A pickled state dict is converted by a reader that accepts tensors only."""
         weights = Path("models/bart.pth" if path is None else path)
         if weights.is_dir():
-            self._model = self._load_model(str(weights))
+            self._load_model(str(weights))
             return
-        if weights.suffix != ".safetensors":
-            code = CONVERSION.replace(CNN, self.checkpoint).replace("bart_score.pth", str(weights))
-            indented = code.replace("\n", "\n    ")
-            raise ModelError(
-                f"{weights} is neither a folder nor a .safetensors file. A pickled state dict can run code when it is "
-                f"read, so metrist reads none; these lines convert it into a folder:\n\n    {indented}\n\nand then "
-                "load('bart-large-cnn-para')"
-            )
-        with _assemble_folder(weights, Options(model=self.checkpoint)) as folder:
-            self._model = self._load_model(str(folder))
+        if not weights.is_file():
+            raise ModelError(f"there is no {weights}; give the file of a state dict, or the folder of a model")
+        with TemporaryDirectory(prefix="metrist-") as temporary:
+            if weights.suffix != ".safetensors":
+                converted = Path(temporary) / "model.safetensors"
+                convert_state_dict(weights, converted)
+                self._check_and_load(weights, converted)
+            else:
+                self._check_and_load(weights, weights)
+
+    def _check_and_load(self, name: Path, weights: Path) -> None:
+        with _assemble_folder(name, weights, Options(model=self.checkpoint)) as folder:
+            self._load_model(str(folder))
+
+    def test(self, batch_size: int = 3) -> None:
+        """Print the scores of three pairs of texts: a paraphrase, a statement about something else, and an opposite."""
+        sources = ["The train was late again.", "The museum opens at nine.", "She liked the second book best."]
+        targets = ["Once more the train did not come on time.", "Cats sleep a lot.", "She disliked the second book."]
+        print(self.score(sources, targets, batch_size))
 
     def score(self, srcs: Sequence[str], tgts: Sequence[str], batch_size: int = 4) -> list[float]:  # noqa: ARG002
         """For each source and target, the mean log-probability of the target's tokens given the source."""
+        _check_list("srcs", srcs)
+        _check_list("tgts", tgts)
         if len(srcs) != len(tgts):
             raise RunError(f"expected as many sources as targets, got {len(srcs):,} and {len(tgts):,}")
         scores = score_pairs(self._model, list(zip(srcs, tgts, strict=True)), max_tokens=self.max_length)
@@ -81,6 +105,10 @@ class BARTScorer:
     ) -> list[float]:
         """For each source the mean, or with agg='max' the maximum, over its targets. All sources must have equally
         many targets."""
+        _check_list("srcs", srcs)
+        _check_list("tgts", tgts)
+        for number, references in enumerate(tgts):
+            _check_list(f"tgts[{number}]", references)
         counts = {len(references) for references in tgts}
         if len(counts) > 1:
             # The original's message, which scripts may look for.
@@ -95,8 +123,23 @@ class BARTScorer:
         matrix = np.array(scores).reshape(-1, number)
         return [float(value) for value in (matrix.mean(axis=1) if agg == "mean" else matrix.max(axis=1))]
 
-    def _load_model(self, model: str) -> LikelihoodModel:
-        return load_seq2seq(Options(model=model), runtime=Runtime.current().override(device=self.device))
+    def _load_model(self, model: str) -> None:
+        runtime = Runtime.current().override(device=self.device)
+        options = Options(model=model)
+        self._loaded = load_seq2seq(options, runtime=replace(runtime, cache=None))
+        self._model: LikelihoodModel = load_seq2seq(options, runtime=runtime)
+
+    def _attribute(self, name: str) -> Any:
+        value = getattr(self._loaded, name, None)
+        if value is None:
+            raise ModelError(f"{self.checkpoint} runs without torch, so it has no {name} of transformers")
+        return value
+
+
+def _check_list(name: str, texts: Any) -> None:
+    """Refuse a single text, which would be taken for a list of its letters."""
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"BARTScorer: {name} must be a list of texts, got one text; write [{name}]")
 
 
 def _choose_device(device: str) -> str:
@@ -110,16 +153,16 @@ def _choose_device(device: str) -> str:
 
 
 @contextmanager
-def _assemble_folder(weights: Path, model: Options) -> Iterator[Path]:
-    """A temporary folder with these weights and everything else of the model."""
+def _assemble_folder(name: Path, weights: Path, model: Options) -> Iterator[Path]:
+    """A temporary folder with these weights and everything else of the model. `name` is the user's file."""
     origin = find_weights(model).folder
     if missing := sorted(_tensor_names(origin.glob("*.safetensors")) - _tensor_names([weights])):
         raise ModelError(
-            f"{weights} is not a state dict of {model.model}: it lacks {len(missing):,} of its tensors, such as "
+            f"{name} is not a state dict of {model.model}: it lacks {len(missing):,} of its tensors, such as "
             f"{missing[0]}"
         )
-    with TemporaryDirectory(prefix="metrist-") as name:
-        folder = Path(name)
+    with TemporaryDirectory(prefix="metrist-") as temporary:
+        folder = Path(temporary)
         for file in origin.iterdir():
             if file.is_file() and not file.name.endswith(_WEIGHT_FILES):
                 shutil.copyfile(file, folder / file.name)

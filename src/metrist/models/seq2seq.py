@@ -65,6 +65,16 @@ class Seq2Seq:
             return cls(model, set_languages(read_tokenizer(weights, options), options), weights, place)
 
     @property
+    def model(self) -> Any:
+        """The model, as transformers loaded it."""
+        return self._model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self._tokenizer
+
+    @property
     def facts(self) -> Mapping[str, str]:
         """Facts for signatures: the hash of weights and tokenizer, the dtype, and transformers' model type."""
         return self._facts

@@ -271,6 +271,39 @@ def _conversion(folder: Path, kind: str, state: str | None) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
+#: Older versions could be made to run code even with weights_only=True (CVE-2025-32434).
+_SAFE_TORCH = (2, 6)
+
+
+def convert_state_dict(path: Path, out: Path) -> None:
+    """Write a pickled state dict (`torch.save(model.state_dict(), path)`) as a safetensors file.
+
+    Nothing in the file runs: torch rebuilds tensors and plain containers, and refuses everything else.
+    """
+    torch = import_torch("a pickled state dict")
+    version = str(torch.__version__)
+    if tuple(int(number) for number in version.split(".")[:2]) < _SAFE_TORCH:
+        raise ModelError(f"reading {path} safely needs torch 2.6 or newer, got {version}: pip install --upgrade torch")
+    from safetensors.torch import save_file
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:  # A damaged file can make the reader fail in any way.
+        first = str(error).strip().splitlines()[:1]
+        raise ModelError(
+            f"{path} is refused: it is not a state dict of tensors, or holds something that would run code when read "
+            f"({type(error).__name__}{': ' if first else ''}{''.join(first)[:120]})"
+        ) from None
+    if not isinstance(content, Mapping) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in content.items()
+    ):
+        raise ModelError(f"{path} is not a state dict: expected tensors by name, got {type(content).__name__}")
+    # Tied tensors share memory, which safetensors does not store.
+    save_file({name: tensor.detach().clone().contiguous() for name, tensor in content.items()}, out)
+
+
 def _is_relevant(name: str) -> bool:
     return name in ("config.json", "reward.json") or name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(name))
 

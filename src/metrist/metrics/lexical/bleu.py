@@ -38,7 +38,9 @@ _MAX_ORDER = 16
 SACREBLEU_VERSION = "2.6.0"
 
 
-class _Bleu(NamedTuple):
+class BleuValues(NamedTuple):
+    """BLEU and what it is made of, one entry or row per row of statistics."""
+
     values: Column
     precisions: Column
     brevity: Column
@@ -98,23 +100,24 @@ class Bleu(Metric):
         tokens = bleu_tokens(shard, self.tokenize, self.lowercase)
         if self.reduce == "native":
             stats = _native_rows(tokens, pairs, self.max_order)
-            return _to_scores(self._compute(stats, "effective"), stats)
+            return _to_scores(self.compute(stats, "effective"), stats)
         rows = _pair_rows(tokens, pairs, self.max_order)
-        by_pair = self._compute(rows, "effective")
+        by_pair = self.compute(rows, "effective")
         return self._reduce(by_pair, rows, pairs.starts)
 
     def pool(self, sums: Column) -> Column:
         """Corpus BLEU, from the summed counts of all outputs; all orders count, as usual."""
         sums = np.asarray(sums, dtype=np.float64)
-        return np.where(sums[..., -1] > 0, self._compute(sums, "all").values, np.nan)
+        return np.where(sums[..., -1] > 0, self.compute(sums, "all").values, np.nan)
 
-    def _reduce(self, by_pair: _Bleu, rows: Column, starts: NDArray[np.int64]) -> Scores:
+    def _reduce(self, by_pair: BleuValues, rows: Column, starts: NDArray[np.int64]) -> Scores:
         columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
         reduced = reduce_references(columns, by_pair.values, starts, self.reduce)
         values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
-        return _to_scores(_Bleu(values[:, 0], precisions, brevity[:, 0]), stats)
+        return _to_scores(BleuValues(values[:, 0], precisions, brevity[:, 0]), stats)
 
-    def _compute(self, stats: Column, orders: Orders) -> _Bleu:
+    def compute(self, stats: Column, orders: Orders) -> BleuValues:
+        """BLEU from rows of statistics, over all orders or only those that the output is long enough to have."""
         lengths, references = stats[..., 0], stats[..., 1]
         matches, totals = np.split(stats[..., 2:-1], 2, axis=-1)
         # Without any match nothing is smoothed: the output scores 0.
@@ -125,7 +128,7 @@ class Bleu(Metric):
         if orders == "all":
             counted = np.ones_like(counted)
         values = np.where(matched[..., 0], brevity * _geometric_mean(precisions, counted), 0.0)
-        return _Bleu(values, precisions, brevity)
+        return BleuValues(values, precisions, brevity)
 
     def _precisions(self, matches: Column, totals: Column) -> tuple[Column, NDArray[np.bool_]]:
         """Smoothed precisions from 0 to 100, and which orders the output is long enough to have."""
@@ -192,7 +195,7 @@ def _rows(outputs: NDArray[np.int64], references: NDArray[np.int64], matches: ND
     return np.column_stack([outputs, references, matches, totals, ones]).astype(np.float64)
 
 
-def _to_scores(bleu: _Bleu, stats: Column) -> Scores:
+def _to_scores(bleu: BleuValues, stats: Column) -> Scores:
     parts = {f"precision_{n + 1}": column for n, column in enumerate(bleu.precisions.T)}
     parts |= {"brevity_penalty": bleu.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
     return Scores(values=bleu.values, parts=parts, stats=stats)

@@ -1,0 +1,279 @@
+"""`metrist sacrebleu`: BLEU, chrF and TER of line files, with the options and the output of sacreBLEU's command."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metrist.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Options that take several values, as in `-m bleu chrf ter`.
+REPEATED_OPTIONS = ("-m", "--metrics", "-i", "--input")
+
+
+class SacreName(StrEnum):
+    """A metric of sacreBLEU."""
+
+    bleu = "bleu"
+    chrf = "chrf"
+    ter = "ter"
+
+
+class SacreForm(StrEnum):
+    """An output format of sacreBLEU."""
+
+    json = "json"
+    text = "text"
+    latex = "latex"
+
+
+def sacrebleu(
+    references: Annotated[
+        list[Path],
+        typer.Argument(metavar="REFERENCE…", help="Line files of references: one per reference of an output."),
+    ],
+    outputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-i", "--input", help="Line files of outputs, one per system: -i A B.", show_default="standard input"
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[SacreName], typer.Option("-m", "--metrics", help="Metrics: -m bleu chrf ter.", show_default="bleu")
+    ] = [SacreName.bleu],  # noqa: B006
+    number: Annotated[
+        int, typer.Option("-nr", "--num-refs", min=1, help="References per line of one file, separated by tabs.")
+    ] = 1,
+    encoding: Annotated[str, typer.Option("-e", "--encoding", help="Encoding of the files.")] = "utf-8",
+    sentences: Annotated[
+        bool, typer.Option("-sl", "--sentence-level", help="Score each output, with one metric.")
+    ] = False,
+    smooth: Annotated[
+        str, typer.Option("-s", "--smooth-method", help="BLEU: smoothing: exp, floor, add-k or none.")
+    ] = "exp",
+    smooth_value: Annotated[
+        float | None,
+        typer.Option("-sv", "--smooth-value", help="BLEU: for floor and add-k.", show_default="0.1 and 1"),
+    ] = None,
+    tokenize: Annotated[
+        str | None, typer.Option("-tok", "--tokenize", help="BLEU: tokenizer.", show_default="13a")
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option("-l", "--language-pair", help="BLEU: choose the tokenizer by the target language: en-zh."),
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("-lc", "--lowercase", help="BLEU: ignore case.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="BLEU: accept outputs that look tokenised.")] = False,
+    char_order: Annotated[int, typer.Option("-cc", "--chrf-char-order", help="chrF: longest character n-gram.")] = 6,
+    word_order: Annotated[
+        int, typer.Option("-cw", "--chrf-word-order", help="chrF: longest word n-gram; 2 is chrF++.")
+    ] = 0,
+    beta: Annotated[int, typer.Option("--chrf-beta", help="chrF: weight of recall.")] = 2,
+    whitespace: Annotated[bool, typer.Option("--chrf-whitespace", help="chrF: count white space.")] = False,
+    chrf_lowercase: Annotated[bool, typer.Option("--chrf-lowercase", help="chrF: ignore case.")] = False,
+    eps_smoothing: Annotated[
+        bool, typer.Option("--chrf-eps-smoothing", help="chrF: the mean of F over all orders, as in chrF++.py.")
+    ] = False,
+    case_sensitive: Annotated[bool, typer.Option("--ter-case-sensitive", help="TER: heed case.")] = False,
+    asian_support: Annotated[bool, typer.Option("--ter-asian-support", help="TER: split ideographs.")] = False,
+    no_punct: Annotated[bool, typer.Option("--ter-no-punct", help="TER: drop punctuation.")] = False,
+    normalized: Annotated[bool, typer.Option("--ter-normalized", help="TER: separate punctuation.")] = False,
+    confidence: Annotated[
+        bool, typer.Option("-ci", "--confidence", help="Add a 95 % interval by bootstrap resampling.")
+    ] = False,
+    resamples: Annotated[int, typer.Option("-cin", "--confidence-n", min=2, help="Number of resamples.")] = 1000,
+    short: Annotated[bool, typer.Option("-sh", "--short", help="Print a shorter signature.")] = False,
+    score_only: Annotated[bool, typer.Option("-b", "--score-only", help="Print the score only.")] = False,
+    width: Annotated[int, typer.Option("-w", "--width", min=0, help="Decimals.")] = 1,
+    form: Annotated[
+        SacreForm, typer.Option("-f", "--format", help="json, text; latex for several systems.")
+    ] = SacreForm.json,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print no warnings.")] = False,
+) -> None:
+    """Score line files with the options and the output of sacreBLEU: BLEU, chrF and TER with signatures."""
+    from metrist.compat import sacrebleu as compat
+
+    form = _override_format(form)
+    settings: dict[str, dict[str, Any]] = {
+        "bleu": {
+            "lowercase": lowercase,
+            "force": force or quiet,
+            "tokenize": tokenize,
+            "smooth_method": smooth,
+            "smooth_value": smooth_value,
+            "effective_order": sentences,
+            "trg_lang": (language or "").partition("-")[2],
+        },
+        "chrf": {
+            "char_order": char_order,
+            "word_order": word_order,
+            "beta": beta,
+            "lowercase": chrf_lowercase,
+            "whitespace": whitespace,
+            "eps_smoothing": eps_smoothing,
+        },
+        "ter": {
+            "normalized": normalized,
+            "no_punct": no_punct,
+            "asian_support": asian_support,
+            "case_sensitive": case_sensitive,
+        },
+    }
+    streams = _read_references(references, number, encoding)
+    systems = _read_outputs(outputs, encoding)
+    for system, texts in systems.items():
+        if any(len(stream) != len(texts) for stream in streams):
+            sizes = ", ".join(f"{len(stream):,}" for stream in streams)
+            raise InputError(f"{system} has {len(texts):,} outputs, the references {sizes}; give one line for each")
+    built: dict[str, Any] = {
+        name: compat.METRICS[name.upper()](**settings[name], references=streams) for name in sorted(set(metrics))
+    }
+    with _show_warnings(quiet):
+        if sentences:
+            _print_sentences(built, systems, streams, width, score_only, short)
+        elif len(systems) == 1:
+            (texts,) = systems.values()
+            lines = []
+            for metric in built.values():
+                score = metric.corpus_score(texts, None, n_bootstrap=resamples if confidence else 1)
+                signature = metric.get_signature().format(short and form != "json")
+                lines.append(score.format(width, score_only, signature, form == "json"))
+            _print_lines(lines, form)
+        elif confidence:
+            raise RunError("an interval of one system: give one -i, or compare systems with `metrist compare`")
+        else:
+            _print_systems(built, systems, width, form, short)
+
+
+def _override_format(form: SacreForm) -> SacreForm:
+    wanted = os.environ.get("SACREBLEU_FORMAT", "").lower()
+    return SacreForm(wanted) if wanted in set(SacreForm) else form
+
+
+def _show_warnings(quiet: bool) -> Any:
+    """Print warnings as notes, in one line each."""
+    import warnings
+    from contextlib import contextmanager
+
+    from metrist.cli.output import print_note
+
+    @contextmanager
+    def show() -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for warning in [] if quiet else caught:
+            print_note(str(warning.message))
+
+    return show()
+
+
+def _read_lines(path: Path | None, encoding: str) -> list[str]:
+    """The lines of a file, compressed or not, without trailing white space. Only line feeds end lines, as in
+    sacreBLEU."""
+    from metrist.io.compression import open_bytes
+
+    try:
+        if path is None:
+            content = sys.stdin.buffer.read()
+        else:
+            with open_bytes(path) as stream:
+                content = stream.read()
+        text = content.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise InputError(f"{path or 'standard input'} is not {encoding}: {error}; set --encoding") from None
+    return [line.rstrip() for line in io.StringIO(text, newline="\n")]
+
+
+def _read_references(paths: list[Path], number: int, encoding: str) -> list[list[str]]:
+    if number == 1:
+        return [_read_lines(path, encoding) for path in paths]
+    if len(paths) > 1:
+        raise InputError("--num-refs goes with one file, whose lines hold references separated by tabs")
+    rows = [line.split("\t", number - 1) for line in _read_lines(paths[0], encoding)]
+    for line, row in enumerate(rows, start=1):
+        if len(row) != number:
+            raise InputError(f"{paths[0]}:{line}: expected {number} references separated by tabs, got {len(row)}")
+    return [list(stream) for stream in zip(*rows, strict=True)]
+
+
+def _read_outputs(paths: list[Path] | None, encoding: str) -> dict[str, list[str]]:
+    """The outputs by system. Standard input may have several systems, separated by tabs."""
+    if paths:
+        if len(set(paths)) < len(paths):
+            raise InputError("-i names a file twice")
+        return {str(path): _read_lines(path, encoding) for path in paths}
+    rows = [line.split("\t") for line in _read_lines(None, encoding)]
+    if not rows:
+        raise InputError("standard input is empty; give outputs there, or with -i")
+    for line, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]):
+            raise InputError(
+                f"standard input:{line}: expected {len(rows[0])} outputs separated by tabs, got {len(row)}"
+            )
+    return {f"System {n}": [text.rstrip() for text in texts] for n, texts in enumerate(zip(*rows, strict=True), 1)}
+
+
+def _print_sentences(
+    built: dict[str, Any],
+    systems: dict[str, list[str]],
+    streams: list[list[str]],
+    width: int,
+    score_only: bool,
+    short: bool,
+) -> None:
+    if len(built) > 1 or len(systems) > 1:
+        raise RunError("--sentence-level scores one system with one metric; `metrist score` has no such limit")
+    (metric,), (texts,) = built.values(), systems.values()
+    for text, *references in zip(texts, *streams, strict=True):
+        score = metric.sentence_score(text, references)
+        print(score.format(width, score_only, metric.get_signature().format(short)))
+
+
+def _print_lines(lines: list[str], form: SacreForm) -> None:
+    """Print the results of one system; as text aligned at their equals signs."""
+    if form == SacreForm.json:
+        print(lines[0] if len(lines) == 1 else "[\n" + ",\n".join(lines) + "\n]")
+        return
+    widest = max(line.find("=") for line in lines)
+    for line in lines:
+        name, sign, rest = line.partition("=")
+        print(f"{name:>{widest}}{sign}{rest}" if sign and len(lines) > 1 else line)
+
+
+def _print_systems(
+    built: dict[str, Any], systems: dict[str, list[str]], width: int, form: SacreForm, short: bool
+) -> None:
+    rows: list[dict[str, str]] = []
+    signatures: dict[str, str] = {}
+    for system, texts in systems.items():
+        row = {"system": system}
+        for metric in built.values():
+            score = metric.corpus_score(texts, None)
+            row[score.name] = score.format(width, True)
+            signatures[score.name] = metric.get_signature().format(short)
+        rows.append(row)
+    if form == SacreForm.json:
+        print(json.dumps(rows, indent=4))
+        return
+    print(_render_systems(rows, form))
+    for name, signature in signatures.items():
+        print(f"{name}|{signature}")
+
+
+def _render_systems(rows: Iterable[dict[str, str]], form: SacreForm) -> str:
+    from metrist.report.tables import Column, Table
+
+    rows = list(rows)
+    columns = [Column(name, align="left" if name == "system" else "right") for name in rows[0]]
+    return Table(columns=columns, rows=[list(row.values()) for row in rows]).render(form.value)

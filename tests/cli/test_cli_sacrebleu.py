@@ -1,0 +1,118 @@
+"""`metrist sacrebleu` beside sacreBLEU's own command."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OUTPUTS = ["The cat sat on a mat.", "It was not, he said, a surprise!", "Two dogs run.", "Nobody knows."]
+OTHERS = ["A cat sat there.", "He was not surprised.", "Two dogs ran away.", "No one knows."]
+FIRST = ["The cat sat on the mat.", "He said that it was no surprise.", "Two dogs are running.", "Nobody knows it."]
+SECOND = ["There sat a cat.", "It was not a surprise, he said.", "Two dogs run.", "Who knows?"]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for name, lines in {"out": OUTPUTS, "other": OTHERS, "ref1": FIRST, "ref2": SECOND}.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def peer(*arguments: str) -> str:
+    command = [sys.executable, "-m", "sacrebleu", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8").stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "-m bleu chrf ter",
+        "-m bleu chrf ter -f text -w 4",
+        "-m ter bleu -f text -sh -lc -tok intl -s floor -sv 0.5",
+        "-m bleu chrf -ci -cin 50 -f text",
+        "-b -w 3 -f text",
+        "-m chrf -cw 2 --chrf-beta 3 --chrf-lowercase --chrf-whitespace -cc 4 --chrf-eps-smoothing",
+        "-m ter --ter-normalized --ter-no-punct --ter-case-sensitive --ter-asian-support",
+        "-sl -m bleu",
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_output_equals_that_of_the_command(metrist, options):
+    arguments = ["ref1.txt", "ref2.txt", "-i", "out.txt", *options.split()]
+    code, out, err = metrist("sacrebleu", *arguments)
+    assert (code, err) == (0, "")
+    assert out == peer(*arguments)
+
+
+@pytest.mark.usefixtures("files")
+def test_several_systems_print_the_same_json(metrist):
+    arguments = ["ref1.txt", "-i", "out.txt", "other.txt", "-m", "chrf", "bleu"]
+    assert metrist("sacrebleu", *arguments).out == peer(*arguments)
+
+
+@pytest.mark.usefixtures("files")
+def test_several_systems_as_text(metrist):
+    _, out, _ = metrist("sacrebleu", "ref1.txt", "-i", "out.txt", "other.txt", "-m", "bleu", "chrf", "-f", "text")
+    lines = out.splitlines()
+    assert lines[0].split() == ["system", "BLEU", "chrF2"]
+    assert lines[2].split()[0] == "out.txt"
+    assert lines[-1].startswith("chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0")
+    _, latex, _ = metrist("sacrebleu", "ref1.txt", "-i", "out.txt", "other.txt", "-f", "latex")
+    assert "\\toprule" in latex
+
+
+def test_tabs_separate_references_and_systems(metrist, files, monkeypatch):
+    rows = [f"{a}\t{b}\n" for a, b in zip(FIRST, SECOND, strict=True)]
+    with gzip.open(files / "refs.tsv.gz", "wt", encoding="utf-8") as file:
+        file.writelines(rows)
+    expected = metrist("sacrebleu", "ref1.txt", "ref2.txt", "-i", "out.txt").out
+    assert metrist("sacrebleu", "refs.tsv.gz", "-nr", "2", "-i", "out.txt").out == expected
+    systems = "".join(f"{a}\t{b}\n" for a, b in zip(OUTPUTS, OTHERS, strict=True))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(systems.encode())))
+    rows_out = json.loads(metrist("sacrebleu", "ref1.txt").out)
+    assert [row["system"] for row in rows_out] == ["System 1", "System 2"]
+
+
+@pytest.mark.usefixtures("files")
+def test_the_format_may_come_from_the_environment(metrist, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_FORMAT", "text")
+    assert metrist("sacrebleu", "ref1.txt", "-i", "out.txt").out.startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["short.txt", "-i", "out.txt"], "out.txt has 4 outputs, the references 1"),
+        (["ref1.txt", "-i", "out.txt", "out.txt"], "names a file twice"),
+        (["ref1.txt", "ref2.txt", "-nr", "2", "-i", "out.txt"], "--num-refs goes with one file"),
+        (["ref1.txt", "-nr", "2", "-i", "out.txt"], "ref1.txt:1: expected 2 references"),
+        (["ref1.txt", "-i", "out.txt", "-sl", "-m", "bleu", "chrf"], "one system with one metric"),
+        (["ref1.txt", "-i", "out.txt", "other.txt", "-ci"], "an interval of one system"),
+        (["ref1.txt", "-i", "latin.txt"], "latin.txt is not utf-8"),
+        (["nowhere.txt", "-i", "out.txt"], "nowhere.txt"),
+        (["ref1.txt", "-i", "out.txt", "-tok", "klingon"], "tokenize must be one of"),
+    ],
+)
+def test_mistakes_end_in_one_line(metrist, files, arguments, message):
+    (files / "short.txt").write_text("one line\n")
+    (files / "latin.txt").write_bytes("café\n".encode("latin-1") * 4)
+    code, out, err = metrist("sacrebleu", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_tokenised_outputs_are_noted(metrist, files):
+    (files / "tokenised.txt").write_text("a b .\n" * 100)
+    arguments = ["sacrebleu", "tokenised.txt", "-i", "tokenised.txt", "-b", "-f", "text"]
+    assert "seem to be tokenised" in metrist(*arguments).err
+    assert metrist(*arguments, "--force") == (0, metrist(*arguments, "-q").out, "")
