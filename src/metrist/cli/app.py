@@ -25,6 +25,7 @@ from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, rep
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
 from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
+from metrist.cli.report import plot, report
 from metrist.cli.score import remove, run, score
 from metrist.cli.setup import setup
 from metrist.cli.stress import stress
@@ -61,6 +62,8 @@ app = _group(
         "methods": methods,
         "check": check,
         "worst": worst,
+        "report": report,
+        "plot": plot,
         "meta": meta,
         "prompts": prompts,
         "calibrate": calibrate,

@@ -4,7 +4,7 @@ largest disagreements between metrics, or of a metric with people."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -47,12 +47,35 @@ _Pair = tuple[_Place, _Place]
 
 
 @dataclass(slots=True)
-class _Judgments:
+class Judgments:
     """What the input files of a run hold about its outputs: texts, ratings by aspect, and errors that people marked."""
 
     records: dict[_Key, Record] = field(default_factory=dict)
     ratings: dict[str, dict[_Key, list[float]]] = field(default_factory=dict)
     errors: dict[_Key, list[Error]] = field(default_factory=dict)
+
+    @staticmethod
+    def read(reader: Reader, known: Container[_Key], rename: Callable[[str], str] = str) -> Judgments:
+        """What a reader's rows say about the known outputs, whose systems may have been given other names."""
+        judgments = Judgments()
+        for entry in reader.entries():
+            for record in entry.records:
+                if (key := (record.item, rename(record.system))) in known:
+                    judgments.records.setdefault(key, record)
+            for rating in entry.ratings:
+                if (key := (rating.item, rename(rating.system))) in known:
+                    judgments.ratings.setdefault(rating.aspect, {}).setdefault(key, []).append(rating.value)
+            for stored in entry.errors:
+                if (key := (stored.item, rename(stored.system))) in known:
+                    judgments.errors.setdefault(key, []).append(stored.error)
+        return judgments
+
+    def add(self, other: Judgments) -> None:
+        """Add what other files hold."""
+        self.records.update(other.records)
+        for aspect, ratings in other.ratings.items():
+            self.ratings.setdefault(aspect, {}).update(ratings)
+        self.errors.update(other.errors)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +85,7 @@ class _Side:
     source: Any
     results: Results
     name: str
-    judgments: _Judgments = field(default_factory=_Judgments)
+    judgments: Judgments = field(default_factory=Judgments)
     #: What is to be told about its files.
     remarks: list[str] = field(default_factory=list)
     _numbers: dict[str, int] = field(init=False)
@@ -74,6 +97,9 @@ class _Side:
         """Read what the run's files, or `texts`, hold about the wanted outputs; about all if None."""
         from metrist.run import read_inputs
 
+        if isinstance(texts, Judgments):
+            self.judgments = texts
+            return
         known = set(zip(self.results.items, self.results.systems, strict=True)) if wanted is None else wanted
         run = self.source if isinstance(self.source, str | os.PathLike) else self.results.inputs
         if isinstance(run, str | os.PathLike):
@@ -91,18 +117,7 @@ class _Side:
             )
         else:
             reader = self.results.read_inputs(texts, **reading)
-        judgments = _Judgments()
-        for entry in reader.entries():
-            for record in entry.records:
-                if (key := (record.item, record.system)) in known:
-                    judgments.records.setdefault(key, record)
-            for rating in entry.ratings:
-                if (key := (rating.item, rating.system)) in known:
-                    judgments.ratings.setdefault(rating.aspect, {}).setdefault(key, []).append(rating.value)
-            for stored in entry.errors:
-                if (key := (stored.item, stored.system)) in known:
-                    judgments.errors.setdefault(key, []).append(stored.error)
-        self.judgments = judgments
+        self.judgments = Judgments.read(reader, known)
         self.remarks = reader.remarks
 
     def _list_scores(self, row: int) -> dict[str, Score]:
@@ -173,8 +188,8 @@ def worst(
 
     `metric` defaults to the first that has a better side, or for "disagreement" to all of these; `systems` restricts
     the outputs. Metrics and aspects in `lower_is_better` are reversed. Texts and ratings are read from the files that
-    the run read, or from `texts`, in any form that `read_records` takes. Where they cannot be read, outputs are shown
-    without, and a note says why.
+    the run read, or from `texts`: in any form that `read_records` takes, or `Judgments` that were read before. Where
+    they cannot be read, outputs are shown without, and a note says why.
     """
     check_keywords(worst, reading)
     by = _check_arguments(n, vs, by, order)
@@ -235,6 +250,18 @@ def worst(
         notes=[*ranking.notes, *notes, *results.notes],
         decimals={m.label: _choose_decimals(m, sides) for m in results.columns},
     )
+
+
+def show_outputs(results: Results, judgments: Judgments, rows: Sequence[int]) -> list[ScoredOutput]:
+    """These outputs of a run with all that is known about them."""
+    side = _Side(source=results, results=results, name="this run", judgments=judgments)
+    return [side.show(row, {}, labelled=False) for row in rows]
+
+
+def list_decimals(results: Results) -> dict[str, int]:
+    """How precisely each metric's scores are shown."""
+    side = _Side(source=results, results=results, name="this run")
+    return {metric.label: _choose_decimals(metric, [side]) for metric in results.columns}
 
 
 def _check_arguments(n: int, vs: Any, by: By | None, order: Order | None) -> By:

@@ -138,7 +138,7 @@ class Heat:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return f'<style>{_STYLE}</style>\n<div class="metrist-heat">\n{_render_body(self)}</div>\n'
+        return f'<style>{STYLE}</style>\n<div class="metrist-heat">\n{render_body(self)}</div>\n'
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         return _render_rich(self)
@@ -278,7 +278,7 @@ def _draw_reading(reading: Reading, *, pieces: bool) -> Text:
 
 # No script, nothing loaded from elsewhere, light or dark as the browser prefers. Each step also has its own underline,
 # because not everybody sees colours.
-_STYLE = """
+STYLE = """
 .metrist-heat { --ink: #1c1c1e; --paper: #fff; --soft: #5b5b60; --rule: #d9d9de;
   --s1: #fff3c4; --s2: #ffd591; --s3: #ff9a62; --s4: #b3261e; --hot: #fff;
   color: var(--ink); background: var(--paper); font: 1rem/1.7 system-ui, sans-serif; }
@@ -315,13 +315,13 @@ def _render_page(heat: Heat) -> str:
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{_STYLE}{_PAGE_STYLE}</style>\n</head>\n"
+        f"<title>{title}</title>\n<style>{STYLE}{_PAGE_STYLE}</style>\n</head>\n"
     )
-    body = _render_body(heat)
+    body = render_body(heat)
     return f'{head}<body>\n<main class="metrist-heat">\n<h1>{title}</h1>\n{body}</main>\n</body>\n</html>\n'
 
 
-def _render_body(heat: Heat) -> str:
+def render_body(heat: Heat) -> str:
     meaning = _MEANING.format(unit="piece" if heat.pieces else "word", sums="" if heat.pieces else _SUMS)
     steps = "".join(f'<li><span class="t s{n}">{escape(step.label)}</span></li>' for n, step in enumerate(STEPS))
     legend = f'<ul aria-label="What the colours mean">{steps}</ul>\n'

@@ -109,14 +109,15 @@ def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
     for source in [data] if is_rows else data:
         if isinstance(source, Results):
             runs.append((f"the results {len(runs) + 1}", source))
-        elif isinstance(source, str | os.PathLike) and _holds_results(Path(source)):
+        elif isinstance(source, str | os.PathLike) and holds_results(Path(source)):
             runs.append((str(source), load(source)))
         else:
             records.append(source)
     return records, runs
 
 
-def _holds_results(path: Path) -> bool:
+def holds_results(path: Path) -> bool:
+    """Whether a path is a run folder, or a file that `metrist score` wrote, and not one of records."""
     if path.is_dir():
         return True
     if path.suffix == "" or Path(uncompressed_name(path)).suffix.lower() != ".jsonl" or not path.is_file():
@@ -166,7 +167,7 @@ def _read_runs(
     errors: dict[str, ErrorSpans] = {}
     for name, results in runs:
         at = np.fromiter((builder.number(*key) for key in zip(results.items, results.systems, strict=True)), np.intp)
-        costs = _read_costs(Path(name), results)
+        costs = read_costs(Path(name), results)
         signatures = sign_metrics(results.metrics, results.signatures, results.reference_counts)
         for metric, signature in zip(results.metrics, signatures, strict=True):
             block = results.scores[metric.label]
@@ -287,7 +288,8 @@ def suggests_lower_is_better(name: str) -> bool:
     return any(word.lower() in _LOWER_WORDS or word == "PER" for word in words)
 
 
-def _read_costs(path: Path, results: Results) -> dict[str, Cost]:
+def read_costs(path: Path, results: Results) -> dict[str, Cost]:
+    """Return what each metric of a run folder cost, by its text; empty for other runs."""
     if not is_run_folder(path):
         return {}
     folder = RunFolder(path)

@@ -1,0 +1,248 @@
+"""`report`: everything that a run shows, on one page: verdict, tables, figures, texts, and how to repeat it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from metrist._version import __version__
+from metrist.errors import RunError, did_you_mean, format_count
+from metrist.evaluate.methods import describe_methods
+from metrist.evaluate.report import agreement, outputs, systems, verdicts
+from metrist.evaluate.report.data import ReportData, ReportOptions
+from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
+from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
+from metrist.report.tables import Column, Count, Estimate, Table
+from metrist.run.results import sign_metrics
+from metrist.run.run_folder import RunFolder, is_run_folder
+
+__all__ = ["KINDS", "WIDTHS", "ReportData", "ReportOptions", "build_report", "plot"]
+
+#: The figures that `plot` draws.
+KINDS: Mapping[str, Callable[..., Drawing | None]] = {
+    "scores": systems.scores_figure,
+    "differences": systems.differences_figure,
+    "distributions": systems.distributions_figure,
+    "wins": systems.wins_figure,
+    "errors": outputs.errors_figure,
+    "agreement": agreement.agreement_figure,
+    "slices": agreement.slices_figure,
+    "scatter": agreement.scatter_figure,
+    "curves": agreement.curves_figure,
+    "levels": agreement.levels_figure,
+    "majority": agreement.majority_figure,
+}
+WIDTHS: Mapping[str, Style] = {"column": COLUMN, "text": TEXT_WIDTH, "page": PAGE}
+#: What a figure needs that the run may not have.
+_NEEDS = {
+    "differences": "two systems",
+    "wins": "two systems",
+    "errors": "a metric that marks errors, or errors that people marked",
+    "levels": "ratings and two tasks or languages at least (--slice names another column)",
+    "slices": "ratings, and several aspects or slices (--slice COLUMN)",
+    "majority": "two or more ratings per output",
+}
+
+
+def build_report(
+    *sources: Any,
+    title: str = "",
+    command: str = "",
+    judge_cards: Sequence[str | os.PathLike[str]] = (),
+    **options: Any,
+) -> Report:
+    """A report on runs, or on files with scores, or on files scored now with `metrics`.
+
+    `sources` are run folders, files that `metrist score` wrote, results, and files with texts and ratings. `options`
+    are those of `ReportOptions`. `judge_cards` are JSON files of `metrist audit`; `command` is shown as the one that
+    made the page. `report.html()` is the page, `report.markdown()` the form for a pull request.
+    """
+    data = ReportData(sources, ReportOptions(**options))
+    comparison, evaluation = data.comparison, data.evaluation
+    sections = [
+        systems.systems_section(data),
+        agreement.agreement_section(data),
+        outputs.worst_section(data),
+        outputs.changes_section(data),
+        outputs.errors_section(data),
+        systems.aspects_section(data),
+        systems.distributions_section(data),
+        outputs.disagreements_section(data),
+        outputs.heat_section(data),
+        _cards_section(judge_cards),
+        systems.failures_section(data),
+        outputs.explorer_section(data),
+        _methods_section(data, command),
+    ]
+    sentences = verdicts.describe_comparison(comparison) if comparison else _describe_system(data)
+    if evaluation is not None:
+        sentences += agreement.trust_sentence(evaluation)
+    total = len(data.results)
+    counts = {m.label: (total - len(data.results.scores[m.label].failures), total) for m in data.results.metrics}
+    items = len(set(data.results.items))
+    facts = [
+        format_count(total, "output"),
+        format_count(items, "item"),
+        format_count(len(data.systems), "system"),
+        format_count(len(data.results.metrics), "metric"),
+    ]
+    if data.judgments.ratings:
+        facts.append(f"rated by people for {', '.join(data.judgments.ratings)}")
+    cautions = verdicts.describe_coverage(counts)
+    if comparison is not None and items < 30:
+        cautions.append(
+            f"Only {format_count(items, 'item')}: intervals and p-values are rough, and small differences stay unseen."
+        )
+    cautions += data.notes
+    return Report(
+        title=title or _name_report(sources),
+        facts=" · ".join(facts),
+        verdicts=sentences,
+        basis=verdicts.describe_basis(comparison) if comparison else "",
+        cautions=list(dict.fromkeys(cautions)),
+        sections=[section for section in sections if section is not None],
+        footer=f"metrist {__version__}. This page loads nothing and sends nothing.",
+    )
+
+
+def plot(
+    *sources: Any,
+    kind: str,
+    width: str = "column",
+    metric: str | None = None,
+    aspect: str | None = None,
+    **options: Any,
+) -> Drawing:
+    """One figure of the report, with the size and the type of a paper's column. `metric` is that of `levels`, `aspect`
+    that of `levels`, `scatter` and `curves`."""
+    if kind not in KINDS:
+        raise RunError(f"no kind of figure {kind!r}; known are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+    if width not in WIDTHS:
+        raise RunError(f"no width {width!r}; known are {', '.join(WIDTHS)}{did_you_mean(width, WIDTHS)}")
+    data = ReportData(sources, ReportOptions(**options))
+    chosen: dict[str, Any] = {}
+    if kind in ("levels", "scatter", "curves") and aspect is not None:
+        known = data.evaluation.golds if data.evaluation else {}
+        if aspect not in known:
+            raise RunError(
+                f"no ratings of {aspect!r}; there are {', '.join(known) or 'none'}{did_you_mean(aspect, known)}"
+            )
+        chosen["aspect"] = aspect
+    if kind == "levels" and metric is not None:
+        chosen["metric"] = data.results.metric(metric).label
+    drawing = KINDS[kind](data, WIDTHS[width], **chosen)
+    if drawing is None:
+        reasons = f" ({'; '.join(data.notes)})" if data.notes else ""
+        raise RunError(f"a figure of {kind} needs {_NEEDS.get(kind, 'ratings by people')}{reasons}")
+    return drawing
+
+
+def _name_report(sources: Sequence[Any]) -> str:
+    names = [Path(os.fspath(source).rstrip("/")).name for source in sources if isinstance(source, str | os.PathLike)]
+    return f"Evaluation of {' and '.join(names[:3])}" if names else "Evaluation"
+
+
+def _describe_system(data: ReportData) -> list[str]:
+    """With one system there is nothing to compare: its scores."""
+    scores = data.results.system_scores(seed=data.options.seed)
+    parts = [f"{s.metric} {Estimate(s.value, s.low, s.high)}" for s in scores if not math.isnan(s.value)]
+    name = data.systems[0] if data.systems else "The run"
+    return [f"{name}: {', '.join(parts)}. There is no other system to compare it with."]
+
+
+# ---- Judge cards
+
+
+def _cards_section(paths: Sequence[str | os.PathLike[str]]) -> Section | None:
+    """What audits found about judges."""
+    tables = [_read_card(Path(path)) for path in paths]
+    if not tables:
+        return None
+    return Section(name="judges", title="Judge card", blocks=[TableBlock(table=table) for table in tables])
+
+
+def _read_card(path: Path) -> Table:
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        findings = [finding for finding in card["findings"] if finding.get("verdict") != "not measured"]
+        rows = [
+            [
+                str(finding["part"]),
+                str(finding["name"]),
+                Estimate(_number(finding["value"]), _number(finding["low"]), _number(finding["high"])),
+                Count(int(finding.get("n") or 0)),
+                {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
+                str(finding.get("limit", "")),
+            ]
+            for finding in findings
+        ]
+        missing = [str(finding["name"]) for finding in card["findings"] if finding.get("verdict") == "not measured"]
+        title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RunError(f"{path}: expected a judge card that `metrist audit -o card.json` wrote ({error})") from None
+    head = [
+        Column("part"),
+        Column("what"),
+        Column("value", "right"),
+        Column("n", "right"),
+        Column("verdict"),
+        Column("problem if"),
+    ]
+    notes = [
+        f"Judge: {judge}",
+        f"Signature: {signature}",
+        *([f"Not measured: {', '.join(missing)}"] if missing else []),
+    ]
+    return Table(title=title, columns=head, rows=rows, notes=notes)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+# ---- How to repeat it
+
+
+def _methods_section(data: ReportData, command: str) -> Section:
+    """A paragraph for a paper, the commands, and the signatures."""
+    blocks: list[Block] = []
+    commands = [*_score_commands(data), *([command] if command else [])]
+    if commands:
+        blocks += [Prose(sentences=["The commands that give these numbers again:"]), CommandBlock(lines=commands)]
+    paragraph = describe_methods(
+        data.results,
+        draws=data.options.draws,
+        seed=data.options.seed,
+        baseline=data.options.baseline,
+        alpha=data.options.alpha,
+    ).partition("\n\n")[0]
+    blocks += [Prose(sentences=["For the methods section of a paper:"]), Prose(sentences=[paragraph])]
+    signatures = sign_metrics(data.results.metrics, data.results.signatures, data.results.reference_counts)
+    rows = [[signature.name, signature.text, signature.peer] for signature in signatures]
+    peers = any(row[2] for row in rows)
+    head = [Column("metric"), Column("signature"), *([Column("sacreBLEU's form")] if peers else [])]
+    table = Table(title="Signatures", columns=head, rows=[row if peers else row[:2] for row in rows])
+    blocks.append(TableBlock(table=table))
+    if data.results.notes:
+        blocks += [Prose(sentences=["Notes of the run:"]), Prose(sentences=data.results.notes, kind="list")]
+    return Section(name="methods", title="How to repeat it", blocks=blocks, brief=False)
+
+
+def _score_commands(data: ReportData) -> list[str]:
+    """The command that scored each run folder, as its manifest has it."""
+    commands = []
+    for name in data.runs:
+        manifest = RunFolder(Path(name)).manifest if is_run_folder(Path(name)) else None
+        if manifest is None or not manifest.input:
+            continue
+        files = " ".join(map(shlex.quote, manifest.input))
+        specs = " ".join(
+            f"-m {shlex.quote(m.text if m.label == m.text else f'{m.label}={m.text}')}" for m in manifest.metrics
+        )
+        commands.append(f"metrist score {files} {specs} -o {shlex.quote(f'{name}/')}")
+    return commands

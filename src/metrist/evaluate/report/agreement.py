@@ -1,0 +1,370 @@
+"""The section of a report on people: which metric to trust, shown and said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from metrist.errors import MetristError
+from metrist.evaluate.meta import Figure, MetaEvaluation, advice
+from metrist.evaluate.meta.analyses import analyse
+from metrist.evaluate.meta.dataset import select_sample
+from metrist.evaluate.meta.results import HUMANS
+from metrist.evaluate.meta.slices import ALL, group_codes, make_slices, system_means
+from metrist.evaluate.report.data import ReportData
+from metrist.evaluate.report.systems import ratings_table
+from metrist.report.figures import Interval, draw_bars, draw_matrix
+from metrist.report.meta_figures import (
+    AgreementBar,
+    Curve,
+    LevelColumn,
+    ScatterPanel,
+    draw_agreement,
+    draw_curves,
+    draw_levels,
+    draw_scatter,
+)
+from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
+from metrist.report.svg import PAGE, Drawing, Style
+from metrist.report.tables import format_number
+from metrist.stats import Floats
+from metrist.stats.gold import majorities
+from metrist.stats.measures import measure
+from metrist.stats.threshold_search import tie_curve
+from metrist.stats.ties import pairing
+
+_CURVE_POINTS = 60
+#: Metrics in one figure of scatter plots or curves, the best ones.
+_MAX_PANELS = 9
+_MAX_PICTURES = 6
+
+
+def agreement_section(data: ReportData) -> Section | None:
+    """How the metrics agree with people; None without ratings."""
+    evaluation = data.evaluation
+    bars = agreement_figure(data)
+    if evaluation is None or bars is None:
+        return None
+    blocks: list[Block] = [
+        Prose(sentences=recommend(evaluation), kind="list"),
+        FigureBlock(drawing=bars, name="agreement", caption=_AGREEMENT),
+        TableBlock(table=replace(evaluation.table(), signatures=())),
+    ]
+    if (table := ratings_table(data)) is not None:
+        blocks.append(TableBlock(table=table))
+    if (drawing := slices_figure(data)) is not None:
+        caption = "Agreement with people, metric by slice or aspect: the darker, the better."
+        blocks.append(FigureBlock(drawing=drawing, name="slices", caption=caption))
+    blocks += _level_blocks(data)
+    if not evaluation.plan.preferences:
+        for number, aspect in enumerate(evaluation.golds):
+            folded: list[Block] = []
+            if (scatter := scatter_figure(data, aspect=aspect)) is not None:
+                folded.append(FigureBlock(drawing=scatter, name=f"scatter-{aspect}", caption=_SCATTER))
+            if (curves := curves_figure(data, aspect=aspect)) is not None:
+                folded.append(FigureBlock(drawing=curves, name=f"curves-{aspect}", caption=_CURVES))
+            blocks.append(
+                Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded, opened=number == 0)
+            )
+    if (drawing := majority_figure(data)) is not None:
+        blocks.append(FigureBlock(drawing=drawing, name="majority", caption=_MAJORITY))
+    for name, title in (
+        ("agreement", "Agreement among raters"),
+        ("cost", "Agreement and cost"),
+        ("errors", "Agreement on errors"),
+    ):
+        try:
+            tables = analyse(evaluation, name)
+        except MetristError:
+            continue
+        blocks.append(Fold(title=title, blocks=[TableBlock(table=table) for table in tables]))
+    return Section(name="people", title="Which metric to trust", blocks=blocks)
+
+
+_AGREEMENT = (
+    "Bars: agreement with people, with 95 % intervals. Black marks: what guessing reaches; orange: calling every "
+    "pair a tie. Green: one rater against the others, where raters are named."
+)
+_SCATTER = (
+    "Right: the metric's score; up: people's mean rating. The darker a square, the more outputs; circles are the means "
+    "of systems."
+)
+_CURVES = (
+    "Accuracy on pairs of outputs as scores that differ by at most ε count as ties; circles are the best ε of each "
+    "metric."
+)
+_MAJORITY = "The share of outputs, of those with two or more ratings, on which more than half of the raters agree."
+
+
+def recommend(evaluation: MetaEvaluation) -> list[str]:
+    """The advice in words: all outputs first, then the slices where another metric is best."""
+    sentences = advice(evaluation)
+    overall = [sentence for sentence in sentences if "On all outputs" in sentence]
+    return [*overall, *(sentence for sentence in sentences if sentence not in overall)][:30]
+
+
+def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
+    """The metric to trust, per aspect, in a sentence each for the verdict."""
+    sentences = []
+    for aspect in dict.fromkeys(figure.aspect for figure in evaluation.figures):
+        own = [f for f in _on_all(evaluation, aspect) if f.metric != HUMANS and not math.isnan(f.value)]
+        if not own:
+            continue
+        best = min(own, key=lambda figure: (figure.rank or math.inf, -figure.value))
+        baselines = {"guessing": best.chance, "calling every pair a tie": best.all_ties}
+        known = {name: value for name, value in baselines.items() if not math.isnan(value)}
+        value = format_number(best.value, 3)
+        interval = "" if math.isnan(best.low) else f" [{format_number(best.low, 3)}, {format_number(best.high, 3)}]"
+        sentence = f"{best.metric} agrees best with people's {aspect}: {best.measure} {value}{interval}"
+        if known:
+            name, floor = max(known.items(), key=lambda entry: entry[1])
+            reached = f"{name} reaches {format_number(floor, 3)}"
+            if not (best.value if math.isnan(best.low) else best.low) > floor:
+                sentence = (
+                    f"No metric is to be trusted about {aspect}: the best, {best.metric}, has {best.measure} {value}"
+                )
+            sentence += f"; {reached}"
+        sentences.append(f"{sentence}.")
+    return sentences
+
+
+def _on_all(evaluation: MetaEvaluation, aspect: str) -> list[Figure]:
+    return [
+        f
+        for f in evaluation.figures
+        if f.aspect == aspect and f.slice == ALL and f.measure == evaluation.plan.measures[0]
+    ]
+
+
+def _order_metrics(evaluation: MetaEvaluation) -> list[str]:
+    """The metrics by their mean agreement over aspects, the best first."""
+    values: dict[str, list[float]] = {}
+    for aspect in dict.fromkeys(figure.aspect for figure in evaluation.figures):
+        for figure in _on_all(evaluation, aspect):
+            if figure.metric != HUMANS and not math.isnan(figure.value):
+                values.setdefault(figure.metric, []).append(figure.value)
+    return sorted(values, key=lambda metric: -float(np.mean(values[metric])))
+
+
+def agreement_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
+    """Bars of agreement per metric and aspect."""
+    evaluation = data.evaluation
+    if evaluation is None:
+        return None
+    order = {metric: number for number, metric in enumerate(_order_metrics(evaluation))}
+    bars: dict[str, dict[str, AgreementBar]] = {}
+    ceilings = {}
+    for aspect in dict.fromkeys(figure.aspect for figure in evaluation.figures):
+        own = _on_all(evaluation, aspect)
+        for figure in own:
+            if figure.metric == HUMANS:
+                ceilings[aspect] = Interval(value=figure.value, low=figure.low, high=figure.high)
+        metrics = sorted((f for f in own if f.metric in order), key=lambda f: order[f.metric])
+        bars[aspect] = {
+            f.metric: AgreementBar(
+                agreement=Interval(value=f.value, low=f.low, high=f.high), chance=f.chance, all_ties=f.all_ties
+            )
+            for f in metrics
+        }
+    return draw_agreement(bars, ceilings, measure=evaluation.plan.measures[0], style=style)
+
+
+def slices_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
+    """A heat map of metric × slice, or × aspect where there are no slices; None if there is one column only."""
+    evaluation = data.evaluation
+    if evaluation is None:
+        return None
+    figures = [f for f in evaluation.figures if f.metric != HUMANS and f.measure == evaluation.plan.measures[0]]
+    several = len({figure.aspect for figure in figures}) > 1
+    named = {
+        (f.metric, f.slice if not several else f.aspect if f.slice == ALL else f"{f.aspect}, {f.slice}"): f.value
+        for f in figures
+        if not f.slice.endswith(" mean")
+    }
+    columns = list(dict.fromkeys(column for _, column in named))
+    if len(columns) < 2:
+        return None
+    rows = _order_metrics(evaluation)
+    values = np.array([[named.get((row, column), math.nan) for column in columns] for row in rows])
+    return draw_matrix(rows, columns, values, title=f"{evaluation.plan.measures[0]} by slice", decimals=2, style=style)
+
+
+def scatter_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None = None) -> Drawing | None:
+    """Scores beside ratings, a panel per metric."""
+    evaluation = data.evaluation
+    if evaluation is None or not evaluation.golds:
+        return None
+    aspect = aspect or next(iter(evaluation.golds))
+    dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
+    sign = -1.0 if aspect in dataset.reversed_aspects else 1.0
+    spearman = measure("spearman")
+    panels = []
+    for metric in _order_metrics(evaluation)[:_MAX_PANELS]:
+        scores = dataset.scores[metric]
+        both = outputs[np.isfinite(gold[outputs]) & np.isfinite(scores.values[outputs])]
+        means = system_means(dataset, scores.values, both), system_means(dataset, gold, both)
+        systems = {
+            name: (float(means[0][code]), sign * float(means[1][code]))
+            for code, name in enumerate(dataset.systems.names)
+            if not math.isnan(means[0][code])
+        }
+        rho = spearman.value(gold[both], scores.signed()[both]) if len(both) > 2 else math.nan
+        note = f"Spearman's ρ {format_number(float(rho), 2)}"
+        panels.append(
+            ScatterPanel(
+                title=metric, scores=scores.values[both], ratings=sign * gold[both], systems=systems, note=note
+            )
+        )
+    return draw_scatter(panels, aspect=aspect, style=style)
+
+
+def curves_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None = None) -> Drawing | None:
+    """Pairwise accuracy by threshold, a line per metric."""
+    evaluation = data.evaluation
+    if evaluation is None or not evaluation.golds:
+        return None
+    aspect = aspect or next(iter(evaluation.golds))
+    dataset, plan = evaluation.dataset, evaluation.plan
+    curves = {}
+    for metric in _order_metrics(evaluation)[:_MAX_PANELS]:
+        selected = select_sample(
+            dataset, evaluation.golds[aspect], dataset.scores[metric].signed(), evaluation.outputs[aspect]
+        )
+        groups = group_codes(dataset, plan.group, selected)
+        try:
+            pairs = pairing(selected.sample.human, selected.sample.metric, groups, average=plan.group_average)
+            curve = tie_curve(pairs, _CURVE_POINTS)
+        except MetristError:
+            continue
+        points = np.stack([curve.epsilons, curve.accuracies, curve.tie_shares])
+        points = points[:, np.isfinite(points).all(axis=0)]
+        if points.shape[1] > 1:
+            epsilons, accuracies, shares = points.tolist()
+            curves[metric] = Curve(epsilons=epsilons, accuracies=accuracies, tie_shares=shares)
+    return draw_curves(curves, aspect=aspect, style=style) if curves else None
+
+
+# ---- Levels per task and language
+
+
+def _level_blocks(data: ReportData) -> list[Block]:
+    """The two-panel picture, for the best metric open and for the others folded up."""
+    evaluation = data.evaluation
+    if evaluation is None or evaluation.plan.preferences:
+        return []
+    pictures: list[Block] = []
+    for metric in _order_metrics(evaluation)[:_MAX_PICTURES]:
+        drawing = levels_figure(data, metric=metric)
+        if drawing is None:
+            return []
+        caption = (
+            f"Above: agreement of {metric} with people. Below: the mean levels of both. {_describe_scale(data, metric)}"
+        )
+        pictures.append(FigureBlock(drawing=drawing, name=f"levels-{metric}", caption=caption))
+    first, *others = pictures
+    return [first, *([Fold(title="The same for other metrics", blocks=others)] if others else [])]
+
+
+def _find_scale(data: ReportData, metric: str) -> tuple[float, float, str]:
+    """The worst and the best value of a metric's scale, and where they come from: its bounds, or the raters' scale if
+    its scores lie on that and span half of it, or else the range of its scores."""
+    evaluation = data.evaluation
+    assert evaluation is not None
+    scores = evaluation.dataset.scores[metric]
+    known = scores.values[np.isfinite(scores.values)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    bounds = next((m.bounds for m in data.results.columns if m.label == metric), (-math.inf, math.inf))
+    ratings = np.concatenate([evaluation.dataset.ratings[aspect].value for aspect in evaluation.golds])
+    scale = float(np.abs(ratings).min()), float(np.abs(ratings).max())
+    limits, origin = (low, high), "the range of its scores here"
+    if all(map(math.isfinite, bounds)):
+        limits, origin = bounds, "its bounds"
+    elif scale[0] <= low and high <= scale[1] and high - low >= (scale[1] - scale[0]) / 2:
+        limits, origin = scale, "the raters' scale"
+    worst, best = limits[::-1] if scores.higher_is_better is False else limits
+    return worst, best, origin
+
+
+def _describe_scale(data: ReportData, metric: str) -> str:
+    worst, best, origin = _find_scale(data, metric)
+    return (
+        f"0 and 1 are the lowest and the highest rating; for {metric} {worst:.3g} and {best:.3g}, {origin}. Tasks are "
+        "ordered by the length of their references, the shortest left."
+    )
+
+
+def levels_figure(
+    data: ReportData, style: Style = PAGE, *, metric: str | None = None, aspect: str | None = None
+) -> Drawing | None:
+    """Agreement above and mean levels below, per task and language; None if there is one column only."""
+    evaluation = data.evaluation
+    if evaluation is None or not evaluation.golds or not data.slices:
+        return None
+    aspect = aspect or next(iter(evaluation.golds))
+    metric = metric or _order_metrics(evaluation)[0]
+    column = "task+language" if "task+language" in data.slices else data.slices[0]
+    dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
+    parts = make_slices(dataset, [column], outputs)[1:]
+    values = dataset.ratings[aspect].value
+    low, high = float(values.min()), float(values.max())
+    worst, best, _ = _find_scale(data, metric)
+    scores = dataset.scores[metric].values
+    found = {f.slice: f for f in evaluation.figures if f.metric == metric and f.aspect == aspect}
+    lengths = dataset.lengths.get("reference_length")
+    columns: list[tuple[float, LevelColumn]] = []
+    for part in parts:
+        figure = found.get(part.name)
+        both = part.outputs[np.isfinite(gold[part.outputs]) & np.isfinite(scores[part.outputs])]
+        if figure is None or not len(both):
+            continue
+        task, _, language = part.value.partition(" · ") if "+" in column else (part.value, "", "")
+        if column == "language":
+            task, language = "", part.value
+        columns.append(
+            (
+                _mean(lengths[both]) if lengths is not None and column != "language" else 0.0,
+                LevelColumn(
+                    task=task,
+                    language=language,
+                    agreement=Interval(value=figure.value, low=figure.low, high=figure.high),
+                    people=(float(gold[both].mean()) - low) / (high - low) if high > low else math.nan,
+                    metric=(float(scores[both].mean()) - worst) / (best - worst) if best != worst else math.nan,
+                    outputs=len(both),
+                ),
+            )
+        )
+    if len(columns) < 2:
+        return None
+    mean_length: dict[str, list[float]] = {}
+    for length, entry in columns:
+        mean_length.setdefault(entry.task, []).append(length)
+    ordered = sorted(
+        columns, key=lambda pair: (float(np.mean(mean_length[pair[1].task])), pair[1].task, pair[1].language)
+    )
+    entries = [entry for _, entry in ordered]
+    return draw_levels(entries, metric=metric, measure=evaluation.plan.measures[0], aspect=aspect, style=style)
+
+
+def _mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def majority_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
+    """The share of outputs on which most raters agree, per aspect and slice; None with one rater per output."""
+    evaluation = data.evaluation
+    if evaluation is None or not evaluation.golds:
+        return None
+    shares: dict[str, dict[str, float]] = {}
+    for aspect, outputs in evaluation.outputs.items():
+        agreed = majorities(evaluation.dataset.ratings[aspect])
+        for part in make_slices(evaluation.dataset, data.slices, outputs):
+            known = agreed[part.outputs][np.isfinite(agreed[part.outputs])]
+            if len(known):
+                label = aspect if part.name == ALL else f"{aspect}, {part.name}"
+                shares[label] = {"share": round(100 * float(known.mean()), 1)}
+    if not shares:
+        return None
+    return draw_bars(shares, ["share"], ["h5"], title="Outputs with a majority among raters", unit=" %", style=style)

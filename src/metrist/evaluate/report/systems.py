@@ -1,0 +1,294 @@
+"""Sections of a report on systems: scores with intervals, tests, cost, distributions, rubric aspects, failures."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import format_count
+from metrist.evaluate.compare import Comparison
+from metrist.evaluate.report.data import ReportData
+from metrist.evaluate.report.verdicts import count_wins, rank_systems
+from metrist.metrics.base import Metric, PartMetric
+from metrist.report.figures import Interval, draw_distributions, draw_matrix, draw_scores
+from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
+from metrist.report.svg import PAGE, Drawing, Style
+from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table
+from metrist.scores import FailureKind
+from metrist.stats.resampling import pooled_interval
+
+_MAX_REASONS = 30
+#: With more systems than this, the table of all pairs is folded up.
+_MAX_OPEN_PAIRS = 12
+
+
+def systems_section(data: ReportData) -> Section:
+    """Systems × metrics with intervals and letters of significance; wins; what the metrics cost."""
+    blocks: list[Block] = []
+    comparison = data.comparison
+    if comparison is None:
+        blocks.append(TableBlock(table=data.results.table(seed=data.options.seed)))
+    else:
+        blocks.append(TableBlock(table=system_table(comparison)))
+    blocks.append(FigureBlock(drawing=scores_figure(data), name="scores"))
+    if comparison is not None:
+        pairs = _without_signatures(comparison.table())
+        wins = wins_figure(data)
+        if wins is not None and len(data.systems) > 2 and data.options.baseline is None:
+            blocks.append(FigureBlock(drawing=wins, name="wins", caption=_WINS))
+            blocks.append(TableBlock(table=standings_table(data)))
+        blocks.append(
+            Fold(
+                title=f"All tests ({len(pairs.rows):,})",
+                blocks=[TableBlock(table=pairs)],
+                opened=len(pairs.rows) <= _MAX_OPEN_PAIRS,
+            )
+        )
+    blocks.append(TableBlock(table=coverage_table(data)))
+    if data.costs:
+        blocks.append(TableBlock(table=cost_table(data)))
+    return Section(name="systems", title="Systems", blocks=blocks, brief=True)
+
+
+_WINS = (
+    "On how many metrics the system of a row beats that of a column, the best systems first; only differences that are "
+    "not luck count."
+)
+
+
+def _without_signatures(table: Table) -> Table:
+    # They have a section of their own.
+    return replace(table, signatures=())
+
+
+def system_table(comparison: Comparison) -> Table:
+    """The table of `metrist compare`, with intervals beside the letters of significance."""
+    table = _without_signatures(comparison.system_table())
+    scores = {(score.system, score.metric): score for own in comparison.scores.values() for score in own}
+
+    def fill(system: str, column: str, cell: Any) -> Any:
+        score = scores.get((system, column))
+        number = cell.cell if isinstance(cell, Marked) else cell
+        if score is None or not isinstance(number, Number | Estimate):
+            return cell
+        estimate = Estimate(number.value, score.low, score.high, number.decimals)
+        return replace(cell, cell=estimate) if isinstance(cell, Marked) else estimate
+
+    rows = [
+        [fill(str(row[0]), column.name, cell) for column, cell in zip(table.columns, row, strict=True)]
+        for row in table.rows
+    ]
+    about = "Brackets: 95 % bootstrap intervals over items."
+    return replace(table, rows=rows, notes=[*table.notes, about])
+
+
+def scores_figure(data: ReportData, style: Style = PAGE, columns: Sequence[Metric] | None = None) -> Drawing:
+    """The system scores with their intervals."""
+    chosen = data.columns if columns is None else list(columns)
+    rows = data.results.system_scores(seed=data.options.seed, metrics=chosen)
+    scores: dict[str, dict[str, Interval]] = {metric.label: {} for metric in chosen}
+    for row in rows:
+        scores[row.metric][row.system] = Interval(value=row.value, low=row.low, high=row.high)
+    return draw_scores(scores, {metric.label: metric.higher_is_better for metric in chosen}, style)
+
+
+def differences_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
+    """The differences between two systems, or between each system and the baseline, metric by metric."""
+    if data.comparison is None:
+        return None
+    differences: dict[str, dict[str, Interval]] = {}
+    for contest in data.comparison.contests:
+        test = contest.test
+        interval = Interval(value=test.difference, low=test.low, high=test.high)
+        differences.setdefault(contest.metric.label, {})[f"{contest.first} - {contest.second}"] = interval
+    better = {metric.label: metric.higher_is_better for metric in data.comparison.metrics}
+    return draw_scores(differences, better, style, "Differences with 95 % intervals", zero=True)
+
+
+def wins_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
+    """On how many metrics each system beats each other one."""
+    if data.comparison is None:
+        return None
+    names, wins = count_wins(data.comparison)
+    return draw_matrix(
+        names,
+        names,
+        wins,
+        title="Metrics on which the system of a row beats that of a column",
+        description=f"The systems from the best to the worst: {', '.join(names)}.",
+        decimals=0,
+        domain=(0.0, float(max(len(data.directed), 1))),
+        style=style,
+    )
+
+
+def standings_table(data: ReportData) -> Table:
+    """How often each system beats another."""
+    assert data.comparison is not None
+    rows = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(data.comparison)]
+    head = [Column("system"), *(Column(name, "right") for name in ("wins", "losses", "not separated"))]
+    notes = ["Over all other systems and all metrics that have a better side; the order is by wins minus losses."]
+    return Table(title="Wins and losses", columns=head, rows=rows, notes=notes)
+
+
+def coverage_table(data: ReportData) -> Table:
+    """The share of each system's outputs that each metric scored."""
+    metrics = data.results.metrics
+    rows: list[list[Any]] = []
+    for system, at in data.positions.items():
+        shares = [float(np.mean(~np.isnan(data.results[metric].values[at]))) for metric in metrics]
+        rows.append([system, Count(len(at)), *map(Share, shares)])
+    head = [Column("system"), Column("outputs", "right"), *(Column(m.label, "right") for m in metrics)]
+    return Table(title="Coverage: the share of outputs with a score", columns=head, rows=rows)
+
+
+def cost_table(data: ReportData) -> Table:
+    """What each metric took per output, as its run recorded it."""
+    outputs = len(data.results)
+    rows = [
+        [
+            label,
+            Number(1000 * cost.seconds, 3),
+            Number(cost.seconds * outputs, 1),
+            Number(cost.money, 5),
+            Number(cost.money * outputs, 2),
+        ]
+        for label, cost in data.costs.items()
+    ]
+    names = ("ms per output", "seconds, all outputs", "money per output", "money, all outputs")
+    notes = ["Seconds are those of one process; money is n/a where nothing was paid for."]
+    return Table(
+        title="Cost of the metrics",
+        columns=[Column("metric"), *(Column(n, "right") for n in names)],
+        rows=rows,
+        notes=notes,
+    )
+
+
+# ---- Distributions
+
+
+def distributions_figure(data: ReportData, style: Style = PAGE) -> Drawing:
+    """How the scores of each system are spread, metric by metric."""
+    values = {
+        metric.label: {system: data.results[metric].values[at] for system, at in data.positions.items()}
+        for metric in data.columns
+    }
+    return draw_distributions(values, {metric.label: metric.higher_is_better for metric in data.columns}, style)
+
+
+def distributions_section(data: ReportData) -> Section:
+    """The spread of scores."""
+    caption = (
+        "Areas: outputs by score, all of one panel on the same scale; lines: medians. The outermost half percent on "
+        "either side is counted at the edge."
+    )
+    figure = FigureBlock(drawing=distributions_figure(data), name="distributions", caption=caption)
+    return Section(
+        name="distributions",
+        title="Distributions",
+        blocks=[figure, Fold(title="Quantiles", blocks=[TableBlock(table=_quantile_table(data))])],
+    )
+
+
+def _quantile_table(data: ReportData) -> Table:
+    shares = (0.05, 0.25, 0.5, 0.75, 0.95)
+    rows: list[list[Any]] = []
+    for metric in data.columns:
+        for system, at in data.positions.items():
+            values = data.results[metric].values[at]
+            known = values[np.isfinite(values)]
+            numbers = np.quantile(known, shares) if len(known) else np.full(len(shares), math.nan)
+            rows.append([metric.label, system, *(Number(float(number)) for number in numbers), Count(len(known))])
+    head = [Column("metric"), Column("system"), *(Column(f"{share:.0%}", "right") for share in shares)]
+    return Table(title="Quantiles of the scores", columns=[*head, Column("scored", "right")], rows=rows)
+
+
+# ---- Rubric aspects
+
+
+def aspects_section(data: ReportData) -> Section | None:
+    """Systems by the aspects of rubrics; None if no metric has any."""
+    parts = [metric for metric in data.columns if isinstance(metric, PartMetric)]
+    if not parts:
+        return None
+    rows = data.results.system_scores(seed=data.options.seed, metrics=parts)
+    values = np.full((len(data.systems), len(parts)), np.nan)
+    for row in rows:
+        column = next(number for number, metric in enumerate(parts) if metric.label == row.metric)
+        values[data.systems.index(row.system), column] = row.value
+    drawing = scores_figure(data, columns=parts)
+    matrix = draw_matrix(data.systems, [m.label for m in parts], values, title="Mean grade per system and aspect")
+    blocks: list[Block] = [
+        FigureBlock(
+            drawing=drawing, name="aspects", caption="Each aspect of the rubric by itself, with 95 % intervals."
+        ),
+        FigureBlock(drawing=matrix, name="aspects-matrix"),
+    ]
+    return Section(name="aspects", title="Rubric aspects", blocks=blocks)
+
+
+# ---- Failures
+
+
+def failures_section(data: ReportData) -> Section | None:
+    """Outputs without a score, by metric and reason; None if all were scored."""
+    rows: list[list[Any]] = []
+    for metric in data.results.metrics:
+        block = data.results.scores[metric.label]
+        reasons = Counter((failure.kind, str(failure)) for failure in block.failures.values())
+        systems: dict[tuple[FailureKind, str], set[str]] = {}
+        for row, failure in block.failures.items():
+            systems.setdefault((failure.kind, str(failure)), set()).add(data.results.systems[row])
+        for (kind, message), count in reasons.most_common(_MAX_REASONS):
+            share = Share(count / len(block))
+            rows.append([metric.label, kind.value, Count(count), share, Count(len(systems[kind, message])), message])
+    if not rows:
+        return None
+    head = [
+        Column("metric"),
+        Column("kind"),
+        *(Column(n, "right") for n in ("outputs", "share", "systems")),
+        Column("reason"),
+    ]
+    total = sum(len(data.results.scores[m.label].failures) for m in data.results.metrics)
+    blocks: list[Block] = [
+        Prose(
+            sentences=[
+                f"{format_count(total, 'score is', 'scores are')} missing. Means are over the outputs that were scored."
+            ]
+        ),
+        TableBlock(table=Table(title="Failures by reason", columns=head, rows=rows)),
+    ]
+    return Section(name="failures", title="Failures", blocks=blocks, brief=True)
+
+
+# ---- People
+
+
+def ratings_table(data: ReportData) -> Table | None:
+    """Each system's mean rating by people, with intervals over items; None without ratings."""
+    ratings = data.judgments.ratings
+    if not ratings:
+        return None
+    rng_seed = data.options.seed
+    rows: list[list[Any]] = []
+    for system in data.systems:
+        row: list[Any] = [system]
+        for own in ratings.values():
+            means = np.array([[float(np.mean(values)), 1.0] for (_, name), values in own.items() if name == system])
+            if not len(means):
+                row.append(None)
+                continue
+            rng = np.random.default_rng(rng_seed)
+            low, high = pooled_interval(means, lambda sums: sums[..., 0] / sums[..., 1], 1000, rng, 0.95)
+            row.append(Estimate(float(means[:, 0].mean()), low, high, 2))
+        rows.append(row)
+    head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
+    notes = ["Means over outputs of the means over raters, with 95 % intervals over items. Higher is taken as better."]
+    return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)

@@ -1,0 +1,297 @@
+"""Figures on systems: scores with intervals, distributions, wins, differences and errors. Plain numbers in, a drawing
+out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import format_count
+from metrist.report.svg import (
+    HEAT,
+    PAGE,
+    Circle,
+    Drawing,
+    Line,
+    Polyline,
+    Rect,
+    Style,
+    Text,
+    choose_ticks,
+    cut_text,
+    format_tick,
+    place,
+    text_length,
+)
+from metrist.report.tables import format_number
+
+ARROWS = {True: " ↑", False: " ↓", None: ""}
+#: Bins of a distribution, fewer where systems have few outputs.
+_MIN_BINS, _MAX_BINS = 8, 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A value with its interval; NaN where there is none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def __str__(self) -> str:
+        decimals = 3 if abs(self.value) <= 1 else 2 if abs(self.value) <= 10 else 1
+        value, low, high = (format_number(number, decimals) for number in (self.value, self.low, self.high))
+        return value if math.isnan(self.low) else f"{value} [{low}, {high}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The place of one panel of a drawing."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+def lay_out_panels(
+    drawing: Drawing, titles: Sequence[str], rows: Sequence[str], *, row_height: float, top: float, axis: float
+) -> Iterator[tuple[int, Panel]]:
+    """Panels side by side, as many as fit, each with a title above and room for an axis below; the names of the rows
+    stand once in each line of panels. Sets the height of the drawing."""
+    style = drawing.style
+    font = style.font
+    gutter = min(
+        max((text_length(cut_text(row, font, 9e9), font) for row in rows), default=0) + font, 0.34 * style.width
+    )
+    gutter = max(gutter, font)
+    across = max(1, min(len(titles), int((style.width - gutter) // (13 * font))))
+    width = (style.width - gutter) / across
+    height = row_height * len(rows)
+    for number, title in enumerate(titles):
+        line, column = divmod(number, across)
+        y = top + line * (style.line + height + axis)
+        left = gutter + column * width
+        panel = Panel(left + 0.4 * font, left + width - 0.8 * font, y + style.line, y + style.line + height)
+        if column == 0:
+            for position, row in enumerate(rows):
+                middle = panel.top + (position + 0.5) * row_height
+                drawing.add(Text(gutter - 0.6 * font, middle, cut_text(row, font, gutter - font), "end"))
+        shown = cut_text(title, font, width - font)
+        drawing.add(Text(panel.left, y + 0.5 * style.line, shown, bold=True))
+        yield number, panel
+    drawing.height = top + math.ceil(len(titles) / across) * (style.line + height + axis)
+
+
+def draw_axis(drawing: Drawing, panel: Panel, domain: tuple[float, float], count: int = 4) -> None:
+    """Ticks and their numbers below a panel, with faint lines through it."""
+    font = drawing.style.font
+    for tick in choose_ticks(*domain, count):
+        x = place(tick, domain, (panel.left, panel.right))
+        drawing.add(Line(x, panel.top, x, panel.bottom, "rule"))
+        drawing.add(Text(x, panel.bottom + 0.9 * font, format_tick(tick), "middle", "soft", 0.85))
+
+
+def widen(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
+    """The range of the finite values and a little more on both sides."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return 0.0, 1.0
+    low, high = min(known), max(known)
+    margin = share * (high - low) or 0.05 * abs(high) or 0.5
+    return low - margin, high + margin
+
+
+def draw_scores(
+    scores: Mapping[str, Mapping[str, Interval]],
+    better: Mapping[str, bool | None],
+    style: Style = PAGE,
+    title: str = "System scores with 95 % intervals",
+    *,
+    zero: bool = False,
+) -> Drawing:
+    """A point with its interval per system, in a panel per metric. `scores` are by metric, then by system. For
+    differences, `zero` draws a line at 0: one that is not luck has its interval on one side of it."""
+    systems = list(dict.fromkeys(system for by_system in scores.values() for system in by_system))
+    drawing = Drawing(title, style, f"{format_count(len(systems), 'system')} by {', '.join(scores)}; one panel each.")
+    row = 1.55 * style.font
+    titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in scores]
+    for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
+        metric = list(scores)[number]
+        own = scores[metric]
+        domain = widen([x for entry in own.values() for x in (entry.value, entry.low, entry.high)])
+        if zero:
+            domain = min(domain[0], 0.0), max(domain[1], 0.0)
+        draw_axis(drawing, panel, domain)
+        if zero:
+            x = place(0.0, domain, (panel.left, panel.right))
+            drawing.add(Line(x, panel.top, x, panel.bottom, "soft", 1.3))
+        for position, system in enumerate(systems):
+            entry = own.get(system)
+            if entry is None or not math.isfinite(entry.value):
+                continue
+            y = panel.top + (position + 0.5) * row
+            if math.isfinite(entry.low):
+                ends = [place(x, domain, (panel.left, panel.right)) for x in (entry.low, entry.high)]
+                drawing.add(Line(ends[0], y, ends[1], y, "accent", 0.13 * style.font))
+            x = place(entry.value, domain, (panel.left, panel.right))
+            drawing.add(Circle(x, y, 0.3 * style.font, tip=f"{system}, {metric}: {entry}"))
+    return drawing
+
+
+def draw_distributions(
+    values: Mapping[str, Mapping[str, NDArray[np.float64]]],
+    better: Mapping[str, bool | None],
+    style: Style = PAGE,
+    title: str = "Distributions of the scores",
+) -> Drawing:
+    """How the scores of each system are spread: an area per system, with a line at its median, in a panel per metric.
+    All areas of a panel have the same scale. `values` are by metric, then by system."""
+    systems = list(dict.fromkeys(system for by_system in values.values() for system in by_system))
+    drawing = Drawing(
+        title, style, f"{format_count(len(systems), 'system')} by {', '.join(values)}; lines are medians."
+    )
+    row = (2.2 if len(systems) <= 8 else 1.6) * style.font
+    titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in values]
+    for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
+        metric = list(values)[number]
+        own = {system: array[np.isfinite(array)] for system, array in values[metric].items()}
+        known = np.concatenate([*own.values(), np.empty(0)])
+        if not len(known):
+            continue
+        # A few extreme scores would press all others into a corner; they count in the outermost bins.
+        domain = float(np.quantile(known, 0.005)), float(np.quantile(known, 0.995))
+        if domain[0] == domain[1]:
+            domain = widen(domain)
+        outputs = max(map(len, own.values()))
+        bins = min(max(int(2 * math.sqrt(outputs)), _MIN_BINS), _MAX_BINS)
+        edges = np.linspace(*domain, bins + 1)
+        shares = {}
+        for system, array in own.items():
+            counts = np.histogram(np.clip(array, *domain), edges)[0]
+            shares[system] = counts / max(len(array), 1)
+        most = max((float(share.max()) for share in shares.values()), default=0.0) or 1.0
+        draw_axis(drawing, panel, domain)
+        span = (panel.left, panel.right)
+        for position, system in enumerate(systems):
+            base = panel.top + (position + 0.95) * row
+            drawing.add(Line(panel.left, base, panel.right, base, "rule", 0.7))
+            if system not in own or not len(own[system]):
+                continue
+            heights = 0.88 * row * shares[system] / most
+            middles = [place(float(x), domain, span) for x in (edges[:-1] + edges[1:]) / 2]
+            outline = [(panel.left, base), *zip(middles, base - heights, strict=True), (panel.right, base)]
+            quartiles = np.quantile(own[system], (0.25, 0.5, 0.75))
+            numbers = ", ".join(format_number(float(q), 3) for q in quartiles)
+            tip = f"{system}, {metric}: quartiles {numbers}; {format_count(len(own[system]), 'output')}"
+            drawing.add(Polyline(outline, "h3", closed=True, tip=tip))
+            x = place(float(np.clip(quartiles[1], *domain)), domain, span)
+            drawing.add(Line(x, base - 0.8 * row, x, base, "accent", 0.15 * style.font, tip=tip))
+    return drawing
+
+
+def draw_matrix(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: NDArray[np.float64],
+    *,
+    title: str,
+    description: str = "",
+    decimals: int = 2,
+    domain: tuple[float, float] | None = None,
+    style: Style = PAGE,
+    what: str = "",
+) -> Drawing:
+    """A heat map with its numbers in the cells; NaN is left empty."""
+    drawing, font = Drawing(title, style, description), style.font
+    known = values[np.isfinite(values)]
+    low, high = domain or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
+    gutter = min(max((text_length(row, font) for row in rows), default=0) + font, 0.34 * style.width)
+    longest = max((len(format_number(float(value), decimals)) for value in known), default=1)
+    width = min((style.width - gutter) / max(len(columns), 1), 7 * font)
+    # Numbers that do not fit are in the tips only, and in the table that goes with the figure.
+    size = min(1.0, (width - 2) / (longest * 0.56 * font))
+    height = 1.7 * font
+    # Names are turned where they do not fit above their columns.
+    turned = any(text_length(column, font) > width - 4 for column in columns)
+    room = min(max((text_length(column, font) for column in columns), default=0), 11 * font)
+    top = 0.75 * room + font if turned else style.line
+    for number, column in enumerate(columns):
+        x = gutter + (number + 0.5) * width
+        if turned:
+            drawing.add(Text(x, top - 0.5 * font, cut_text(column, font, room), "start", angle=-45.0))
+        else:
+            drawing.add(Text(x, top - 0.6 * font, cut_text(column, font, width), "middle"))
+    for line, row in enumerate(rows):
+        y = top + line * height
+        drawing.add(Text(gutter - 0.6 * font, y + height / 2, cut_text(row, font, gutter - font), "end"))
+        for number, column in enumerate(columns):
+            value = float(values[line, number])
+            if math.isnan(value):
+                continue
+            share = 0.5 if high == low else min(max((value - low) / (high - low), 0.0), 1.0)
+            step = min(int(share * len(HEAT)), len(HEAT) - 1)
+            shown = format_number(value, decimals)
+            x = gutter + number * width
+            tip = f"{row}, {column}: {shown}{what}"
+            drawing.add(Rect(x + 0.5, y + 0.5, width - 1, height - 1, f"h{step}", tip))
+            if size >= 0.55:
+                drawing.add(Text(x + width / 2, y + height / 2, shown, "middle", f"t{step}", min(size, 0.95)))
+    drawing.height = top + len(rows) * height + 2
+    return drawing
+
+
+def draw_bars(
+    counts: Mapping[str, Mapping[str, float]],
+    series: Sequence[str],
+    roles: Sequence[str],
+    *,
+    title: str,
+    description: str = "",
+    unit: str = "",
+    style: Style = PAGE,
+) -> Drawing:
+    """Horizontal bars, stacked from the series in their order, with the sum at the end, and a legend above."""
+    drawing, font = Drawing(title, style, description), style.font
+    names = list(counts)
+    gutter = min(
+        max((text_length(cut_text(name, font, 9e9), font) for name in names), default=0) + font, 0.4 * style.width
+    )
+    most = max((sum(entry.values()) for entry in counts.values()), default=0) or 1
+    span = (gutter, style.width - 5 * font)
+    top = draw_legend(drawing, series, roles, gutter) if len(series) > 1 else 0.0
+    row = 1.7 * font
+    for line, name in enumerate(names):
+        y = top + line * row
+        drawing.add(Text(gutter - 0.6 * font, y + row / 2, cut_text(name, font, gutter - font), "end"))
+        done = 0.0
+        for label, role in zip(series, roles, strict=True):
+            value = counts[name].get(label, 0)
+            if value:
+                x1, x2 = (place(x, (0, most), span) for x in (done, done + value))
+                tip = f"{name}, {label}: {value:,g}{unit}"
+                drawing.add(Rect(x1, y + 0.2 * row, max(x2 - x1 - 0.5, 0.5), 0.6 * row, role, tip))
+                done += value
+        end = place(done, (0, most), span)
+        drawing.add(Text(end + 0.4 * font, y + row / 2, f"{done:,g}{unit}", role="soft", size=0.9))
+    drawing.height = top + row * len(names) + 2
+    return drawing
+
+
+def draw_legend(drawing: Drawing, names: Sequence[str], roles: Sequence[str], left: float) -> float:
+    """Names beside squares of their colours, in lines; returns the height."""
+    font, line = drawing.style.font, drawing.style.line
+    x, y = left, 0.0
+    for name, role in zip(names, roles, strict=True):
+        shown = cut_text(name, font, drawing.style.width - left - 2 * font)
+        width = text_length(shown, font) + 2.4 * font
+        if x + width > drawing.style.width and x > left:
+            x, y = left, y + line
+        drawing.add(Rect(x, y + 0.35 * font, 0.8 * font, 0.8 * font, role))
+        drawing.add(Text(x + 1.1 * font, y + 0.5 * line, shown))
+        x += width
+    return y + line + 0.3 * font

@@ -1,0 +1,318 @@
+"""Figures on how metrics agree with people: bars of agreement, scatter plots, ε curves, and levels per task and
+language. Plain numbers in, a drawing out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import format_count
+from metrist.report.figures import Interval, Panel, draw_axis, draw_legend, lay_out_panels, widen
+from metrist.report.svg import (
+    HEAT,
+    PAGE,
+    SERIES,
+    Circle,
+    Drawing,
+    Line,
+    Polyline,
+    Rect,
+    Style,
+    Text,
+    choose_ticks,
+    cut_text,
+    format_tick,
+    place,
+    text_length,
+)
+from metrist.report.tables import format_number
+
+_MAX_POINTS = 400
+_CELLS = 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementBar:
+    """One metric's agreement with people, and what guessing and calling every pair a tie would reach."""
+
+    agreement: Interval
+    chance: float = math.nan
+    all_ties: float = math.nan
+
+
+def draw_agreement(
+    bars: Mapping[str, Mapping[str, AgreementBar]],
+    ceilings: Mapping[str, Interval],
+    *,
+    measure: str,
+    style: Style = PAGE,
+) -> Drawing:
+    """A bar with its interval per metric, in a panel per aspect, with marks at chance and all ties, and a line where
+    one rater stands against the others. `bars` are by aspect, then by metric."""
+    metrics = list(dict.fromkeys(metric for own in bars.values() for metric in own))
+    known = [bar for own in bars.values() for bar in own.values()]
+    drawing = Drawing(
+        f"Agreement with people: {measure}",
+        style,
+        f"{format_count(len(metrics), 'metric')} on {', '.join(bars)}. The numbers are in the table.",
+    )
+    entries = [("metric", "h4")]
+    entries += [("chance", "ink")] if any(not math.isnan(bar.chance) for bar in known) else []
+    entries += [("all ties", "c1")] if any(not math.isnan(bar.all_ties) for bar in known) else []
+    ceilings = {aspect: line for aspect, line in ceilings.items() if not math.isnan(line.value)}
+    entries += [("one rater against the others", "c2")] if ceilings else []
+    top = draw_legend(drawing, [name for name, _ in entries], [role for _, role in entries], 0.0)
+    ends = [x for bar in known for x in (bar.agreement.value, bar.agreement.low, bar.agreement.high, bar.chance)]
+    ends += [line.value for line in ceilings.values()]
+    finite = [x for x in ends if math.isfinite(x)]
+    domain = min([0.0, *finite]), 1.02 * max([0.1, *finite])
+    row, font = 1.7 * style.font, style.font
+    for number, panel in lay_out_panels(drawing, list(bars), metrics, row_height=row, top=top, axis=2.4 * font):
+        aspect = list(bars)[number]
+        span = (panel.left, panel.right)
+        draw_axis(drawing, panel, domain)
+        zero = place(0.0, domain, span)
+        for position, metric in enumerate(metrics):
+            bar = bars[aspect].get(metric)
+            if bar is None or math.isnan(bar.agreement.value):
+                continue
+            y, x = panel.top + position * row, place(bar.agreement.value, domain, span)
+            tip = f"{metric}, {aspect}: {bar.agreement}"
+            for name, value in (("chance", bar.chance), ("all ties", bar.all_ties)):
+                tip += "" if math.isnan(value) else f"; {name} {format_number(value, 3)}"
+            drawing.add(Rect(min(zero, x), y + 0.2 * row, abs(x - zero), 0.6 * row, "h4", tip))
+            if not math.isnan(bar.agreement.low):
+                low, high = (place(limit, domain, span) for limit in (bar.agreement.low, bar.agreement.high))
+                drawing.add(Line(low, y + row / 2, high, y + row / 2, "ink", 0.11 * font, tip=tip))
+            for value, role in ((bar.chance, "ink"), (bar.all_ties, "c1")):
+                if not math.isnan(value):
+                    mark = place(value, domain, span)
+                    drawing.add(Line(mark, y + 0.08 * row, mark, y + 0.92 * row, role, 0.15 * font))
+        if aspect in ceilings:
+            x = place(ceilings[aspect].value, domain, span)
+            tip = f"one rater against the others, {aspect}: {ceilings[aspect]}"
+            drawing.add(Line(x, panel.top, x, panel.bottom, "c2", 0.15 * font, dash=True, tip=tip))
+    return drawing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScatterPanel:
+    """One metric's scores beside people's ratings, and the means of the systems."""
+
+    title: str
+    scores: NDArray[np.float64]
+    ratings: NDArray[np.float64]
+    systems: Mapping[str, tuple[float, float]]
+    note: str = ""
+
+
+def draw_scatter(panels: Sequence[ScatterPanel], *, aspect: str, style: Style = PAGE) -> Drawing:
+    """A panel per metric: its score to the right, people's rating upwards. Many outputs are counted in squares: the
+    darker, the more. Circles are the means of systems."""
+    drawing, font = Drawing(f"Scores and people's {aspect}", style), style.font
+    drawing.description = f"Panels: {', '.join(panel.title for panel in panels)}. Circles are means of systems."
+    gutter = 3.2 * font
+    across = max(1, min(len(panels), int((style.width - gutter) // (15 * font))))
+    width = (style.width - gutter) / across
+    side = min(width - 1.5 * font, 20 * font)
+    height = style.line * (1 + any(panel.note for panel in panels)) + 0.8 * side + 2.6 * font
+    ratings = np.concatenate([panel.ratings for panel in panels]) if panels else np.empty(0)
+    vertical = widen(ratings.tolist(), 0.04)
+    for number, panel in enumerate(panels):
+        line, column = divmod(number, across)
+        left, top = gutter + column * width, line * height
+        box = Panel(left, left + side, top + height - 2.6 * font - 0.8 * side, top + height - 2.6 * font)
+        drawing.add(Text(box.left, top + 0.5 * style.line, cut_text(panel.title, font, side), bold=True))
+        if panel.note:
+            drawing.add(Text(box.left, top + 1.4 * style.line, cut_text(panel.note, font, side), role="soft", size=0.9))
+        horizontal = widen(panel.scores.tolist(), 0.04)
+        draw_axis(drawing, box, horizontal)
+        for tick in choose_ticks(*vertical, 4):
+            y = place(tick, vertical, (box.bottom, box.top))
+            drawing.add(Line(box.left, y, box.right, y, "rule"))
+            if column == 0:
+                drawing.add(Text(box.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+        _draw_outputs(drawing, panel, box, horizontal, vertical)
+        for system, (score, rating) in panel.systems.items():
+            x, y = place(score, horizontal, (box.left, box.right)), place(rating, vertical, (box.bottom, box.top))
+            tip = f"{system}: score {format_number(score, 3)}, rating {format_number(rating, 2)}"
+            drawing.add(Circle(x, y, 0.33 * font, "c1", tip, hollow=True))
+    drawing.height = math.ceil(len(panels) / across) * height
+    return drawing
+
+
+def _draw_outputs(
+    drawing: Drawing,
+    panel: ScatterPanel,
+    box: Panel,
+    horizontal: tuple[float, float],
+    vertical: tuple[float, float],
+) -> None:
+    across, up = (box.left, box.right), (box.bottom, box.top)
+    if len(panel.scores) <= _MAX_POINTS:
+        for score, rating in zip(panel.scores.tolist(), panel.ratings.tolist(), strict=True):
+            x, y = place(score, horizontal, across), place(rating, vertical, up)
+            drawing.add(Circle(x, y, 0.14 * drawing.style.font, "h5"))
+        return
+    counts, xs, ys = np.histogram2d(panel.scores, panel.ratings, _CELLS, [horizontal, vertical])
+    most = counts.max()
+    for i, j in zip(*np.nonzero(counts), strict=True):
+        count = int(counts[i, j])
+        step = 1 + min(int((len(HEAT) - 1) * math.sqrt(count / most)), len(HEAT) - 2)
+        x1, x2 = (place(float(x), horizontal, across) for x in xs[i : i + 2])
+        y1, y2 = (place(float(y), vertical, up) for y in ys[j : j + 2])
+        drawing.add(Rect(x1, y2, x2 - x1 - 0.4, y1 - y2 - 0.4, f"h{step}", format_count(count, "output")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A metric's accuracy by threshold: ε, accuracy and share of tied pairs at each point."""
+
+    epsilons: Sequence[float]
+    accuracies: Sequence[float]
+    tie_shares: Sequence[float]
+
+
+def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE) -> Drawing:
+    """Pairwise accuracy as the threshold ε grows from 0 to where every pair is a tie. Thresholds of different metrics
+    have different units, so that the share of pairs they tie is what runs to the right; circles are the best ε."""
+    drawing, font = Drawing(f"Pairwise accuracy with {aspect} by threshold ε", style), style.font
+    drawing.description = "; ".join(
+        f"{name}: best {format_number(max(curve.accuracies), 3)}" for name, curve in curves.items()
+    )
+    roles = {name: f"c{number % len(SERIES)}" for number, name in enumerate(curves)}
+    dashed = {name: number >= len(SERIES) for number, name in enumerate(curves)}
+    top = draw_legend(drawing, list(curves), list(roles.values()), 0.0)
+    box = Panel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
+    vertical = widen([x for curve in curves.values() for x in curve.accuracies])
+    draw_axis(drawing, box, (0.0, 1.0), 5)
+    for tick in choose_ticks(*vertical, 5):
+        y = place(tick, vertical, (box.bottom, box.top))
+        drawing.add(Line(box.left, y, box.right, y, "rule"))
+        drawing.add(Text(box.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+    for name, curve in curves.items():
+        points = [
+            (place(share, (0.0, 1.0), (box.left, box.right)), place(accuracy, vertical, (box.bottom, box.top)))
+            for accuracy, share in zip(curve.accuracies, curve.tie_shares, strict=True)
+        ]
+        drawing.add(Polyline(points, roles[name], 0.14 * font, dash=dashed[name], tip=name))
+        best = max(range(len(points)), key=lambda index: curve.accuracies[index])
+        tip = (
+            f"{name}: best ε {curve.epsilons[best]:.4g}, accuracy {format_number(curve.accuracies[best], 3)}, "
+            f"{curve.tie_shares[best]:.0%} of the pairs tied"
+        )
+        drawing.add(Circle(*points[best], 0.35 * font, roles[name], tip))
+    drawing.add(
+        Text((box.left + box.right) / 2, box.bottom + 2.3 * font, "share of pairs that ε ties", "middle", "soft")
+    )
+    drawing.height = box.bottom + 3.2 * font
+    return drawing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelColumn:
+    """One task in one language: the agreement of a metric with people, and the mean level of both from 0 to 1."""
+
+    task: str
+    language: str
+    agreement: Interval
+    people: float
+    metric: float
+    outputs: int
+
+
+def draw_levels(
+    columns: Sequence[LevelColumn], *, metric: str, measure: str, aspect: str, style: Style = PAGE
+) -> Drawing:
+    """Two panels with a column per task and language: above, how the metric agrees with people; below, the mean levels
+    of both (Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
+    drawing, font = Drawing(f"{metric} and people's {aspect}, per task and language", style), style.font
+    drawing.description = "; ".join(
+        f"{column.task} {column.language}: {measure} {column.agreement}, people {format_number(column.people, 2)}, "
+        f"{metric} {format_number(column.metric, 2)}"
+        for column in columns
+    )
+    languages = list(dict.fromkeys(column.language for column in columns))
+    named = len({column.task for column in columns}) > 1 and len(languages) > 1
+    roles = {language: f"c{number % len(SERIES)}" for number, language in enumerate(languages)} if named else {}
+    entries = {**{language or "no language": role for language, role in roles.items()}, "people": "ink", metric: "c1"}
+    if named:
+        entries = {**{name: role for name, role in entries.items() if name not in ("people", metric)}}
+    left, right = 3.4 * font, style.width - 0.5 * font
+    top = draw_legend(drawing, list(entries), list(entries.values()), left)
+    height = 0.2 * style.width
+    upper = Panel(left, right, top + style.line, top + style.line + height)
+    lower = Panel(left, right, upper.bottom + 2 * style.line, upper.bottom + 2 * style.line + height)
+    shown = "● people   ○ " + metric if named else ""
+    drawing.add(Text(left, top + 0.5 * style.line, f"agreement ({measure})", bold=True))
+    drawing.add(Text(left, lower.top - 0.7 * style.line, f"mean level, 0 to 1   {shown}".rstrip(), bold=True))
+    values = [x for c in columns for x in (c.agreement.value, c.agreement.high, c.agreement.low) if math.isfinite(x)]
+    domains = {upper: (min([0.0, *values]), max([1.0, *values])), lower: (0.0, 1.0)}
+    for panel, domain in domains.items():
+        for tick in choose_ticks(*domain, 4):
+            y = place(tick, domain, (panel.bottom, panel.top))
+            drawing.add(Line(panel.left, y, panel.right, y, "rule"))
+            drawing.add(Text(panel.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+    # Tasks stand apart; the languages of a task side by side.
+    tasks = list(dict.fromkeys(column.task for column in columns))
+    width = (right - left) / max(len(columns) + 0.6 * (len(tasks) - 1), 1)
+    x, labels = left, list[tuple[float, str]]()
+    for number, column in enumerate(columns):
+        if number and column.task != columns[number - 1].task:
+            x += 0.6 * width
+        middle = x + width / 2
+        role = roles.get(column.language, "h5")
+        where = " · ".join(filter(None, (column.task, column.language)))
+        count = format_count(column.outputs, "output")
+        if math.isfinite(column.agreement.value):
+            y = place(column.agreement.value, domains[upper], (upper.bottom, upper.top))
+            zero = place(0.0, domains[upper], (upper.bottom, upper.top))
+            tip = f"{where}: {measure} {column.agreement}; {count}"
+            bar = min(0.7 * width, 4 * font)
+            drawing.add(Rect(middle - bar / 2, min(y, zero), bar, abs(zero - y), role, tip))
+            if not math.isnan(column.agreement.low):
+                ends = [
+                    place(limit, domains[upper], (upper.bottom, upper.top))
+                    for limit in (column.agreement.low, column.agreement.high)
+                ]
+                drawing.add(Line(middle, ends[0], middle, ends[1], "ink", 0.11 * font))
+        pair = (("people", column.people, False), (metric, column.metric, True))
+        spots = [
+            (name, value, place(value, (0.0, 1.0), (lower.bottom, lower.top)), hollow)
+            for name, value, hollow in pair
+            if math.isfinite(value)
+        ]
+        if len(spots) == 2:
+            drawing.add(Line(middle, spots[0][2], middle, spots[1][2], "soft"))
+        for name, value, y, hollow in spots:
+            colour = role if named else ("c1" if hollow else "ink")
+            tip = f"{where}: {name} {format_number(value, 3)}; {count}"
+            drawing.add(Circle(middle, y, 0.38 * font, colour, tip, hollow=hollow and named))
+        labels.append((middle, column.language if not named and len(tasks) == 1 else column.task))
+        x += width
+    drawing.height = _label_columns(drawing, labels, width, lower.bottom + 0.6 * font)
+    return drawing
+
+
+def _label_columns(drawing: Drawing, labels: Sequence[tuple[float, str]], width: float, top: float) -> float:
+    """Names below columns, equal neighbours once, turned where they do not fit; returns the height of the drawing."""
+    font = drawing.style.font
+    groups: list[tuple[str, list[float]]] = []
+    for x, label in labels:
+        if groups and groups[-1][0] == label:
+            groups[-1][1].append(x)
+        else:
+            groups.append((label, [x]))
+    turned = any(text_length(label, font) > len(xs) * width for label, xs in groups)
+    room = min(max((text_length(label, font) for label, _ in groups), default=0), 10 * font)
+    for label, xs in groups:
+        middle = sum(xs) / len(xs)
+        if turned:
+            drawing.add(Text(middle, top + 0.4 * font, cut_text(label, font, room), "end", angle=-40.0))
+        else:
+            drawing.add(Text(middle, top + 0.6 * font, cut_text(label, font, len(xs) * width), "middle"))
+    return top + (0.7 * room + font if turned else 1.6 * font)
