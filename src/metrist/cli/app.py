@@ -24,8 +24,8 @@ from metrist.cli.explain import aspects, explain, heat, worst
 from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
-from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
 from metrist.cli.report import plot, report
+from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
 from metrist.cli.score import remove, run, score
 from metrist.cli.setup import setup
 from metrist.cli.stress import stress

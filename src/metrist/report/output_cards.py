@@ -102,8 +102,8 @@ def find_changes(first: str, second: str) -> tuple[list[tuple[int, int]], list[t
         if kind == "equal":
             continue
         for side, (start, end) in enumerate((limits[:2], limits[2:])):
-            own = words[side][start:end]
-            if own and any(not match.group().isspace() for match in own):
+            own = [match for match in words[side][start:end] if not match.group().isspace()]
+            if own:
                 changes[side].append((own[0].start(), own[-1].end()))
     return changes
 

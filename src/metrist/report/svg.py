@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import unicodedata
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from metrist.errors import MissingExtra, RunError, escape_controls
 
@@ -158,13 +159,8 @@ class Drawing:
             with atomic_write(path) as file:
                 file.write(self.svg() + "\n")
             return
-        figure = _draw_matplotlib(self)
         with atomic_write_bytes(path) as file:
-            # Without dates and versions, so that equal commands write equal bytes.
-            nothing = (
-                {"CreationDate": None, "Creator": None, "Producer": None} if kind == ".pdf" else {"Software": None}
-            )
-            figure.savefig(file, format=kind[1:], dpi=300, metadata=nothing)
+            _save_matplotlib(self, file, kind[1:])
 
 
 def text_length(text: str, font: float) -> float:
@@ -260,60 +256,68 @@ def _draw_svg(shape: Shape, font: float) -> str:
             return f'<text {at} class="f-{shape.role}" fill="{colour}">{_clean(shape.text)}</text>'
 
 
-def _draw_matplotlib(drawing: Drawing) -> Any:
-    """The same shapes as a figure of matplotlib, which embeds its fonts in PDF files."""
+def _save_matplotlib(drawing: Drawing, file: BinaryIO, kind: str) -> None:
+    """Write the same shapes with matplotlib, which embeds its fonts in PDF files."""
     try:
         import matplotlib as mpl
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Circle as Disc
-        from matplotlib.patches import Polygon, Rectangle
     except ImportError:
         raise MissingExtra("a figure as PDF or PNG", "plots") from None
+    # Without dates and versions, so that equal commands write equal bytes.
+    nothing = {"CreationDate": None, "Creator": None, "Producer": None} if kind == "pdf" else {"Software": None}
+    settings: Any = {"pdf.fonttype": 42, "text.parse_math": False, "font.family": "sans-serif"}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # Letters that the font does not have are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        _draw_matplotlib(drawing).savefig(file, format=kind, dpi=300, metadata=nothing)
+
+
+def _draw_matplotlib(drawing: Drawing) -> Any:
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle as Disc
+    from matplotlib.patches import Polygon, Rectangle
+
     width, height, font = drawing.style.width, drawing.height, drawing.style.font
-    with mpl.rc_context({"pdf.fonttype": 42, "text.parse_math": False, "font.family": "sans-serif"}):
-        figure = Figure(figsize=(width / 72, height / 72))
-        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        axes.set_xlim(0, width)
-        axes.set_ylim(height, 0)
-        axes.set_axis_off()
-        for order, shape in enumerate(drawing.shapes):
-            colour = COLOURS[shape.role]
-            look: dict[str, Any] = {"zorder": order + 1, "clip_on": False}
-            stroke = 0.75 * getattr(shape, "width", 1.0)
-            match shape:
-                case Line():
-                    style = (0, (4, 3)) if shape.dash else "solid"
-                    xs, ys = (shape.x1, shape.x2), (shape.y1, shape.y2)
-                    axes.plot(xs, ys, color=colour, linewidth=stroke, linestyle=style, **look)
-                case Rect():
-                    box = Rectangle(
-                        (shape.x, shape.y), shape.width, shape.height, facecolor=colour, linewidth=0, **look
-                    )
-                    axes.add_patch(box)
-                case Circle():
-                    face, edge = ("none", 0.9) if shape.hollow else (colour, 0.0)
-                    disc = Disc((shape.x, shape.y), shape.radius, facecolor=face, edgecolor=colour, **look)
-                    disc.set_linewidth(edge)
-                    axes.add_patch(disc)
-                case Polyline() if shape.closed:
-                    axes.add_patch(Polygon(list(shape.points), facecolor=colour, linewidth=0, **look))
-                case Polyline():
-                    style = (0, (4, 3)) if shape.dash else "solid"
-                    points = list(zip(*shape.points, strict=True))
-                    axes.plot(points[0], points[1], color=colour, linewidth=stroke, linestyle=style, **look)
-                case Text():
-                    axes.text(
-                        shape.x,
-                        shape.y,
-                        escape_controls(shape.text),
-                        color=colour,
-                        # DejaVu, the font of matplotlib, is wider than most.
-                        fontsize=0.92 * font * shape.size,
-                        fontweight="bold" if shape.bold else "normal",
-                        ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
-                        va="center",
-                        rotation=-shape.angle,
-                        rotation_mode="anchor",
-                        **look,
-                    )
-        return figure
+    figure = Figure(figsize=(width / 72, height / 72))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.set_axis_off()
+    for order, shape in enumerate(drawing.shapes):
+        colour = COLOURS[shape.role]
+        look: dict[str, Any] = {"zorder": order + 1, "clip_on": False}
+        stroke = 0.75 * getattr(shape, "width", 1.0)
+        match shape:
+            case Line():
+                style = (0, (4, 3)) if shape.dash else "solid"
+                xs, ys = (shape.x1, shape.x2), (shape.y1, shape.y2)
+                axes.plot(xs, ys, color=colour, linewidth=stroke, linestyle=style, **look)
+            case Rect():
+                box = Rectangle((shape.x, shape.y), shape.width, shape.height, facecolor=colour, linewidth=0, **look)
+                axes.add_patch(box)
+            case Circle():
+                face, edge = ("none", 0.9) if shape.hollow else (colour, 0.0)
+                disc = Disc((shape.x, shape.y), shape.radius, facecolor=face, edgecolor=colour, **look)
+                disc.set_linewidth(edge)
+                axes.add_patch(disc)
+            case Polyline() if shape.closed:
+                axes.add_patch(Polygon(list(shape.points), facecolor=colour, linewidth=0, **look))
+            case Polyline():
+                style = (0, (4, 3)) if shape.dash else "solid"
+                points = list(zip(*shape.points, strict=True))
+                axes.plot(points[0], points[1], color=colour, linewidth=stroke, linestyle=style, **look)
+            case Text():
+                axes.text(
+                    shape.x,
+                    shape.y,
+                    escape_controls(shape.text),
+                    color=colour,
+                    # DejaVu, the font of matplotlib, is wider than most.
+                    fontsize=0.92 * font * shape.size,
+                    fontweight="bold" if shape.bold else "normal",
+                    ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
+                    va="center",
+                    rotation=-shape.angle,
+                    rotation_mode="anchor",
+                    **look,
+                )
+    return figure

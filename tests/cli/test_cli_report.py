@@ -1,0 +1,57 @@
+"""`metrist report` and `metrist plot`, called as a user calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def run(metrist: Command, outputs: Path, tmp_path: Path) -> Path:
+    assert metrist("score", outputs, "-m", "rougeL", "-m", "ter", "-o", tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def test_a_page_is_written(metrist: Command, run: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    answer = metrist("report", run, "-o", page, "--draws", 200, "--title", "Two <systems>")
+    assert answer.code == 0, answer.err
+    assert f"wrote {page}" in answer.err
+    text = page.read_text(encoding="utf-8")
+    assert "<title>Two &lt;systems&gt;</title>" in text
+    assert "good beats bad on 2 of 2 metrics (rougeL and ter), which is not luck." in text
+    assert f"metrist report {run} -o {page} --draws 200 --title &#x27;Two &lt;systems&gt;&#x27;" in text
+
+
+def test_a_pull_request_is_printed(metrist: Command, run: Path) -> None:
+    answer = metrist("report", run, "--format", "pr", "--draws", 200)
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("## Evaluation of run\n")
+    assert "good beats bad" in answer.out
+
+
+def test_a_page_needs_a_name(metrist: Command, run: Path) -> None:
+    answer = metrist("report", run)
+    assert answer.code == 2
+    assert "-o report.html" in answer.err
+
+
+def test_an_input_is_not_overwritten(metrist: Command, outputs: Path) -> None:
+    before = outputs.read_bytes()
+    assert metrist("report", outputs, "-m", "rougeL", "-o", outputs).code == 2
+    assert outputs.read_bytes() == before
+
+
+def test_a_figure_is_written(metrist: Command, run: Path, tmp_path: Path) -> None:
+    figure = tmp_path / "scores.svg"
+    answer = metrist("plot", run, "--kind", "scores", "-o", figure)
+    assert answer.code == 0, answer.err
+    assert "240 × " in answer.err
+    assert figure.read_text(encoding="utf-8").startswith("<svg ")
+    assert metrist("plot", run, "--kind", "scores", "-o", tmp_path / "scores.doc").code == 2
+    assert metrist("plot", run, "--kind", "agreement", "-o", figure).code == 2

@@ -1,0 +1,202 @@
+"""`build_report` and `plot` on runs whose winners are known, and on the demo's ratings."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_builder import make_run
+
+from metrist.errors import RunError
+from metrist.evaluate.report import KINDS, build_report, plot
+from metrist.evaluate.report.data import ReportData, ReportOptions
+from metrist.report.page import Fold, OutputsBlock, Report, Section, TableBlock
+from metrist.report.svg import COLUMN
+from metrist.run import score
+
+DEMO = Path(__file__).parents[2] / "demo" / "sample.jsonl"
+HIGH = [0.80 + 0.001 * (n % 7) for n in range(60)]
+LOW = [0.60 + 0.001 * (n % 5) for n in range(60)]
+OPTIONS: dict[str, Any] = {"draws": 200}
+
+
+def section(report: Report, name: str) -> Section:
+    return next(part for part in report.sections if part.name == name)
+
+
+@pytest.fixture(scope="module")
+def demo_data() -> ReportData:
+    return ReportData([str(DEMO)], ReportOptions(metrics=["rougeL", "chrf", "length"], draws=200))
+
+
+@pytest.fixture(scope="module")
+def demo() -> Report:
+    return build_report(str(DEMO), metrics=["rougeL", "chrf", "length"], draws=200)
+
+
+def test_the_verdict_is_one_sentence_per_comparison() -> None:
+    run = make_run(quality={"v1": LOW, "v2": HIGH}, errors={"v1": LOW, "v2": HIGH}, size={"v1": LOW, "v2": HIGH})
+    report = build_report(run, **OPTIONS)
+    (sentence,) = report.verdicts
+    assert sentence.startswith("v1 beats v2 on 1 of 2 metrics (errors), which is not luck, and loses on quality.")
+    assert sentence.endswith("They also differ in size 0.602 against 0.803.")
+    assert "p ≤ 0.05" in report.basis
+    assert report.facts == "120 outputs · 60 items · 2 systems · 3 metrics"
+
+
+def test_a_difference_that_may_be_luck() -> None:
+    run = make_run(quality={"a": HIGH, "b": [*HIGH[1:], HIGH[0] + 0.0001]})
+    (sentence,) = build_report(run, **OPTIONS).verdicts
+    assert sentence.startswith("a and b are not separated")
+
+
+def test_few_items_cannot_separate() -> None:
+    report = build_report(make_run(quality={"a": [0.9, 0.8, 0.9], "b": [0.1, 0.1, 0.2]}), **OPTIONS)
+    assert "So few items could not separate any two systems." in report.verdicts[0]
+    assert any("Only 3 items" in caution for caution in report.cautions)
+
+
+def test_the_leader_comes_first_where_there_are_many_systems() -> None:
+    columns = {"best": HIGH, "low": LOW, "same": LOW, "worst": [value / 2 for value in LOW]}
+    report = build_report(make_run(quality=columns), **OPTIONS)
+    assert report.verdicts[0].startswith(
+        "best is ahead overall: of 3 comparisons (3 other systems × 1 metric) it wins 3"
+    )
+    assert "best has the best score by quality." in report.verdicts
+    assert any("best beats low, same and worst on the only metric (quality)" in s for s in report.verdicts)
+
+
+def test_a_baseline_is_the_second_of_each_pair() -> None:
+    run = make_run(quality={"old": LOW, "new": HIGH, "other": [value / 2 for value in LOW]})
+    report = build_report(run, baseline="old", **OPTIONS)
+    assert [sentence.split(" on ")[0] for sentence in report.verdicts] == ["new beats old", "other loses to old"]
+
+
+def test_one_system_has_no_opponent() -> None:
+    (sentence,) = build_report(make_run(quality={"a": HIGH}), **OPTIONS).verdicts
+    assert sentence.startswith("a: quality 0.803 [")
+
+
+def test_failures_are_told_with_their_reasons() -> None:
+    run = make_run(quality={"a": [*HIGH[:-1], None], "b": LOW})
+    report = build_report(run, **OPTIONS)
+    assert any("quality scored 119 of 120 outputs (99.2%)" in caution for caution in report.cautions)
+    (table,) = [block.table for block in section(report, "failures").blocks if isinstance(block, TableBlock)]
+    assert table.to_dict()["rows"][0]["outputs"] == 1
+
+
+def test_systems_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> None:
+    rows = [{"item": str(n), "system": "s", "output": f"word {n}", "references": [f"word {n} more"]} for n in range(12)]
+    for name in ("old", "new"):
+        score(rows, ["rougeL"], out=tmp_path / name, progress=False)
+    data = ReportData([str(tmp_path / "old"), str(tmp_path / "new")], ReportOptions(draws=200))
+    assert data.systems == ["s (old)", "s (new)"]
+    assert len(data.results) == 24
+    assert data.comparison is not None
+
+
+def test_ratings_give_a_section_on_people(demo: Report) -> None:
+    people = section(demo, "people")
+    assert people.title == "Which metric to trust"
+    names = [getattr(block, "name", "") for block in people.blocks]
+    assert {"agreement", "slices", "majority"} <= set(names)
+    assert any(name.startswith("levels-") for name in names)
+    assert any("people's accuracy" in sentence or "about accuracy" in sentence for sentence in demo.verdicts)
+
+
+def test_worst_outputs_say_why(demo: Report) -> None:
+    first, *_ = section(demo, "worst").blocks
+    assert isinstance(first, Fold)
+    (block,) = first.blocks
+    assert isinstance(block, OutputsBlock)
+    assert len(block.outputs.entries) == 5
+    assert block.outputs.entries[0].reason.startswith("rougeL 0.000; the mean is ")
+    assert block.outputs.entries[0].outputs[0].record is not None
+
+
+def test_the_page_is_the_same_each_time(demo: Report) -> None:
+    assert demo.html() == demo.html()
+
+
+def test_a_pull_request_gets_markdown(demo: Report) -> None:
+    text = demo.markdown()
+    assert text.startswith("## Evaluation of sample.jsonl\n")
+    assert "### Systems" in text
+    assert "| system |" in text
+    assert text.count("<details>") == text.count("</details>") > 0
+    assert "<script" not in text
+
+
+def test_files_can_be_scored_or_hold_scores(tmp_path: Path) -> None:
+    report = build_report(str(DEMO), metrics=["rougeL"], aspects=("fluency",), slices=("task",), **OPTIONS)
+    assert section(report, "people")
+    rows = [
+        {"item": str(n), "system": s, "output": "x", "scores": {"mine": n / 10 + bonus}}
+        for n in range(10)
+        for s, bonus in (("a", 0.0), ("b", 1.0))
+    ]
+    path = tmp_path / "scored.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert "2 systems · 1 metric" in build_report(str(path), **OPTIONS).facts
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text(json.dumps({"item": "1", "system": "a", "output": "x"}) + "\n")
+    with pytest.raises(RunError, match="-m rougeL"):
+        build_report(str(bare), **OPTIONS)
+    with pytest.raises(RunError, match="no run and no file"):
+        build_report(str(tmp_path / "absent"), **OPTIONS)
+
+
+def test_large_runs_show_a_sample_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.evaluate.report.outputs.MAX_OUTPUTS", 40)
+    monkeypatch.setattr("metrist.evaluate.report.outputs._SAMPLE", 30)
+    rows = [{"item": str(n), "system": "s", "output": f"w {n}", "references": [f"w {n % 9}"]} for n in range(60)]
+    report = build_report(rows, metrics=["rougeL"], **OPTIONS)
+    note, explorer = section(report, "outputs").blocks
+    (rule,) = note.sentences  # type: ignore[union-attr]
+    assert rule.startswith("Texts of 30 of 60 outputs: the 20 worst by each metric, and a random sample")
+    assert len(explorer.data["outputs"]) == 30  # type: ignore[union-attr]
+
+
+def test_a_judge_card_is_shown(tmp_path: Path) -> None:
+    finding = {
+        "part": "position",
+        "name": "first wins",
+        "value": 0.6,
+        "low": None,
+        "high": None,
+        "n": 9,
+        "verdict": "found",
+    }
+    card = {"judge": "judge(llm=x)", "signature": "s", "verdict": "prefers the first", "findings": [finding]}
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(card))
+    report = build_report(make_run(quality={"a": HIGH}), judge_cards=[path], **OPTIONS)
+    (block,) = section(report, "judges").blocks
+    assert isinstance(block, TableBlock)
+    assert block.table.title == "prefers the first"
+    path.write_text("{}")
+    with pytest.raises(RunError, match="metrist audit"):
+        build_report(make_run(quality={"a": HIGH}), judge_cards=[path], **OPTIONS)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "errors"])
+def test_each_kind_of_figure_is_drawn(kind: str, demo_data: ReportData) -> None:
+    drawing = KINDS[kind](demo_data, COLUMN)
+    assert drawing is not None
+    assert drawing.style.width == 240
+    assert math.isfinite(drawing.height)
+
+
+def test_a_figure_that_the_run_lacks_is_refused() -> None:
+    run = make_run(quality={"a": HIGH})
+    with pytest.raises(RunError, match="two systems"):
+        plot(run, kind="wins", **OPTIONS)
+    with pytest.raises(RunError, match="ratings"):
+        plot(run, kind="agreement", **OPTIONS)
+    with pytest.raises(RunError, match="did you mean 'scores'"):
+        plot(run, kind="score", **OPTIONS)
+    with pytest.raises(RunError, match="no ratings of 'acuracy'"):
+        plot(run, kind="levels", aspect="acuracy", **OPTIONS)

@@ -1,0 +1,80 @@
+"""Outputs on a page: errors with their reasons, differences word by word, nothing interpreted."""
+
+from __future__ import annotations
+
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.report.output_cards import MAX_CHARACTERS, CardWriter, cut_pieces, find_changes
+from metrist.report.worst import ScoredOutput, WorstEntry, WorstOutputs
+from metrist.scores import Score
+
+ATTACK = "<img src=x onerror=alert(1)>\x00\x1b[31m\u202e"
+
+
+def make_output(text: str, system: str = "a", errors: tuple[Error, ...] = (), **fields: object) -> ScoredOutput:
+    record = Record(item="1", system=system, output=text, source="the source", references=("one", "two"))
+    scores = {"judge": Score(value=0.5, errors=errors, explanation="It is wrong.")}
+    return ScoredOutput(item="1", system=system, scores=scores, record=record, **fields)
+
+
+def write(*outputs: ScoredOutput, reason: str = "") -> str:
+    entry = WorstEntry(outputs=outputs, value=0.5, reason=reason)
+    return CardWriter().write_entries(WorstOutputs(title="t", entries=[entry], decimals={"judge": 2}))
+
+
+def test_an_error_is_marked_and_tells_its_reason() -> None:
+    error = Error(aspect="facts", severity="major", penalty=2.0, explanation="not in the source", start=4, end=7)
+    page = write(make_output("the cat sat", errors=(error,)))
+    assert '<mark class="major" tabindex="0" aria-describedby="tip-1">cat<span class="tip" role="tooltip"' in page
+    assert "1. major -2 facts: not in the source (judge)" in page
+    assert "It is wrong." in page
+    assert "judge <b>0.50</b>" in page
+
+
+def test_where_errors_overlap_the_worst_gives_the_colour() -> None:
+    errors = [
+        (1, Error(aspect="a", severity="minor", start=0, end=7)),
+        (2, Error(aspect="b", severity="critical", start=4, end=7)),
+    ]
+    pieces = list(cut_pieces("the cat sat", errors))
+    assert [(piece.text, piece.severity, len(piece.notes)) for piece in pieces] == [
+        ("the ", "minor", 1),
+        ("cat", "critical", 2),
+        (" sat", "", 0),
+    ]
+
+
+def test_words_that_only_one_text_has_are_changes() -> None:
+    first, second = find_changes("the old cat sat", "the cat sat down")
+    assert [first, second] == [[(4, 7)], [(12, 16)]]
+    assert find_changes("同じ文", "同じ字") == ([(2, 3)], [(2, 3)])
+    assert find_changes("x " * 5000, "y " * 5000) == ([], [])
+
+
+def test_two_outputs_stand_side_by_side() -> None:
+    page = write(make_output("the old cat"), make_output("the cat", system="b"), reason="b is better")
+    assert '<div class="beside">' in page
+    assert 'the <b class="changed">old</b> cat' in page
+    assert page.count("References and source") == 1
+
+
+def test_texts_are_escaped() -> None:
+    output = make_output(ATTACK, system=ATTACK, ratings={ATTACK: (1.0, 1)}, percentiles={"people": 3.0})
+    page = write(output, reason=ATTACK)
+    assert "<img" not in page
+    assert "\x00" not in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;\\x00\\x1b[31m\\u202e" in page
+
+
+def test_a_very_long_text_is_cut() -> None:
+    page = write(make_output("x" * 1_000_000))
+    assert len(page) < 2 * MAX_CHARACTERS
+    assert "980,000 more characters are not shown" in page
+
+
+def test_outputs_without_a_score_are_listed() -> None:
+    failed = ScoredOutput(item="7", system="a", scores={"judge": Score.failed("no <answer>")})
+    page = CardWriter().write_entries(WorstOutputs(title="t", entries=[], failures=[failed]))
+    assert "item 7 · system a: judge: no &lt;answer&gt;" in page

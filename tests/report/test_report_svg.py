@@ -1,0 +1,143 @@
+"""Drawings: valid SVG with colours for paper, PDF with embedded fonts, names that could be markup."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from metrist.errors import RunError
+from metrist.report.figures import Interval, draw_bars, draw_distributions, draw_matrix, draw_scores
+from metrist.report.meta_figures import (
+    AgreementBar,
+    Curve,
+    LevelColumn,
+    ScatterPanel,
+    draw_agreement,
+    draw_curves,
+    draw_levels,
+    draw_scatter,
+)
+from metrist.report.svg import COLUMN, Drawing, Style, choose_ticks, cut_text, format_tick, place, text_length
+
+ATTACK = "<script>alert(1)</script>\x00\u202e"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parse(drawing: Drawing) -> ElementTree.Element:
+    return ElementTree.fromstring(drawing.svg())
+
+
+def draw_all(style: Style = COLUMN) -> dict[str, Drawing]:
+    """One drawing of each kind, with names that could be markup."""
+    rng = np.random.default_rng(0)
+    interval = Interval(value=0.5, low=0.4, high=0.6)
+    scores = {"chrf": {ATTACK: interval, "b": Interval(value=0.3)}, "ter": {"b": Interval(value=math.nan)}}
+    values = {"chrf": {ATTACK: rng.random(50), "b": rng.random(50)}, "ter": {"b": np.full(3, np.nan)}}
+    curve = Curve(epsilons=[0, 1], accuracies=[0.4, 0.2], tie_shares=[0, 1])
+    levels = [
+        LevelColumn(task=task, language=language, agreement=interval, people=0.4, metric=0.6, outputs=9)
+        for task in ("qa", ATTACK)
+        for language in ("en", "sv")
+    ]
+    bar = AgreementBar(agreement=interval, chance=0.33, all_ties=0.2)
+    few = ScatterPanel(
+        title=ATTACK, scores=rng.random(9), ratings=rng.random(9), systems={"b": (0.5, 0.5)}, note="ρ .1"
+    )
+    many = ScatterPanel(title="chrf", scores=rng.random(900), ratings=rng.random(900), systems={})
+    return {
+        "scores": draw_scores(scores, {"chrf": True}, style),
+        "differences": draw_scores(scores, {"chrf": True}, style, zero=True),
+        "distributions": draw_distributions(values, {"ter": False}, style),
+        "matrix": draw_matrix(
+            [ATTACK, "b"], ["x", "y" * 40], np.array([[1, 2], [np.nan, 4.0]]), title=ATTACK, style=style
+        ),
+        "bars": draw_bars(
+            {ATTACK: {"major": 3, "minor": 2}}, ["major", "minor"], ["major", "minor"], title="t", style=style
+        ),
+        "agreement": draw_agreement({"fluency": {ATTACK: bar}}, {"fluency": interval}, measure="acc_eq", style=style),
+        "scatter": draw_scatter([few, many], aspect="fluency", style=style),
+        "curves": draw_curves({f"m{n}": curve for n in range(10)}, aspect="fluency", style=style),
+        "levels": draw_levels(levels, metric="rougeL", measure="acc_eq", aspect=ATTACK, style=style),
+    }
+
+
+@pytest.mark.parametrize("kind", draw_all())
+def test_every_kind_of_figure_is_valid_svg(kind: str) -> None:
+    drawing = draw_all()[kind]
+    root = parse(drawing)
+    assert root.tag == f"{SVG}svg"
+    assert root.get("width") == "240pt"
+    assert root.find(f"{SVG}title") is not None
+    assert not root.findall(f".//{SVG}script")
+    assert drawing.height > 20
+    texts = [element.text or "" for element in root.iter(f"{SVG}text")]
+    assert not any("\u202e" in text or "\x00" in text for text in texts)
+
+
+@pytest.mark.parametrize("kind", draw_all())
+def test_shapes_stay_on_the_surface(kind: str) -> None:
+    for style in (COLUMN, Style(720, 12)):
+        drawing = draw_all(style)[kind]
+        for element in parse(drawing).iter(f"{SVG}rect"):
+            assert float(element.get("x") or 0) >= 0
+            assert float(element.get("x") or 0) + float(element.get("width") or 0) <= style.width + 1
+            assert float(element.get("y") or 0) + float(element.get("height") or 0) <= drawing.height + 1
+
+
+def test_a_tip_holds_the_numbers() -> None:
+    drawing = draw_all()["scores"]
+    tips = [element.text for element in parse(drawing).iter(f"{SVG}title")]
+    assert any(tip and tip.endswith("chrf: 0.500 [0.400, 0.600]") for tip in tips)
+
+
+def test_an_svg_for_a_page_has_no_size_of_its_own() -> None:
+    text = draw_all()["bars"].svg(identifier="figure-3")
+    assert 'id="figure-3-title"' in text
+    assert "width=" not in text.partition(">")[0]
+
+
+@pytest.mark.parametrize("kind", ["scores", "levels", "scatter"])
+def test_a_pdf_embeds_its_fonts_and_has_no_date(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    paths = [tmp_path / name for name in ("a.pdf", "b.pdf")]
+    for path in paths:
+        draw_all()[kind].write(path)
+    data = paths[0].read_bytes()
+    assert data == paths[1].read_bytes()
+    assert data.startswith(b"%PDF")
+    assert b"/FontFile2" in data
+    box = re.search(rb"/MediaBox \[ ?0 0 ([0-9.]+)", data)
+    assert box is not None
+    assert float(box[1]) == 240
+
+
+def test_files_are_written_by_their_suffix(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    drawing = draw_all()["bars"]
+    drawing.write(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    drawing.write(tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").read_text(encoding="utf-8").startswith("<svg ")
+    with pytest.raises(RunError, match=r"\.svg, \.pdf or \.png"):
+        drawing.write(tmp_path / "figure.jpg")
+
+
+def test_ticks_are_round_numbers() -> None:
+    assert choose_ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert choose_ticks(97, 152, 4) == [100, 120, 140]
+    assert choose_ticks(3, 3) == [3]
+    assert choose_ticks(math.nan, 1) == []
+    assert [format_tick(tick) for tick in (0, 0.5, -0.25, 1200)] == ["0", ".5", "-.25", "1,200"]
+
+
+def test_places_and_lengths() -> None:
+    assert place(5, (0, 10), (100, 200)) == 150
+    assert place(1, (1, 1), (0, 10)) == 5
+    assert text_length("中文", 10) > text_length("ab", 10)
+    assert text_length(cut_text("x" * 500, 10, 80), 10) <= 80
+    assert cut_text("abc", 10, 80) == "abc"
