@@ -71,3 +71,13 @@ def run_server(app: ASGIApp) -> Iterator[RunningServer]:
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+def wait_until(page: Any, script: str, argument: Any = None, seconds: float = 60) -> None:
+    """Wait until a script is true in a page of playwright. Its own `wait_for_function` needs `eval`, which the content
+    security policy forbids."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(script, argument):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{script} with {argument!r} did not become true")
+        page.wait_for_timeout(30)

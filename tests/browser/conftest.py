@@ -46,7 +46,7 @@ def open_page(chromium: Any) -> Iterator[Callable[..., tuple[Any, Watch]]]:
     def open_one(*, width: int = 1280, height: int = 800, **settings: Any) -> tuple[Any, Watch]:
         context = chromium.new_context(viewport={"width": width, "height": height}, **settings)
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)
         page, watch = context.new_page(), Watch()
         page.on("request", lambda request: watch.requests.append(request.url))
         page.on("pageerror", lambda error: watch.errors.append(str(error)))

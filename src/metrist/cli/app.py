@@ -29,6 +29,7 @@ from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
 from metrist.cli.score import remove, run, score
 from metrist.cli.setup import setup
 from metrist.cli.stress import stress
+from metrist.cli.view import view
 from metrist.errors import MetristError, format_count
 
 _INTERRUPTED = 130
@@ -64,6 +65,7 @@ app = _group(
         "worst": worst,
         "report": report,
         "plot": plot,
+        "view": view,
         "meta": meta,
         "prompts": prompts,
         "calibrate": calibrate,

@@ -1,0 +1,91 @@
+"""`metrist view`: the outputs of runs in a browser, and a playground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metrist.cli.options import MaxCost
+
+Host = Annotated[
+    str,
+    typer.Option("--host", metavar="ADDRESS", help="The address to listen on; any but this machine's needs a token."),
+]
+Port = Annotated[
+    int | None, typer.Option("--port", metavar="N", min=0, max=65535, help="The port.", show_default="a free one")
+]
+Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+
+
+def view(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN…",
+            help="Run folders, or .jsonl files that `metrist score` wrote.",
+            show_default="none: only the playground",
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option("--texts", metavar="FILE", help="Files with the texts of a run.", show_default="those it read"),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--metric", metavar="SPEC", help="A further metric of the playground, such as a judge."),
+    ] = None,
+    picks: Annotated[
+        Path, typer.Option("--picks", metavar="FILE", help="Where outputs that are sent to annotation are written.")
+    ] = Path("picked.jsonl"),
+    host: Host = "127.0.0.1",
+    port: Port = None,
+    open_browser: Open = False,
+    max_cost: MaxCost = None,
+) -> None:
+    """Look at outputs in the browser: filter, sort, search, compare systems and runs, pick; try metrics on a text."""
+    from metrist.cli.output import print_note
+    from metrist.cli.progress import progress_bar
+    from metrist.errors import RunError
+    from metrist.io.writer import check_writable
+    from metrist.web import check_installed
+
+    check_installed("metrist view")
+    from metrist.web.playground import Playground, offer_metrics
+    from metrist.web.queries import Collection
+    from metrist.web.run_index import open_index
+    from metrist.web.server import create_app, grant_access, serve
+    from metrist.web.viewer import Viewer
+
+    if picks.suffix != ".jsonl":
+        raise RunError(f"cannot write {picks}: the name must end in .jsonl")
+    check_writable(picks)
+    playground = Playground(
+        metrics=offer_metrics(metrics or ()),
+        limits={} if max_cost is None else {"max_cost": max_cost},
+        with_viewer=bool(runs),
+    )
+    routes = playground.routes()
+    if runs:
+        with progress_bar("reading", "outputs") as progress:
+            indexes = [open_index(run, texts or (), progress=progress, note=print_note) for run in runs]
+        viewer = Viewer(collection=Collection(indexes), picks=picks)
+        viewer.prepare()
+        routes += viewer.routes()
+    access = grant_access(host)
+
+    def announce(address: str) -> None:
+        typer.echo(f"{address}\nCtrl-C stops the server.")
+
+    try:
+        serve(
+            create_app(routes, access),
+            access,
+            port=port,
+            open_browser=open_browser,
+            path="/" if runs else "/play",
+            announce=announce,
+        )
+    finally:
+        playground.close()

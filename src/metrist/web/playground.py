@@ -1,0 +1,296 @@
+"""The playground: score one output that the user types, live.
+
+Metrics run in two processes, one for those without and one for those with models, so that a word count never waits for
+a model and a metric that takes too long can be stopped. A request names a metric from a fixed list; it cannot describe
+one of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from metrist.errors import MetristError, describe_exception
+from metrist.metrics.prompt_layout import list_tasks
+from metrist.web.pages import escape_text, render_page
+from metrist.web.run_index import list_readings
+from metrist.web.viewer import answer_json, read_json
+
+#: Offered without being named on the command line. None of them asks an LLM or downloads a model.
+OFFLINE_METRICS = (
+    *("rougeL", "rouge2", "bleu", "chrf", "ter", "meteor", "token_f1", "exact", "length", "copy_rate"),
+    *("consistency", "errors", "fluency", "likelihood", "preference", "translation_quality"),
+)
+#: Characters of all texts of a request together.
+MAX_CHARACTERS = 50_000
+MAX_REFERENCES = 20
+#: Seconds that a metric may take, with the loading of its model.
+TIME_LIMIT = 60.0
+_FIELDS = ("instruction", "source", "output", "task", "language")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedMetric:
+    """A metric that the page offers."""
+
+    label: str
+    text: str
+    needs: tuple[str, ...]
+    higher: bool | None
+    low: float | None
+    high: float | None
+    is_paid: bool
+    has_model: bool
+    chosen: bool
+
+    def describe(self) -> dict[str, Any]:
+        """What the page must know of it."""
+        return {
+            "label": self.label,
+            "needs": list(self.needs),
+            "higher": self.higher,
+            "low": self.low,
+            "high": self.high,
+            "paid": self.is_paid,
+            "model": self.has_model,
+            "chosen": self.chosen,
+        }
+
+
+def offer_metrics(named: Sequence[str] = ()) -> list[OfferedMetric]:
+    """Return the metrics that the user named, then those that are always offered. The first few are chosen."""
+    from metrist.metrics.base import calls_llm, is_resident
+    from metrist.metrics.registry import build, build_all
+
+    own = build_all(list(named)) if named else ()
+    offered: dict[str, OfferedMetric] = {}
+    for metric in (*own, *map(build, OFFLINE_METRICS)):
+        low, high = (bound if math.isfinite(bound) else None for bound in metric.bounds)
+        name = f"{metric.label}={metric.text}" if metric.label != metric.text else metric.text
+        offered.setdefault(
+            metric.label,
+            OfferedMetric(
+                label=metric.label,
+                text=name,
+                needs=tuple(metric.needs),
+                higher=metric.higher_is_better,
+                low=low,
+                high=high,
+                is_paid=calls_llm(metric),
+                has_model=is_resident(metric),
+                chosen=metric in own or metric.label in ("rougeL", "chrf", "length"),
+            ),
+        )
+    return list(offered.values())
+
+
+@dataclass
+class ScoringProcess:
+    """A process that scores one output at a time. It is started when it is first needed, and stopped when a metric
+    takes too long."""
+
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    _process: Any = None
+    _connection: Connection | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def score(self, metric: str, record: Mapping[str, Any], time_limit: float) -> dict[str, Any]:
+        """Return the score as plain data; a failure says why there is none."""
+        deadline = time.monotonic() + time_limit
+        if not self._lock.acquire(timeout=time_limit):
+            return {"failure": "other metrics are still running; try again"}
+        try:
+            connection = self._start()
+            connection.send((metric, dict(record)))
+            if not connection.poll(max(0.1, deadline - time.monotonic())):
+                self._stop()
+                return {"failure": f"stopped after {time_limit:g} s"}
+            answer: dict[str, Any] = connection.recv()
+            return answer
+        except (EOFError, OSError):
+            self._stop()
+            return {"failure": "the process that scores has ended; try again"}
+        finally:
+            self._lock.release()
+
+    def _start(self) -> Connection:
+        if self._connection is None or not self._process.is_alive():
+            context = multiprocessing.get_context("spawn")
+            self._connection, theirs = context.Pipe()
+            self._process = context.Process(target=_work, args=(theirs, dict(self.limits)), daemon=True)
+            self._process.start()
+            theirs.close()
+        return self._connection
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process.close()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
+
+    def close(self) -> None:
+        """Stop the process at once, whatever it does."""
+        process = self._process
+        if process is not None:
+            with suppress(ValueError):
+                process.kill()
+
+
+def _work(connection: Connection, limits: dict[str, Any]) -> None:
+    """Answer requests until the other side is gone."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of the terminal; the server ends this.
+    with suppress(EOFError, OSError):
+        while True:
+            metric, fields = connection.recv()
+            try:
+                answer = score_one(metric, fields, limits)
+            except MetristError as error:
+                answer = {"failure": str(error)}
+            except Exception as error:
+                answer = {"failure": describe_exception(error)}
+            connection.send(answer)
+
+
+def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the score of one output, with errors, reasons and words by how unlikely they are, as plain data."""
+    from metrist.evaluate.selection import choose_decimals
+    from metrist.records import Record
+    from metrist.report.errors import error_row
+    from metrist.run import score
+    from metrist.run.results import NothingScored
+
+    record = Record(item="1", system="output", **fields)
+    try:
+        results = score([record], [metric], executor="serial", tokens=True, progress=False, **limits)
+    except NothingScored as nothing_scored:
+        results = nothing_scored.results
+    (built,) = results.metrics
+    given = results[built][0]
+    heat = results.heat(built).outputs if given.tokens else []
+    return {
+        "value": None if math.isnan(given.value) else given.value,
+        "decimals": 3 if math.isnan(given.value) else choose_decimals(built, given.value, given.value),
+        "failure": given.failure,
+        "explanation": given.explanation,
+        "errors": [error_row(error) for error in given.errors],
+        "parts": {name: value for name, value in given.parts.items() if math.isfinite(value)},
+        "readings": [reading for output in heat for reading in list_readings(output)],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playground:
+    """The page and its API. `limits` are those of LLM calls, such as `max_cost`."""
+
+    metrics: Sequence[OfferedMetric]
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    time_limit: float = TIME_LIMIT
+    with_viewer: bool = True
+    _processes: dict[bool, ScoringProcess] = field(default_factory=dict)
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            *([] if self.with_viewer else [Route("/", self.show_page, methods=["GET"])]),
+            Route("/play", self.show_page, methods=["GET"]),
+            Route("/api/metrics", self.send_metrics, methods=["GET"]),
+            Route("/api/score", self.send_score, methods=["POST"]),
+        ]
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.close()
+
+    async def show_page(self, request: Request) -> Response:  # noqa: ARG002
+        links = '<a href="/">Outputs</a>' if self.with_viewer else ""
+        body = _PAGE.replace("LINKS", f'{links}<a href="/play" aria-current="page">Playground</a>')
+        tasks = "".join(f"<option>{escape_text(task)}</option>" for task in ("", *list_tasks()))
+        body = body.replace("TASKS", tasks)
+        return render_page(
+            "metrist: playground", body, scripts=["playground.js"], styles=["texts.css", "playground.css"]
+        )
+
+    async def send_metrics(self, request: Request) -> Response:  # noqa: ARG002
+        metrics = [metric.describe() for metric in self.metrics]
+        return answer_json({"metrics": metrics, "characters": MAX_CHARACTERS})
+
+    async def send_score(self, request: Request) -> Response:
+        body = await read_json(request)
+        metric = next((metric for metric in self.metrics if metric.label == body.get("metric")), None)
+        if metric is None:
+            raise HTTPException(400, "There is no such metric here.")
+        fields = read_fields(body)
+        process = self._processes.setdefault(metric.has_model, ScoringProcess(self.limits))
+        start = time.perf_counter()
+        answer = await run_in_threadpool(process.score, metric.text, fields, self.time_limit)
+        return answer_json({**answer, "seconds": round(time.perf_counter() - start, 3)})
+
+
+def read_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record from a request; refuse other types and long texts."""
+    fields: dict[str, Any] = {}
+    for name in _FIELDS:
+        value = body.get(name)
+        if value is not None and not isinstance(value, str):
+            raise HTTPException(400, f"The {name} must be a text.")
+        if value:
+            fields[name] = value
+    references = body.get("references", [])
+    if not isinstance(references, list) or not all(isinstance(text, str) for text in references):
+        raise HTTPException(400, "The references must be a list of texts.")
+    if len(references) > MAX_REFERENCES:
+        raise HTTPException(400, f"There are {len(references)} references; the limit is {MAX_REFERENCES}.")
+    fields["references"] = tuple(text for text in references if text)
+    length = sum(len(value) for name, value in fields.items() if name != "references")
+    length += sum(map(len, fields["references"]))
+    if length > MAX_CHARACTERS:
+        raise HTTPException(413, f"The texts have {length:,} characters; the limit is {MAX_CHARACTERS:,}.")
+    return {"output": "", **fields}
+
+
+_PAGE = """
+<header class="bar">
+  <h1>metrist</h1><nav aria-label="Pages">LINKS</nav>
+</header>
+<div id="play">
+  <form id="texts" aria-label="Texts" autocomplete="off">
+    <label class="above">Output <textarea id="output" rows="5" placeholder="The text to score"></textarea></label>
+    <label class="above">Source <textarea id="source" rows="5" placeholder="What it was made from"></textarea></label>
+    <label class="above">References, one per line <textarea id="references" rows="3"
+      placeholder="What it should resemble"></textarea></label>
+    <label class="above">Instruction <textarea id="instruction" rows="2"
+      placeholder="What was asked for"></textarea></label>
+    <label class="above">Task <select id="task">TASKS</select></label>
+    <p id="size" class="soft small"></p>
+    <fieldset><legend>Metrics</legend><div id="metrics"></div></fieldset>
+    <div class="row"><button type="submit" class="primary" id="score">Score</button>
+      <button type="button" id="example">Example</button><button type="button" id="clear">Clear</button></div>
+  </form>
+  <main id="results" aria-live="polite" aria-busy="false">
+    <h2>Scores</h2>
+    <p id="hint" class="soft">Type an output: scores appear as you type. Metrics that ask an LLM run when you press
+      Score.</p>
+    <p id="problem" class="message bad" role="alert" hidden></p>
+    <div class="scroll"><table id="scores" hidden><thead><tr><th>metric</th><th class="number">score</th><th>range</th>
+      <th>better</th></tr></thead><tbody></tbody></table></div>
+    <div id="findings"></div>
+  </main>
+</div>
+"""

@@ -1,0 +1,374 @@
+"""Filter, sort, search and compare the outputs of runs. A query comes from the address of a page, so that every view
+has a link: unknown names and numbers that cannot be read are errors with a message for the user."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import RunError, did_you_mean
+from metrist.web.run_index import RunIndex
+
+PAGE_SIZES = (25, 50, 100)
+MAX_QUERY = 1000
+FIELDS = ("output", "context", "reason", "item")
+#: What follows a column's name where the difference from the other side is meant.
+CHANGE = "change"
+INPUT_ORDER, DISAGREEMENT = "input", "disagreement"
+_PREVIEW = 400
+
+Rows = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which outputs of a run are shown, and in which order.
+
+    `versus` names the other side of a comparison: `run:1` for the same outputs in another run, `system:NAME` for
+    another system's outputs of the same items. `ranges` are limits by column; a column's name with ` change` limits the
+    difference from the other side. `errors` is any, none or a severity.
+    """
+
+    run: int = 0
+    versus: str = ""
+    text: str = ""
+    where: str = "output"
+    systems: tuple[str, ...] = ()
+    task: str = ""
+    language: str = ""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    failed: str = ""
+    errors: str = ""
+    aspect: str = ""
+    picked: bool = False
+    differing: bool = False
+    sort: str = INPUT_ORDER
+    descending: bool = False
+    page: int = 1
+    size: int = 50
+
+    @classmethod
+    def parse(cls, pairs: Iterable[tuple[str, str]]) -> Query:
+        """Read a query from the parameters of an address."""
+        values: dict[str, Any] = {}
+        ranges: dict[str, tuple[float, float]] = {}
+        names = {"q": "text", "in": "where", "vs": "versus"}
+        for name, value in pairs:
+            if len(value) > MAX_QUERY:
+                raise RunError(f"{name} has {len(value):,} characters; the limit is {MAX_QUERY:,}")
+            if name == "system":
+                values.setdefault("systems", []).append(value)
+            elif name.startswith(("min.", "max.")):
+                low, high = ranges.get(name[4:], (-math.inf, math.inf))
+                number = _read_number(name, value)
+                ranges[name[4:]] = (number, high) if name.startswith("min.") else (low, number)
+            elif name in ("run", "page", "size"):
+                values[name] = int(_read_number(name, value))
+            elif name in ("picked", "differing", "descending"):
+                values[name] = value == "1"
+            elif (known := names.get(name, name)) in cls.__dataclass_fields__ and known not in ("ranges", "systems"):
+                values[known] = value
+        if values.get("where", "output") not in FIELDS:
+            raise RunError(f"texts are searched in {', '.join(FIELDS)}, not in {values['where']!r}")
+        values["systems"] = tuple(values.get("systems", ()))
+        values["page"] = max(1, values.get("page", 1))
+        if values.get("size", 50) not in PAGE_SIZES:
+            values["size"] = 50
+        return cls(ranges=ranges, **values)
+
+
+def _read_number(name: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number) or (math.isinf(number) and not name.startswith(("min.", "max."))):
+        raise RunError(f"{name} must be a number, got {value!r}")
+    return number
+
+
+class TextSearch:
+    """Texts of a run without case."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = [text.casefold() for text in texts]
+
+    def find(self, words: str) -> NDArray[np.bool_]:
+        """Whether each of the texts contains these words."""
+        folded = words.casefold()
+        return np.fromiter((folded in text for text in self._texts), np.bool_, len(self._texts))
+
+
+class Collection:
+    """The runs of a viewer, with what queries compute once."""
+
+    def __init__(self, runs: Sequence[RunIndex]) -> None:
+        self.runs = list(runs)
+        self._searches: dict[tuple[int, str], TextSearch] = {}
+        self._counterparts: dict[tuple[int, str], NDArray[np.intp]] = {}
+        self._texts_differ: dict[tuple[int, str], NDArray[np.bool_]] = {}
+        self._disagreements: dict[int, Floats] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Load what searches need, which takes seconds for a large run; meant for a thread at the start."""
+        for number in range(len(self.runs)):
+            for where in ("output", "context", "reason"):
+                self._search(number, where)
+
+    def run(self, number: int) -> RunIndex:
+        if not 0 <= number < len(self.runs):
+            raise RunError(f"there is no run {number}; there are {len(self.runs)}")
+        return self.runs[number]
+
+    def _search(self, number: int, where: str) -> TextSearch:
+        with self._lock:
+            if (number, where) not in self._searches:
+                run = self.runs[number]
+                texts = run.items if where == "item" else run.iterate_texts(where)  # type: ignore[arg-type]
+                self._searches[number, where] = TextSearch(texts)
+            return self._searches[number, where]
+
+    # ---- The other side
+
+    def find_other(self, query: Query) -> tuple[RunIndex, NDArray[np.intp]] | None:
+        """The run of the other side, and each row's counterpart there; -1 where there is none."""
+        if not query.versus:
+            return None
+        run = self.run(query.run)
+        kind, _, name = query.versus.partition(":")
+        if kind == "run" and name.isascii() and name.isdecimal():
+            other = self.run(int(name))
+        elif kind == "system":
+            other = run
+            _check_name("system", name, run.system_names)
+        else:
+            raise RunError(f"the other side must be run:NUMBER or system:NAME, got {query.versus!r}")
+        key = (query.run, query.versus)
+        if key not in self._counterparts:
+            self._counterparts[key] = (
+                _pair_runs(run, other) if kind == "run" else _pair_system(run, run.system_names.index(name))
+            )
+        return other, self._counterparts[key]
+
+    def find_changes(self, query: Query, column: str) -> Floats:
+        """This side's numbers minus the other side's."""
+        other = self.find_other(query)
+        run = self.run(query.run)
+        changes = np.full(len(run), np.nan)
+        if other is not None and column in other[0].numbers:
+            paired = other[1] >= 0
+            changes[paired] = run.numbers[column][paired] - other[0].numbers[column][other[1][paired]]
+        return changes
+
+    def _find_differing(self, query: Query) -> NDArray[np.bool_]:
+        """The rows whose text is not that of their counterpart."""
+        key = (query.run, query.versus)
+        if key not in self._texts_differ:
+            other = self.find_other(query)
+            run = self.run(query.run)
+            differ = np.zeros(len(run), np.bool_)
+            if other is not None:
+                # Hashes, so that the texts of both runs are not in memory at once.
+                own = np.array([hash(text) for text in run.iterate_texts("output")], np.int64)
+                theirs = (
+                    own
+                    if other[0] is run
+                    else np.array([hash(text) for text in other[0].iterate_texts("output")], np.int64)
+                )
+                paired = other[1] >= 0
+                differ[paired] = own[paired] != theirs[other[1][paired]]
+            self._texts_differ[key] = differ
+        return self._texts_differ[key]
+
+    # ---- Filter and sort
+
+    def select(self, query: Query) -> Rows:
+        """The rows that a query selects, in its order."""
+        run = self.run(query.run)
+        kept = np.ones(len(run), np.bool_)
+        if query.systems:
+            for name in query.systems:
+                _check_name("system", name, run.system_names)
+            kept &= np.isin(run.system_ids, [run.system_names.index(name) for name in query.systems])
+        for tag in ("task", "language"):
+            if value := getattr(query, tag):
+                _check_name(tag, value, run.labels[tag])
+                kept &= run.tags[tag] == run.labels[tag].index(value)
+        for name, (low, high) in query.ranges.items():
+            numbers = self._find_numbers(query, name)
+            with np.errstate(invalid="ignore"):
+                kept &= (numbers >= low) & (numbers <= high)
+        if query.failed:
+            kept &= np.isnan(self._find_numbers(query, query.failed))
+        if query.errors or query.aspect:
+            kept &= self._select_errors(run, query)
+        if query.picked:
+            picks = run.read_picks()
+            kept &= np.fromiter((key in picks for key in run.keys), np.bool_, len(run)) if picks else False
+        if query.differing:
+            kept &= self._find_differing(query)
+        elif query.versus:
+            other = self.find_other(query)
+            kept &= other[1] >= 0 if other else True
+        if query.text:
+            hits = self._search(query.run, query.where).find(query.text)
+            # An output without a text has no context; its number is -1, for which a last entry is added.
+            kept &= np.append(hits, False)[run.context_ids] if query.where == "context" else hits
+        return self._sort(query, np.flatnonzero(kept))
+
+    def _find_numbers(self, query: Query, name: str) -> Floats:
+        run = self.run(query.run)
+        if name.endswith(f" {CHANGE}") and name not in run.numbers:
+            column = name.removesuffix(f" {CHANGE}")
+            _check_name("column", column, run.numbers)
+            return self.find_changes(query, column)
+        _check_name("column", name, run.numbers)
+        return run.numbers[name]
+
+    def _select_errors(self, run: RunIndex, query: Query) -> NDArray[np.bool_]:
+        lines = run.errors
+        if query.aspect:
+            _check_name("aspect", query.aspect, run.labels["aspect"])
+            lines = lines[lines[:, 1] == run.labels["aspect"].index(query.aspect)]
+        if query.errors not in ("", "any", "none"):
+            _check_name("severity", query.errors, run.labels["severity"])
+            lines = lines[lines[:, 2] == run.labels["severity"].index(query.errors)]
+        kept = np.zeros(len(run), np.bool_)
+        kept[lines[:, 0]] = True
+        return ~kept if query.errors == "none" else kept
+
+    def _sort(self, query: Query, rows: Rows) -> Rows:
+        if query.sort == INPUT_ORDER:
+            return rows[::-1] if query.descending else rows
+        if query.sort == DISAGREEMENT:
+            if query.run not in self._disagreements:
+                self._disagreements[query.run] = _find_disagreement(self.run(query.run))
+            numbers = self._disagreements[query.run][rows]
+        else:
+            numbers = self._find_numbers(query, query.sort)[rows]
+        # Rows without a number come last in either direction; equal ones stay in the input's order.
+        keys = np.where(np.isnan(numbers), np.inf, -numbers if query.descending else numbers)
+        return rows[np.argsort(keys, kind="stable")]
+
+    # ---- What a page shows
+
+    def list_page(self, query: Query) -> dict[str, Any]:
+        """One page of the selected outputs as plain data."""
+        run = self.run(query.run)
+        rows = self.select(query)
+        pages = max(1, -(-len(rows) // query.size))
+        page = min(query.page, pages)
+        shown = rows[(page - 1) * query.size : page * query.size].tolist()
+        return {
+            "total": len(rows),
+            "page": page,
+            "pages": pages,
+            "outputs": self._list_rows(query, run, shown),
+        }
+
+    def _list_rows(self, query: Query, run: RunIndex, rows: Sequence[int]) -> list[dict[str, Any]]:
+        texts = run.read_outputs(rows)
+        picks = run.read_picks()
+        other = self.find_other(query)
+        severities = [_rank_severity(name) for name in run.labels["severity"]]
+        shown = set(rows)
+        found: dict[int, list[int]] = {}
+        for row, _, severity, _ in run.errors[np.isin(run.errors[:, 0], list(shown))].tolist():
+            found.setdefault(row, []).append(severities[severity])
+        listed = []
+        for row in rows:
+            text = texts.get(row)
+            entry = {
+                "row": row,
+                "item": run.items[row],
+                "system": run.system(row),
+                "preview": None if text is None else _shorten(text, query.text if query.where == "output" else ""),
+                "numbers": [number_or_none(numbers[row]) for numbers in run.numbers.values()],
+                "errors": len(found.get(row, ())),
+                "worst": min(found.get(row, ()), default=None),
+                "picked": (run.items[row], run.system(row)) in picks,
+            }
+            if other is not None:
+                counterpart = int(other[1][row])
+                entry["changes"] = [
+                    number_or_none(run.numbers[name][row] - other[0].numbers[name][counterpart])
+                    if counterpart >= 0 and name in other[0].numbers
+                    else None
+                    for name in run.columns
+                ]
+            listed.append(entry)
+        return listed
+
+    def locate(self, query: Query, row: int) -> tuple[int, int | None, int | None]:
+        """The position of a row among those selected, from 1 (0: not selected), and the rows before and after it."""
+        rows = self.select(query)
+        (places,) = np.nonzero(rows == row)
+        if not len(places):
+            return 0, None, int(rows[0]) if len(rows) else None
+        place = int(places[0])
+        before = int(rows[place - 1]) if place else None
+        return place + 1, before, int(rows[place + 1]) if place + 1 < len(rows) else None
+
+
+def number_or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _check_name(what: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise RunError(f"the run has no {what} {name!r}{did_you_mean(name, known)}")
+
+
+def _pair_runs(run: RunIndex, other: RunIndex) -> NDArray[np.intp]:
+    """Each row's counterpart in another run: the same system's output of the same item. Where the runs share no system
+    and each has one, that system's."""
+    if not set(run.system_names) & set(other.system_names) and len(run.system_names) == len(other.system_names) == 1:
+        by_item = {item: row for row, item in enumerate(other.items)}
+        return np.array([by_item.get(item, -1) for item in run.items], np.intp)
+    rows = {key: row for row, key in enumerate(other.keys)}
+    return np.array([rows.get(key, -1) for key in run.keys], np.intp)
+
+
+def _pair_system(run: RunIndex, system: int) -> NDArray[np.intp]:
+    """The row of a system's output for each row's item; that system's own rows have none."""
+    rows = {run.items[row]: row for row in np.flatnonzero(run.system_ids == system).tolist()}
+    pairs = np.array([rows.get(item, -1) for item in run.items], np.intp)
+    pairs[run.system_ids == system] = -1
+    return pairs
+
+
+def _find_disagreement(run: RunIndex) -> Floats:
+    """The distance between the highest and the lowest percentile by metrics that have a better side."""
+    from metrist.evaluate.worst import percentile_ranks
+
+    ranks = [
+        percentile_ranks(run.numbers[name] if column.higher else -run.numbers[name])
+        for name, column in run.columns.items()
+        if column.kind == "metric" and column.higher is not None
+    ]
+    if len(ranks) < 2:
+        raise RunError("a disagreement takes two metrics that have a better side")
+    return np.asarray(np.ptp(np.stack(ranks), axis=0), np.float64)
+
+
+def _rank_severity(name: str) -> int:
+    ranks = {"critical": 0, "major": 0, "minor": 1}
+    return ranks.get(name, 2)
+
+
+def _shorten(text: str, words: str) -> str:
+    """The beginning of a text, or the place where the words occur."""
+    start = 0
+    if words:
+        place = text.casefold().find(words.casefold())
+        start = max(0, place - 80) if place > _PREVIEW - 80 else 0
+    part = text[start : start + _PREVIEW]
+    return f"{'…' if start else ''}{part}{'…' if start + _PREVIEW < len(text) else ''}"

@@ -1,0 +1,183 @@
+// The playground: each chosen metric is asked again when a text changes. Metrics that cost money wait for the button.
+
+import { element, request, safeName, textBox } from "/static/page.js";
+import { describeError, errorRanges, heatSection, markedBox, severityClass } from "/static/texts.js";
+
+const byId = (id) => document.getElementById(id);
+const FIELDS = ["output", "source", "references", "instruction", "task"];
+const PAUSE = 350;
+const EXAMPLE = {
+  source: "The museum opened in 1924 and was closed for two years after the fire of 1967. Entry is free on Sundays.",
+  output: "The museum opened in 1942 and is free on Sundays. It has never been closed.",
+  references: "Opened in 1924, the museum closed for two years after a fire in 1967; entry is free on Sundays.",
+  instruction: "Summarize the text.",
+  task: "summarization",
+};
+
+let metrics = [];
+let limit = 50000;
+let answers = new Map();
+let pending = null;
+let timer = null;
+
+function readTexts() {
+  return {
+    output: byId("output").value,
+    source: byId("source").value,
+    instruction: byId("instruction").value,
+    task: byId("task").value,
+    references: byId("references").value.split("\n").map((line) => line.trim()).filter(Boolean),
+  };
+}
+
+function lacks(metric, texts) {
+  return metric.needs.filter((need) => !texts[need]?.length);
+}
+
+function chosenMetrics() {
+  const chosen = new Set([...byId("metrics").querySelectorAll("input:checked")].map((box) => box.value));
+  return metrics.filter((metric) => chosen.has(metric.label));
+}
+
+function drawMetrics() {
+  const texts = readTexts();
+  for (const label of byId("metrics").children) {
+    const metric = metrics.find((one) => one.label === label.querySelector("input").value);
+    const missing = lacks(metric, texts);
+    label.classList.toggle("unable", missing.length > 0);
+    label.title = missing.length ? `needs ${missing.join(" and ")}` : metric.paid ? "asks an LLM" : metric.model ? "runs a model" : "";
+  }
+  const size = Object.values(texts).flat().reduce((sum, text) => sum + text.length, 0);
+  byId("size").textContent = `${size.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
+  byId("size").classList.toggle("message", size > limit);
+  return size <= limit;
+}
+
+async function scoreAll({ paid }) {
+  pending?.abort();
+  pending = new AbortController();
+  const { signal } = pending;
+  const texts = readTexts();
+  const fits = drawMetrics();
+  const chosen = chosenMetrics();
+  for (const [label, answer] of answers) {
+    const metric = chosen.find((one) => one.label === label);
+    if (!metric || !texts.output || !(metric.paid && !paid)) answers.delete(label);
+    else answer.stale = true;
+  }
+  drawAnswers();
+  if (!texts.output || !fits) return;
+  byId("results").setAttribute("aria-busy", "true");
+  const able = chosen.filter((metric) => !lacks(metric, texts).length && (paid || !metric.paid));
+  // The quick ones first; those with models wait for each other on the server.
+  await Promise.all([false, true].map(async (model) => {
+    for (const metric of able.filter((one) => one.model === model)) {
+      if (signal.aborted) return;
+      try {
+        answers.set(metric.label, await request("/api/score", { method: "POST", body: { ...texts, metric: metric.label }, signal }));
+        byId("problem").hidden = true;
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        byId("problem").textContent = safeName(error.message);
+        byId("problem").hidden = false;
+      }
+      if (!signal.aborted) drawAnswers();
+    }
+  }));
+  if (!signal.aborted) byId("results").setAttribute("aria-busy", "false");
+}
+
+function drawAnswers() {
+  const texts = readTexts();
+  const chosen = chosenMetrics();
+  byId("scores").hidden = !chosen.length || !texts.output;
+  byId("scores").tBodies[0].replaceChildren(...chosen.map((metric) => drawScore(metric, texts)));
+  const parts = [];
+  const numbered = [];
+  for (const metric of chosen) {
+    for (const error of answers.get(metric.label)?.errors ?? []) numbered.push([numbered.length + 1, error, metric.label]);
+  }
+  if (numbered.length) {
+    parts.push(section("Errors", markedBox(texts.output, errorRanges(texts.output, numbered, "output")),
+      element("ol", { class: "error-list" }, numbered.map(([, error, finder]) =>
+        element("li", { class: severityClass(error) }, describeError(error), element("span", { class: "soft" }, ` (${safeName(finder)})`))))));
+    const inSource = errorRanges(texts.source, numbered, "source");
+    if (inSource.length) parts.push(section("In the source", markedBox(texts.source, inSource)));
+  }
+  for (const metric of chosen) {
+    const answer = answers.get(metric.label);
+    if (answer?.explanation) parts.push(section(`Reasons of ${safeName(metric.label)}`, textBox(answer.explanation)));
+  }
+  const tokens = Object.fromEntries(chosen.filter((metric) => answers.get(metric.label)?.readings?.length).map((metric) => [metric.label, answers.get(metric.label).readings]));
+  const heat = heatSection(tokens);
+  if (heat.length) parts.push(section("Words by how unlikely they are", ...heat));
+  byId("findings").replaceChildren(...parts);
+}
+
+function section(title, ...children) {
+  return element("section", {}, element("h3", {}, title), ...children);
+}
+
+function drawScore(metric, texts) {
+  const answer = answers.get(metric.label);
+  const missing = lacks(metric, texts);
+  const wait = missing.length ? `needs ${missing.join(" and ")}` : metric.paid ? "press Score" : "…";
+  const value = !answer ? element("td", { class: "wait", colspan: 1 }, wait)
+    : answer.failure ? element("td", {}, safeName(answer.failure))
+      : element("td", { class: "number", title: `${answer.seconds} s` }, `${answer.value.toFixed(answer.decimals)}${answer.stale ? " (of the earlier text)" : ""}`);
+  const bound = (number, otherwise) => (number === null ? otherwise : String(number));
+  const better = { true: "higher", false: "lower" }[metric.higher] ?? "neither";
+  const parts = answer && !answer.failure && Object.keys(answer.parts ?? {}).length
+    ? element("div", { class: "soft small" }, Object.entries(answer.parts).slice(0, 12).map(([name, number]) => `${safeName(name)} ${Number(number.toPrecision(3))}`).join(" · ")) : null;
+  return element("tr", {}, element("td", {}, safeName(metric.label), parts), value,
+    element("td", { class: "soft" }, `${bound(metric.low, "−∞")} to ${bound(metric.high, "∞")}`), element("td", { class: "soft" }, better));
+}
+
+function later() {
+  clearTimeout(timer);
+  timer = setTimeout(() => scoreAll({ paid: false }), PAUSE);
+}
+
+function keepChoice() {
+  const query = new URLSearchParams(chosenMetrics().map((metric) => ["metric", metric.label]));
+  history.replaceState(null, "", `${location.pathname}?${query}`);
+  scoreAll({ paid: false });
+}
+
+/** An output of the viewer, if the address names one. */
+async function loadOutput(query) {
+  if (!query.has("item")) return;
+  const { output } = await request(`/api/output?${new URLSearchParams({ run: query.get("run") ?? "0", item: query.get("item"), of: query.get("of") ?? "" })}`);
+  byId("output").value = output.text ?? "";
+  byId("source").value = output.source ?? "";
+  byId("instruction").value = output.instruction ?? "";
+  byId("task").value = output.task ?? "";
+  byId("references").value = output.references.map((text) => text.replace(/\s*\n\s*/g, " ")).join("\n");
+}
+
+async function start() {
+  const query = new URLSearchParams(location.search);
+  try {
+    const answer = await request("/api/metrics");
+    metrics = answer.metrics;
+    limit = answer.characters;
+    await loadOutput(query);
+  } catch (error) {
+    byId("problem").textContent = safeName(error.message);
+    byId("problem").hidden = false;
+  }
+  const named = query.getAll("metric");
+  byId("metrics").replaceChildren(...metrics.map((metric) => {
+    const box = element("input", { type: "checkbox", value: metric.label, onchange: keepChoice });
+    box.checked = named.length ? named.includes(metric.label) : metric.chosen;
+    return element("label", {}, box, safeName(metric.label));
+  }));
+  for (const id of FIELDS) byId(id).addEventListener("input", later);
+  byId("texts").addEventListener("submit", (event) => { event.preventDefault(); scoreAll({ paid: true }); });
+  const fill = (texts) => { for (const id of FIELDS) byId(id).value = texts[id] ?? ""; scoreAll({ paid: false }); };
+  byId("example").addEventListener("click", () => fill(EXAMPLE));
+  byId("clear").addEventListener("click", () => fill({}));
+  scoreAll({ paid: false });
+}
+
+start();

@@ -1,0 +1,319 @@
+"""The viewer's index, queries and API, without a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+
+import metrist
+from metrist.errors import RunError
+from metrist.web.queries import Collection, Query
+from metrist.web.run_index import RunIndex, open_index
+from metrist.web.security import Access
+from metrist.web.server import create_app
+from metrist.web.viewer import Viewer
+from viewer_runs import ATTACK, LONG_LINE, make_run
+from web_server import RunningServer, run_server
+
+SECOND = f"second {ATTACK}"
+CRITIC = "viewer_runs.Critic"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder)
+    make_run(folder, "later", version=" quietly")
+    return folder
+
+
+@pytest.fixture
+def collection(folder: Path) -> Iterator[Collection]:
+    indexes = [open_index(folder / name) for name in ("run", "later")]
+    yield Collection(indexes)
+    for index in indexes:
+        index.close()
+
+
+@pytest.fixture
+def server(collection: Collection, tmp_path: Path) -> Iterator[RunningServer]:
+    viewer = Viewer(collection=collection, picks=tmp_path / "picked.jsonl")
+    with run_server(create_app(viewer.routes(), Access())) as running:
+        yield running
+
+
+def select(collection: Collection, **parameters: str | list[str]) -> list[tuple[str, str]]:
+    pairs = [
+        (name, one) for name, value in parameters.items() for one in ([value] if isinstance(value, str) else value)
+    ]
+    run = collection.runs[int(str(parameters.get("run", 0)))]
+    rows = collection.select(Query.parse(pairs))
+    return [(run.items[row].split()[0], run.system(row).split()[0]) for row in rows.tolist()]
+
+
+# ---- The index
+
+
+def test_an_index_has_all_that_the_run_and_its_files_say(collection: Collection) -> None:
+    run = collection.runs[0]
+    assert len(run) == 12
+    assert list(run.columns) == ["chrf", CRITIC, "people: fluency", "characters"]
+    row = next(row for row in run.rows_of("bad words") if run.system(row) == "first")
+    assert run.read_outputs([row]) == {row: "A bad 😀 choice, a bad end."}
+    details = run.read_details(row)
+    assert [error["start"] for error in details["scores"][CRITIC]["errors"]] == [2, 18]
+    assert details["scores"][CRITIC]["explanation"] == f"Because {ATTACK}"
+    assert details["ratings"] == {"fluency": [2, 3]}
+    assert details["extra"] == {"origin": {"file": ATTACK}}
+    assert run.read_context(int(run.context_ids[row]))["references"][1] == "Another reference"
+    (reading,) = run.read_tokens(row)[CRITIC]
+    assert reading["units"][1][:2] == [" bad", -3.0]
+
+
+def test_an_index_is_reused_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path)
+    index = open_index(run)
+    index.pick([("plain", "first")], picked=True)
+    index.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("metrist.web.run_index._build", lambda *_: pytest.fail("built again"))
+        open_index(run).close()
+    metrist.score(tmp_path / "run.jsonl", ["rougeL"], out=run, executor="serial")
+    index = open_index(run)
+    assert "rougeL" in index.columns
+    assert index.read_picks() == {("plain", "first")}
+    index.close()
+    text = (tmp_path / "run.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "run.jsonl").write_text(text.replace("The cat sat on", "The dog sat on"), encoding="utf-8")
+    notes: list[str] = []
+    index = open_index(run, note=notes.append)
+    assert index.read_outputs(index.rows_of("plain")[:1]) == {0: None}
+    assert any("changed" in note for note in notes)
+    index.close()
+
+
+def test_a_run_without_its_texts_is_shown_without_them(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    os.rename(tmp_path / "run.jsonl", tmp_path / "elsewhere.jsonl")
+    notes: list[str] = []
+    index = open_index(run, note=notes.append)
+    assert index.read_outputs([0]) == {0: None}
+    assert any("texts are not shown" in note for note in notes)
+    index.close()
+    index = open_index(run, [str(tmp_path / "elsewhere.jsonl")])
+    assert index.read_outputs([0]) == {0: "The cat sat on the mat."}
+    index.close()
+
+
+def test_an_index_is_for_its_owner_alone(folder: Path) -> None:
+    from metrist.web.run_index import index_folder
+
+    open_index(folder / "run").close()
+    (path,) = index_folder().glob("*.sqlite")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_index_is_built_again(folder: Path) -> None:
+    from metrist.web.run_index import index_folder
+
+    open_index(folder / "run").close()
+    (path,) = index_folder().glob("*.sqlite")
+    path.write_bytes(b"no database at all" * 100)
+    index = open_index(folder / "run")
+    assert len(index) == 12
+    index.close()
+
+
+def test_lone_surrogates_survive(tmp_path: Path) -> None:
+    rows = [{"item": "a\ud800", "system": "s\udfff", "output": "lone \ud800", "references": ["r"]}]
+    (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]), encoding="utf-8")
+    metrist.score(tmp_path / "in.jsonl", ["chrf"], out=tmp_path / "run", executor="serial")
+    index = open_index(tmp_path / "run")
+    index.pick([("a\ud800", "s\udfff")], picked=True)
+    with run_server(
+        create_app(Viewer(collection=Collection([index]), picks=tmp_path / "p.jsonl").routes(), Access())
+    ) as server:
+        (row,) = server.ask("/api/outputs").json()["outputs"]
+        assert (row["item"], row["preview"], row["picked"]) == ("a\ud800", "lone \ud800", True)
+        assert json.loads(server.ask("/api/export").text)["output"] == "lone \ud800"
+    index.close()
+
+
+# ---- Queries
+
+
+def test_filters(collection: Collection) -> None:
+    assert len(select(collection)) == 12
+    assert len(select(collection, system="first")) == 6
+    assert len(select(collection, system=["first", SECOND])) == 12
+    assert len(select(collection, task="translation")) == 6
+    assert select(collection, errors="major") == [("bad", "first")]
+    assert select(collection, errors="minor") == [("plain", "first")]
+    assert len(select(collection, errors="none")) == 10
+    assert select(collection, aspect="fact") == [("plain", "first")]
+    assert select(collection, failed=CRITIC) == [("failed", "first")]
+    assert select(collection, **{f"max.{CRITIC}": "-1"}) == [("bad", "first")]
+    assert select(collection, **{"min.characters": "1000"}) == [("long", "first")]
+
+
+def test_searches(collection: Collection) -> None:
+    assert select(collection, q="CAT SAT") == [("plain", "first"), ("plain", "second")]
+    assert select(collection, q="<script>") == [("attack", "first")]
+    assert select(collection, q="\x00") == [("override", "second")]
+    assert len(select(collection, q="source of plain", **{"in": "context"})) == 2
+    assert select(collection, q="will not judge", **{"in": "reason"}) == [("failed", "first")]
+    assert len(select(collection, q="bad w", **{"in": "item"})) == 2
+    assert select(collection, q="mat.A bad") == []  # Not across the end of a text.
+
+
+def test_sorting_puts_outputs_without_a_number_last(collection: Collection) -> None:
+    values = collection.runs[0].numbers[CRITIC]
+    for descending in ("", "1"):
+        rows = collection.select(Query.parse([("sort", CRITIC), ("descending", descending)]))
+        ordered = values[rows][:-1]
+        assert np.isnan(values[rows][-1])
+        assert (np.diff(-ordered if descending else ordered) >= 0).all()
+    assert len(select(collection, sort="disagreement", descending="1")) == 12
+
+
+def test_two_runs_are_compared_by_item_and_system(collection: Collection) -> None:
+    assert select(collection, vs="run:1", differing="1") == [("plain", "second")]
+    first, *_ = collection.list_page(Query.parse([("vs", "run:1"), ("sort", "chrf change"), ("descending", "1")]))[
+        "outputs"
+    ]
+    assert (first["item"], first["system"]) == ("plain", SECOND)
+    own, theirs = (run.numbers["chrf"][first["row"]] for run in collection.runs)
+    assert first["changes"][0] == pytest.approx(own - theirs)
+
+
+def test_two_systems_are_compared_by_item(collection: Collection) -> None:
+    page = collection.list_page(Query.parse([("vs", f"system:{SECOND}")]))
+    assert {row["system"] for row in page["outputs"]} == {"first"}
+    run = collection.runs[0]
+    bad = next(row for row in page["outputs"] if row["item"] == "bad words")
+    assert bad["changes"][1] == -4.0
+    assert run.system(bad["row"]) == "first"
+
+
+def test_runs_with_one_system_each_are_compared_whatever_their_names(tmp_path: Path) -> None:
+    indexes: list[RunIndex] = []
+    for name, text in (("v1", "one two"), ("v2", "one three")):
+        row = {"item": "a", "system": name, "output": text, "references": ["one two"]}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row), encoding="utf-8")
+        metrist.score(tmp_path / f"{name}.jsonl", ["chrf"], out=tmp_path / name, executor="serial")
+        indexes.append(open_index(tmp_path / name))
+    assert len(select(Collection(indexes), vs="run:1", differing="1")) == 1
+    for index in indexes:
+        index.close()
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        *([("run", "7")], [("run", "x")], [("run", "-1")], [("run", "1e999")], [("system", "nobody")], [("in", "etc")]),
+        *(
+            [("sort", "nothing")],
+            [("min.nothing", "1")],
+            [("min.chrf", "nan")],
+            [("vs", "run:9")],
+            [("vs", "file:/etc")],
+        ),
+        *([("vs", "run:²")], [("failed", "nobody")], [("errors", "huge")], [("aspect", "no")], [("q", "x" * 1001)]),
+        [("task", "nothing")],
+    ],
+)
+def test_queries_that_make_no_sense_are_errors(collection: Collection, pairs: list[tuple[str, str]]) -> None:
+    with pytest.raises(RunError):
+        collection.list_page(Query.parse(pairs))
+
+
+def test_pages(collection: Collection) -> None:
+    page = collection.list_page(Query.parse([("size", "25"), ("page", "99")]))
+    assert (page["total"], page["page"], page["pages"]) == (12, 1, 1)
+    assert Query.parse([("size", "1000000"), ("page", "-3")]).size == 50
+
+
+# ---- The API
+
+
+def test_the_api_answers(server: RunningServer) -> None:
+    runs = server.ask("/api/runs").json()["runs"]
+    assert [run["size"] for run in runs] == [12, 12]
+    assert [column["higher"] for column in runs[0]["columns"]] == [True, True, True, None]
+    query = urlencode({"item": "plain", "of": SECOND, "vs": "run:1"})
+    found = server.ask(f"/api/output?{query}").json()
+    assert found["output"]["text"] == "The cat sat there."
+    assert found["other"]["text"] == "The cat sat there quietly."
+    assert [sibling["system"] for sibling in found["siblings"]] == ["first"]
+    assert (found["position"], found["before"]["item"], found["after"]["item"]) == (2, "plain", "bad words")
+    long = server.ask(f"/api/output?{urlencode({'item': 'long', 'of': 'first'})}").json()
+    assert long["output"]["text"] == LONG_LINE
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        *(("/api/output", 404), ("/api/output?item=plain&of=nobody", 404), ("/api/output?item=../../etc/passwd", 404)),
+        *(("/api/outputs?run=9", 400), ("/api/outputs?sort=%3Cscript%3E", 400), ("/api/export?run=9", 400)),
+        *(("/api/outputs?q=%00%ff", 200), ("/api/export?run=0/../1", 400), ("/api/picks", 405)),
+    ],
+)
+def test_wrong_requests_get_errors(server: RunningServer, path: str, status: int) -> None:
+    assert server.ask(path).status == status
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            {"run": "0", "keys": []},
+            {"keys": "all"},
+            {"keys": [["plain"]]},
+            {"keys": [[1, 2]]},
+            {"run": True, "keys": []},
+        ),
+        *({"keys": [["no", "such"]]}, {"query": "sort=nothing"}, {"run": 9, "keys": []}, [1], "text", None),
+    ],
+)
+def test_wrong_picks_are_refused(server: RunningServer, body: Any) -> None:
+    assert server.post("/api/picks", body).status in (400, 404)
+
+
+def test_nested_json_is_refused(server: RunningServer) -> None:
+    body = b"[" * 100_000
+    assert server.ask("/api/picks", method="POST", body=body, headers={"Origin": server.url}).status == 400
+
+
+def test_picked_outputs_are_exported_as_records(server: RunningServer, tmp_path: Path) -> None:
+    server.post("/api/picks", {"query": "q=cat+sat", "picked": True})
+    server.post("/api/picks", {"keys": [["bad words", "first"]], "picked": True})
+    assert server.post("/api/picks", {"keys": [["plain", SECOND]], "picked": False}).json() == {"picked": 2}
+    exported = server.ask("/api/export")
+    assert "attachment" in exported.headers["content-disposition"]
+    (tmp_path / "exported.jsonl").write_bytes(exported.body)
+    reader = metrist.read_records(tmp_path / "exported.jsonl")
+    entries = list(reader.entries())
+    records = [record for entry in entries for record in entry.records]
+    assert [(record.item, record.system) for record in records] == [("plain", "first"), ("bad words", "first")]
+    assert records[1].output == "A bad 😀 choice, a bad end."
+    assert records[1].references == ("A bad 😀 choice, a bad end.", "Another reference")
+    assert records[1].extra == {"origin": {"file": ATTACK}}
+    assert [rating.value for rating in entries[0].ratings] == [1, 3]
+    assert entries[0].errors[0].error.text == "cat"
+    assert {score.metric for score in entries[1].scores} == {"chrf", CRITIC}
+    assert [row["picked"] for row in server.ask("/api/outputs?picked=1").json()["outputs"]] == [True, True]
+    answer = server.post("/api/annotation", {"run": 0}).json()
+    assert answer["count"] == 2
+    assert (tmp_path / "picked.jsonl").read_bytes() == exported.body
+
+
+def test_nothing_is_written_where_nothing_is_picked(server: RunningServer, tmp_path: Path) -> None:
+    assert server.post("/api/annotation", {"run": 1}).status == 400
+    assert not (tmp_path / "picked.jsonl").exists()
