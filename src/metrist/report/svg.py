@@ -175,7 +175,7 @@ def text_length(text: str, font: float) -> float:
             width += 1.0
         else:
             width += 0.66 if character.isupper() else 0.56
-    return 1.06 * width * font
+    return 1.12 * width * font
 
 
 def cut_text(text: str, font: float, room: float) -> str:

@@ -276,8 +276,15 @@ def _find_scale(data: ReportData, metric: str) -> tuple[float, float, str]:
     known = scores.values[np.isfinite(scores.values)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     bounds = next((m.bounds for m in data.results.columns if m.label == metric), (-math.inf, math.inf))
-    ratings = np.concatenate([evaluation.dataset.ratings[aspect].value for aspect in evaluation.golds])
-    scale = float(np.abs(ratings).min()), float(np.abs(ratings).max())
+    # Ratings of an aspect where lower is better are stored negated.
+    reversed_aspects = evaluation.dataset.reversed_aspects
+    ratings = np.concatenate(
+        [
+            evaluation.dataset.ratings[aspect].value * (-1 if aspect in reversed_aspects else 1)
+            for aspect in evaluation.golds
+        ]
+    )
+    scale = float(ratings.min()), float(ratings.max())
     limits, origin = (low, high), "the range of its scores here"
     if all(map(math.isfinite, bounds)):
         limits, origin = bounds, "its bounds"
