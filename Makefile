@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train tables docs clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -85,6 +85,22 @@ test-browser: $(VENV)/.tests  ## pages in a real Chromium
 docs: $(VENV)/.core  ## write the generated pages
 	$(BIN)/python docs/build.py
 
+# The site has an environment of its own: its packages are of no use to tests.
+SITE := $(VENV)-docs
+$(SITE)/.ready: pyproject.toml
+	test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python $(INSTALL) --upgrade "pip>=25.1"
+	$(SITE)/bin/python $(INSTALL) --group docs
+	touch $@
+
+docs-site: docs $(SITE)/.ready  ## build the documentation site in build/site
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+screenshots: $(VENV)/.tests  ## take the pictures of pages again, into docs/images
+	$(PIP) --group browser
+	$(BIN)/python docs/screenshots.py
+
 # SCORES=DIR keeps scores between calls: the shipped metrics take hours on a laptop; models/recipes/score_sets.py uses all cores.
 tables: $(VENV)/.core  ## published tables next to the papers' figures, and the figures that explain-metric shows
 	$(BIN)/metrist reproduce -o docs/research/tables.md --agreement src/metrist/metrics/agreement.json $(if $(SCORES),--scores $(SCORES))
@@ -150,4 +166,4 @@ check-tag:  ## check that TAG=v1.2.3 is the package's version and has a dated se
 	$(PYTHON) .ci/check_tag.py "$(TAG)"
 
 clean:  ## remove everything that was built
-	rm -rf $(VENV) $(RELEASE) build dist demo-run src/metrist/kernels/*.so
+	rm -rf $(VENV) $(RELEASE) $(SITE) build dist demo-run src/metrist/kernels/*.so

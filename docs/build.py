@@ -1,12 +1,15 @@
 """Write the generated pages of the docs: `make docs`, or `python docs/build.py`.
 
 docs/reference/metrics has one page per family of metrics, from their cards, and an overview; docs/reference/commands.md
-has one section per command, from its options. tests/test_docs.py checks that the pages are up to date.
+has one section per command, from its options; docs/reference/api.md has the public names of the package, from their
+docstrings. tests/test_docs.py checks that the pages are up to date.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -185,7 +188,87 @@ def _default(value: Any) -> str:
     return "" if value is None or value is False or value == "" else f"`{value}`"
 
 
+_API_HEAD = """\
+# The Python API
+
+<!-- Generated from docstrings by `make docs`; edit those, not this page. -->
+
+`import metrist` is quick: what a name needs is imported when it is used. [Python and notebooks](../guides/notebook.md) shows
+how to begin. [Versions](versioning.md) says what may change.
+"""
+#: The modules whose public names are listed, and the titles of their sections.
+_API = {
+    "metrist": "metrist",
+    "metrist.compat": "metrist.compat: drop-ins for other packages",
+    "metrist.compat.bert_score": "metrist.compat.bert_score",
+    "metrist.compat.evaluate": "metrist.compat.evaluate",
+}
+
+
+def api_page() -> str:
+    """Return the page of public names: signatures and docstrings."""
+    sections = [_API_HEAD]
+    for module_name, title in _API.items():
+        module = importlib.import_module(module_name)
+        sections.append(f"## {title}\n")
+        names = getattr(module, "__all__", None) or [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", "") == module_name
+        ]
+        sections += [_api_entry(name, getattr(module, name)) for name in sorted(names, key=str.lower)]
+    return "\n".join(sections)
+
+
+def _api_entry(name: str, value: Any) -> str:
+    if not (inspect.isclass(value) or callable(value)):
+        return f"### `{name}`\n"
+    parts = [f"### `{name}`", _signature(name, value), inspect.getdoc(value) or ""]
+    methods = vars(value).items() if inspect.isclass(value) and not issubclass(value, Exception) else ()
+    for method_name, method in methods:
+        function = getattr(method, "__func__", method)
+        if method_name.startswith("_") or not inspect.isfunction(function):
+            continue
+        summary = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+        parts.append(f"- `.{method_name}{_parameters(function)}`{': ' if summary else ''}{summary}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _signature(name: str, value: Any) -> str:
+    """The call as a block of code; nothing where Python cannot tell it, or where it is too general to help."""
+    parameters = _parameters(value)
+    return "" if parameters in ("", "(*args, **kwargs)") else f"```py\n{name}{parameters}\n```"
+
+
+def _parameters(value: Any) -> str:
+    try:
+        signature = inspect.signature(value)
+    except (ValueError, TypeError):
+        return ""
+    kept = [
+        parameter.replace(annotation=inspect.Parameter.empty, default=_plain_default(parameter.default))
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "cls")
+    ]
+    return str(signature.replace(parameters=kept, return_annotation=inspect.Signature.empty))
+
+
+class _Code(str):
+    """A default as it is shown."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _plain_default(default: Any) -> Any:
+    """Defaults whose representation holds an address or differs between versions of Python are shown as …"""
+    if default is inspect.Parameter.empty or isinstance(default, str | int | float | bool | type(None)):
+        return default
+    return default if default in ((), [], {}) else _Code("…")
+
+
 if __name__ == "__main__":
+    (DOCS / "reference" / "api.md").write_text(api_page(), encoding="utf-8")
     (DOCS / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
     for file, text in metric_pages().items():
         (DOCS / "reference" / "metrics" / file).write_text(text, encoding="utf-8")

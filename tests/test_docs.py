@@ -136,7 +136,7 @@ def build() -> ModuleType:
 
 def test_generated_pages_are_up_to_date(build: ModuleType) -> None:
     reference = ROOT / "docs" / "reference"
-    expected = {reference / "commands.md": build.commands_page()}
+    expected = {reference / "commands.md": build.commands_page(), reference / "api.md": build.api_page()}
     expected |= {reference / "metrics" / name: text for name, text in build.metric_pages().items()}
     assert set((reference / "metrics").iterdir()) <= set(expected)
     for page, text in expected.items():

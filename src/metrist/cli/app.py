@@ -20,6 +20,7 @@ from metrist.cli.annotate import annotate
 from metrist.cli.audit import audit, questionnaire
 from metrist.cli.compare import calibrate, check, compare, methods
 from metrist.cli.convert import convert, export
+from metrist.cli.doctor import doctor
 from metrist.cli.explain import aspects, explain, heat, worst
 from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
 from metrist.cli.output import print_note
@@ -35,13 +36,15 @@ from metrist.errors import MetristError, format_count
 _INTERRUPTED = 130
 
 
-def _group(name: str, help_text: str, commands: Mapping[str, Callable[..., Any]]) -> typer.Typer:
+def _group(
+    name: str, help_text: str, commands: Mapping[str, Callable[..., Any]], *, completion: bool = False
+) -> typer.Typer:
     group = typer.Typer(
         name=name,
         help=help_text,
         short_help=help_text,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completion,
         pretty_exceptions_enable=False,
         # Help without rich: its import alone takes a third of the time of `metrist --help`.
         rich_markup_mode=None,
@@ -84,9 +87,11 @@ app = _group(
         "convert": convert,
         "sacrebleu": sacrebleu,
         "setup": setup,
+        "doctor": doctor,
         "list": list_metrics,
         "explain-metric": explain_metric,
     },
+    completion=True,
 )
 app.add_typer(
     _group(

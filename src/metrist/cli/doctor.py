@@ -1,0 +1,186 @@
+"""`metrist doctor`: what is installed here, what can be used, and what to install next."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module, metadata, util
+from typing import Annotated, Any, Literal
+
+import typer
+
+State = Literal["ok", "missing", "note"]
+#: The modules that tell whether an extra is installed, and what it is for.
+_EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "standard": (
+        ("metrist_models", "tokenizers", "safetensors"),
+        "shipped models: likelihood, preference, consistency",
+    ),
+    "large": (("metrist_models_english_large",), "the larger English model: model='large'"),
+    "llm": (("httpx2",), "LLM judges over HTTP"),
+    "neural": (("torch", "transformers"), "bertscore, BARTScore and other models of transformers"),
+    "train": (("torch", "accelerate"), "training on several GPUs"),
+    "tables": (("pyarrow", "openpyxl"), "Parquet and Excel files"),
+    "plots": (("altair",), "charts"),
+    "web": (("starlette", "uvicorn"), "the viewer, the playground and annotation"),
+    "languages": (("sacrebleu", "sentencepiece"), "BLEU's tokenizers for Japanese, Korean and FLORES"),
+}
+#: Environment variables that usually hold a key. Their content is never read, only whether they are set.
+_KEYS = ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY", "HF_TOKEN")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `fix` is what to do about it, if anything."""
+
+    topic: str
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Say what is installed, which devices, models and LLM keys can be used, and what to install next."""
+    from metrist.cli.output import print_text
+
+    findings = list(find_all())
+    if as_json:
+        print_text(json.dumps([asdict(finding) for finding in findings], indent=2))
+        return
+    marks = {"ok": "ok", "missing": "--", "note": "  "}
+    width = max(len(finding.name) for finding in findings)
+    topic = ""
+    for finding in findings:
+        if finding.topic != topic:
+            topic = finding.topic
+            print_text(f"\n{topic}" if finding is not findings[0] else topic)
+        print_text(f"  {marks[finding.state]}  {finding.name:<{width}}  {finding.detail}".rstrip())
+    fixes = list(dict.fromkeys(finding.fix for finding in findings if finding.fix))
+    print_text("\nnext" if fixes else "\nnothing is missing")
+    for fix in fixes:
+        print_text(f"  {fix}")
+
+
+def find_all() -> Iterator[Finding]:
+    """Look at everything, in the order in which it is printed. Nothing is downloaded and no model is loaded."""
+    yield from _find_core()
+    yield from _find_extras()
+    yield from _find_devices()
+    yield from _find_models()
+    yield from _find_environments()
+    yield from _find_llms()
+
+
+def _find_core() -> Iterator[Finding]:
+    from metrist import kernels
+    from metrist._version import __version__
+
+    system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    yield Finding("metrist", "version", "ok", f"{__version__} on Python {platform.python_version()}, {system}")
+    if kernels.have_compiled:
+        yield Finding("metrist", "kernels", "ok", "compiled")
+    elif os.environ.get("METRIST_KERNELS") == "python":
+        yield Finding("metrist", "kernels", "note", "plain Python, because METRIST_KERNELS=python")
+    else:
+        fix = "install a C compiler, then metrist again: lexical metrics become many times faster"
+        yield Finding("metrist", "kernels", "missing", "plain Python", fix)
+    for name in ("numpy", "rich", "typer"):
+        yield Finding("metrist", name, "ok", _version(name) or "unknown version")
+
+
+def _find_extras() -> Iterator[Finding]:
+    from metrist.errors import install_command
+
+    known = _known_extras()
+    for extra, (modules, purpose) in _EXTRAS.items():
+        if known and extra not in known:
+            continue
+        missing = [module for module in modules if not is_installed(module)]
+        if missing:
+            wanted = f"{purpose} (lacks {', '.join(missing)})"
+            yield Finding("extras", extra, "missing", wanted, install_command(extra))
+        else:
+            versions = [f"{module} {version}" for module in modules if (version := _version(module))]
+            yield Finding("extras", extra, "ok", f"{purpose} ({', '.join(versions)})" if versions else purpose)
+
+
+def _known_extras() -> set[str]:
+    try:
+        return set(metadata.metadata("metrist").get_all("Provides-Extra") or ())
+    except metadata.PackageNotFoundError:
+        return set()
+
+
+def _find_devices() -> Iterator[Finding]:
+    if not is_installed("torch"):
+        yield Finding("devices", "cpu", "ok", "shipped models run on it without torch")
+        return
+    torch: Any = import_module("torch")
+    for number in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(number)
+        memory = properties.total_memory / 2**30
+        yield Finding("devices", f"cuda:{number}", "ok", f"{properties.name}, {memory:.0f} GiB")
+    if torch.backends.mps.is_available():
+        yield Finding("devices", "mps", "ok", "the GPU of this Mac")
+    yield Finding("devices", "cpu", "ok", f"{torch.get_num_threads()} threads of torch")
+    from metrist.runtime import Runtime
+
+    yield Finding("devices", "default", "note", f"{Runtime.current().device} (--device or METRIST_DEVICE chooses)")
+
+
+def _find_models() -> Iterator[Finding]:
+    from pathlib import Path
+
+    from metrist.models.numpy_inference import storage
+
+    packages = storage.find_packages()
+    for distribution, folder in packages.items():
+        models = sorted(path.name for path in folder.iterdir() if (path / storage.CONFIG).is_file())
+        yield Finding("models", distribution, "ok", ", ".join(models) or "no models")
+    if not packages:
+        yield Finding("models", "shipped models", "missing", "none is installed: see the extra standard")
+    cache = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"
+    folders = sorted(Path(cache).expanduser().glob("models--*"))
+    names = [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    yield Finding("models", "hub's cache", "note", shown or "empty: a model of the hub is downloaded at first use")
+
+
+def _find_environments() -> Iterator[Finding]:
+    from metrist.metrics.external.environments import find_environment
+
+    for name in ("comet", "bleurt", "unieval"):
+        if find_environment(name) is not None:
+            yield Finding("metrics of other packages", name, "ok", "its environment is ready")
+        else:
+            yield Finding("metrics of other packages", name, "note", f"`metrist setup {name}` makes its environment")
+
+
+def _find_llms() -> Iterator[Finding]:
+    keys = [name for name in _KEYS if os.environ.get(name)]
+    for name in keys:
+        yield Finding("LLMs", name, "ok", "is set")
+    if not keys:
+        detail = "no key is set; servers on this machine need none: openai(model=…, url='http://127.0.0.1:8000/v1')"
+        yield Finding("LLMs", "keys", "note", detail)
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, without importing it."""
+    try:
+        return util.find_spec(module) is not None
+    except ValueError:  # sys.modules holds None for it.
+        return False
+
+
+def _version(module: str) -> str:
+    try:
+        return metadata.version(module.replace("_", "-"))
+    except metadata.PackageNotFoundError:
+        return ""
