@@ -193,8 +193,8 @@ _API_HEAD = """\
 
 <!-- Generated from docstrings by `make docs`; edit those, not this page. -->
 
-`import metrist` is quick: what a name needs is imported when it is used. [Python and notebooks](../guides/notebook.md) shows
-how to begin. [Versions](versioning.md) says what may change.
+`import metrist` is quick: what a name needs is imported when it is used. [Python and notebooks](../guides/notebook.md)
+shows how to begin. [Versions](versioning.md) says what may change.
 """
 #: The modules whose public names are listed, and the titles of their sections.
 _API = {
