@@ -237,7 +237,7 @@ def _api_entry(name: str, value: Any) -> str:
 def _signature(name: str, value: Any) -> str:
     """The call as a block of code; nothing where Python cannot tell it, or where it is too general to help."""
     parameters = _parameters(value)
-    return "" if parameters in ("", "(*args, **kwargs)") else f"```py\n{name}{parameters}\n```"
+    return "" if parameters in ("", "(*args, **kwargs)") else f"```text\n{name}{parameters}\n```"
 
 
 def _parameters(value: Any) -> str:
