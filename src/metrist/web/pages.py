@@ -62,6 +62,7 @@ def render_redirect(address: str) -> HTMLResponse:
     quoted = escape(address, quote=True)
     return HTMLResponse(
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>metrist</title>\n'
+        '<link rel="icon" href="/static/icon.svg">\n'
         f'<meta http-equiv="refresh" content="0;url={quoted}">\n<p><a href="{quoted}">Continue</a></p>\n</html>\n'
     )
 

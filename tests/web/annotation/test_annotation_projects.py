@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation_projects import answer_all, clicker, make_project, make_rows
 
 import metrist
+from annotation_projects import answer_all, clicker, make_project, make_rows
 from metrist.data.judgments import read_judgments
 from metrist.errors import InputError, RunError, SpecError
 from metrist.evaluate.questionnaire import read_answers, summarise_answers

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from annotation_projects import make_rows
 
 import metrist
+from annotation_projects import make_rows
 from metrist.errors import InputError, RunError
 from metrist.io import read_records
 from metrist.web.annotation.sampling import (

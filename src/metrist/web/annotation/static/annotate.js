@@ -1,5 +1,5 @@
 // The page of a rater: one task at a time. Every click is kept here until the server has acknowledged it.
-import { element, isShortcut, request } from "/static/page.js";
+import { element, isShortcut, request, safeName } from "/static/page.js";
 import { ClickQueue } from "/static/clicks.js";
 import { pairTask, questionBlock, ratingTask, reviewTask } from "/static/questions.js";
 import { markTask } from "/static/marks.js";
@@ -226,7 +226,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   // Radio buttons take arrows and the space bar only; all other keys are the page's.
-  const onRadio = event.target.type === "radio" && !event.key.startsWith("Arrow") && !(event.ctrlKey || event.metaKey || event.altKey);
+  const onRadio = event.target.type === "radio" && !event.target.form && !event.key.startsWith("Arrow") && !(event.ctrlKey || event.metaKey || event.altKey);
   if (!(isShortcut(event) || onRadio) || !project) return;
   const onButton = /^(BUTTON|A|SUMMARY)$/.test(event.target.tagName);
   if (event.key === "ArrowRight" || (event.key === "Enter" && !onButton)) next();
@@ -277,7 +277,7 @@ async function start() {
     return;
   }
   heading.textContent = project.schema.about;
-  document.title = `${project.schema.about} – ${project.rater}`;
+  document.title = safeName(`${project.schema.about} – ${project.rater}`);
   complete = new Set(project.complete);
   canUndo = project.can_undo;
   queue = new ClickQueue(`${project.id}:${project.rater}`, project.rater, { acknowledged, state: showSaved, refused: () => open(position), changed: refresh });

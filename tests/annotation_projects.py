@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from metrist.io.writer import write_rows
 from metrist.web.annotation.answers import Answers, check_click
+from metrist.web.annotation.app import create_annotation_app, grant_project_access
 from metrist.web.annotation.project import Project
 from metrist.web.annotation.setup import set_up
 from metrist.web.annotation.store import Click
+from web_server import RunningServer, run_server
 
 SYSTEMS = ("a", "b", "c")
 
@@ -61,3 +64,18 @@ def answer_all(project: Project, answers: Answers, choose: Callable[[str, str, s
                 click(
                     rater.name, own.task, "set", name=question.name, value=choose(rater.name, own.task, question.name)
                 )
+
+
+@contextmanager
+def serve_project(project: Project) -> Iterator[RunningServer]:
+    """The pages of a project on a free port."""
+    with project.open_store() as store:
+        access = grant_project_access(project)
+        with run_server(create_annotation_app(project, Answers(project, store), access)) as server:
+            yield server
+
+
+def read_clicks(project: Project) -> list[Click]:
+    """All clicks in the project's log."""
+    with project.open_store() as store:
+        return store.read()
