@@ -259,6 +259,9 @@ def meta(
     one_sided: Annotated[
         bool, typer.Option("--one-sided", help="Test whether one metric is better (--test williams and sign).")
     ] = False,
+    unweighted: Annotated[
+        bool, typer.Option("--unweighted", help="Ignore the sampling weights of annotated outputs.")
+    ] = False,
     correction: Annotated[
         Correction, typer.Option("--correction", help="Correction for many tests at once.")
     ] = Correction.holm,
@@ -337,6 +340,7 @@ def meta(
             top_k=top_k,
             lower_is_better=lower_is_better or (),
             marked=mark or (),
+            weighted=not unweighted,
             progress=progress,
         )
         by_analysis = [(name, table) for name in analyses for table in analyse(evaluation, name)]

@@ -14,7 +14,9 @@ from metrist.errors import InputError, did_you_mean
 from metrist.io.row_model import RowError, format_value
 
 TEXTS = ("output", "source", "references", "reference", "instruction")
-JUDGMENTS = ("ratings", "raters", "rater", "errors", "scores")
+#: How many outputs or pairs a sampled row stands for.
+SAMPLING_WEIGHT = "sampling_weight"
+JUDGMENTS = ("ratings", "raters", "rater", "errors", "scores", SAMPLING_WEIGHT, "rater_notes")
 FIELDS = ("item", "system", *TEXTS, "task", "language", "systems", "outputs", *JUDGMENTS)
 FAMILIES = ("rating:", "score:", "reference_")
 _LONGEST_NAME = 200

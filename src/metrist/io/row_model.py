@@ -82,7 +82,8 @@ class ParsedRow:
 
     `records` has one record, two for a row that compares two outputs, and none for a row without text; `new` has those
     whose (item, system) did not occur in an earlier row. `columns` are the other columns of a row without text.
-    `raters` are all raters of the row, including those who marked no error.
+    `raters` are all raters of the row, including those who marked no error. `weight` is how many outputs or pairs the
+    row stands for, if it was sampled.
     """
 
     location: Location
@@ -96,6 +97,7 @@ class ParsedRow:
     errors: tuple[StoredError, ...] = ()
     scores: tuple[StoredScore, ...] = ()
     choices: tuple[StoredChoice, ...] = ()
+    weight: float | None = None
 
     def without(self, keys: Collection[tuple[str, str]]) -> ParsedRow:
         """The row without the outputs of these items and systems, and without what it says about them."""

@@ -14,6 +14,7 @@ from metrist.io.fields import (
     FAMILIES,
     FIELDS,
     JUDGMENTS,
+    SAMPLING_WEIGHT,
     ColumnMap,
     as_mapping,
     as_name,
@@ -71,6 +72,7 @@ class RowParser:
                 raters=parse_raters(judged),
                 preferences=parse_preferences(judged, *keys),
                 choices=parse_choices(judged, *keys),
+                weight=parse_weight(judged),
             )
         key = keys[0]
         return ParsedRow(
@@ -82,6 +84,7 @@ class RowParser:
             ratings=parse_ratings(judged, key),
             errors=parse_errors(judged, key, records[0] if records else None),
             scores=parse_scores(judged, key),
+            weight=parse_weight(judged),
         )
 
     def parse(self, row: dict[str, Any] | Record, position: int) -> RowParts:
@@ -495,6 +498,16 @@ def parse_choices(judged: dict[str, Any], first: Key, second: Key) -> tuple[Stor
         for metric, value in stored.items()
         if value is not None
     )
+
+
+def parse_weight(judged: dict[str, Any]) -> float | None:
+    """Return how many outputs or pairs a sampled row stands for."""
+    if judged.get(SAMPLING_WEIGHT) is None:
+        return None
+    weight = as_number(f"{SAMPLING_WEIGHT!r}", judged[SAMPLING_WEIGHT])
+    if weight <= 0:
+        raise RowError(f"{SAMPLING_WEIGHT!r} must be above 0, got {format_value(judged[SAMPLING_WEIGHT])}")
+    return weight
 
 
 def _answer(value: Any) -> str:

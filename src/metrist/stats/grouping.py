@@ -3,6 +3,9 @@
 Resampling and grouping meet here. A group that is drawn twice counts twice; outputs drawn within a group occur twice in
 the group, where pairwise measures do not pair them with themselves. So drawn items weight whole groups if each group
 belongs to one item, and outputs within groups otherwise; the same holds for systems.
+
+Sampling weights of a sample (one over the probability of its choice) work alike: they weight groups whose outputs all
+have the same weight, and otherwise the pairs of outputs, by the product of their weights.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ def system_scores(sample: Sample, weights: Draws | Floats | None = None) -> tupl
     systems, starts = np.unique(ordered.system, return_index=True)
     starts = np.append(starts, len(ordered))
     drawn, at, picked = _weights(ordered, weights, order, systems)
+    if ordered.weight is not None:
+        drawn, at = (drawn if at is None else drawn.take(at, axis=1)) * ordered.weight, None
     means, size = group_means((ordered.human, ordered.metric), drawn, starts, at)
     human, metric = means[..., 0], means[..., 1]
     present = picked * (size > 0)
@@ -205,9 +210,15 @@ def estimate(
     sample, column = sample.take(order), column[order]
     starts = _starts(column)
     within, between = _split(sample, weights, order, starts)
+    worth = np.ones((1, len(starts) - 1))
+    if sample.weight is not None:
+        if weighs_whole_groups(sample.weight, starts):
+            worth = sample.weight[starts[:-1]][None]
+        else:
+            within = within * sample.weight
     stats = measure.grouped_rows(sample.human, sample.metric, within, starts)
     drawn = (segment_sums(within, starts) > 0) * between
-    return (_macro if average == "macro" else _micro)(measure, stats, drawn)
+    return (_macro if average == "macro" else _micro)(measure, stats, drawn, worth)
 
 
 def _column(sample: Sample, grouping: Grouping | Codes) -> Codes:
@@ -253,19 +264,25 @@ def draws_whole_groups(codes: Codes, starts: Places) -> bool:
     return bool(np.isin(changes, starts).all())
 
 
-def _macro(measure: Measure, stats: Floats, drawn: Floats) -> Estimated:
+def weighs_whole_groups(weight: Floats, starts: Places) -> bool:
+    """Return whether all outputs of each group have the same weight."""
+    return bool(np.isin(np.flatnonzero(np.diff(weight)) + 1, starts).all())
+
+
+def _macro(measure: Measure, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
     values = measure.pool(stats)
     defined = ~np.isnan(values)
     counts = drawn * defined
     number = counts.sum(axis=1)
-    total = (counts * np.where(defined, values, 0.0)).sum(axis=1)
-    mean = np.divide(total, number, out=np.full(len(total), np.nan), where=number > 0)
+    total = (counts * worth * np.where(defined, values, 0.0)).sum(axis=1)
+    divisor = (counts * worth).sum(axis=1)
+    mean = np.divide(total, divisor, out=np.full(len(total), np.nan), where=number > 0)
     return Estimated(values=mean, groups=_to_counts(number), undefined=_to_counts(drawn.sum(axis=1) - number))
 
 
-def _micro(measure: Measure, stats: Floats, drawn: Floats) -> Estimated:
+def _micro(measure: Measure, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
     defined = (drawn * ~np.isnan(measure.pool(stats))).sum(axis=1)
-    values = measure.pool((drawn[..., None] * stats).sum(axis=1))
+    values = measure.pool(((drawn * worth)[..., None] * stats).sum(axis=1))
     return Estimated(values=values, groups=_to_counts(defined), undefined=_to_counts(drawn.sum(axis=1) - defined))
 
 

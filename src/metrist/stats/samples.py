@@ -49,13 +49,15 @@ class CorpusStats:
 class Sample:
     """One entry per output with a human and a metric value, larger being better for both. Items and systems are numbers
     from 0; not all numbers need to occur. Between systems, `corpus` gives the metric's scores; without it, they are the
-    means of its values."""
+    means of its values. `weight` are whole numbers in proportion to how many outputs each of them stands for; None if
+    all stand for equally many."""
 
     human: Floats
     metric: Floats
     item: Codes
     system: Codes
     corpus: CorpusStats | None = None
+    weight: Floats | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in ("human", "metric", "item", "system")}
@@ -88,6 +90,7 @@ class Sample:
             item=self.item[selection],
             system=self.system[selection],
             corpus=self.corpus and self.corpus.take(selection),
+            weight=None if self.weight is None else self.weight[selection],
         )
 
 
@@ -126,6 +129,20 @@ class Draws:
         if self.systems is None:
             return self.of_items(sample)
         return self.of_items(sample) * self.of_systems(sample)
+
+
+#: The largest whole weight: sums of such weights stay far below the 31 bits of the kernels.
+_LARGEST_WEIGHT = 1000
+
+
+def whole_weights(weights: Floats) -> Floats | None:
+    """Return weights above 0 as whole numbers in about the same proportions, the largest being 1,000; None if all are
+    equal. A weight of a tenth of the largest is off by at most 0.5 %."""
+    largest = weights.max(initial=0.0)
+    if not len(weights) or (weights == largest).all():
+        return None
+    whole: Floats = np.maximum(1.0, np.rint(weights / largest * _LARGEST_WEIGHT))
+    return whole
 
 
 def codes(names: Sequence[Hashable]) -> Codes:
@@ -167,13 +184,14 @@ Pairs = Sequence[tuple[int, int]]
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Panel:
     """One entry per output with a human value; `metrics` (m, n) is NaN for missing scores. Larger is better. `corpus`
-    is empty or has an entry per metric, see `Sample`."""
+    is empty or has an entry per metric, see `Sample` for it and for `weight`."""
 
     human: Floats
     metrics: Floats
     item: Codes
     system: Codes
     corpus: tuple[CorpusStats | None, ...] = ()
+    weight: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.metrics.ndim != 2 or not self.metrics.shape[1] == len(self.human) == len(self.item) == len(self.system):
@@ -208,12 +226,20 @@ class Panel:
             item=self.item[outputs],
             system=self.system[outputs],
             corpus=tuple(stats and stats.take(outputs) for stats in (self.corpus[m] for m in metrics if self.corpus)),
+            weight=None if self.weight is None else self.weight[outputs],
         )
 
     def sample(self, metric: int) -> Sample:
         """Return the sample of one metric, which must have scored every output."""
         corpus = self.corpus[metric] if self.corpus else None
-        return Sample(human=self.human, metric=self.metrics[metric], item=self.item, system=self.system, corpus=corpus)
+        return Sample(
+            human=self.human,
+            metric=self.metrics[metric],
+            item=self.item,
+            system=self.system,
+            corpus=corpus,
+            weight=self.weight,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from metrist.kernels import best_prefixes
 from metrist.stats import Codes, Floats
-from metrist.stats.grouping import draws_whole_groups, estimate
+from metrist.stats.grouping import draws_whole_groups, estimate, weighs_whole_groups
 from metrist.stats.measures import accuracy_at
 from metrist.stats.samples import Draws, Grouping, Sample
 from metrist.stats.significance import normal_quantile, student_t_tail
@@ -33,6 +33,8 @@ from metrist.stats.ties import Average, Pairing, pairing
 
 MAX_PAIRS = 1 << 22
 MAX_OUTPUTS = 600
+#: Maximum worth of all pairs together where groups have weights: far enough from 2^63 for groups drawn several times.
+_MAX_UNITS = 1 << 58
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,7 +49,11 @@ class Choice:
     slice_average: Average = "macro"
 
     def pairing(self, weights: Floats | None = None) -> Pairing:
-        return pairing(
+        worth = self.sample.weight
+        by_group = worth is not None and self._weighs_whole_groups(worth)
+        if worth is not None and not by_group:
+            weights = worth if weights is None else weights * worth
+        paired = pairing(
             self.sample.human,
             self.sample.metric,
             self.groups,
@@ -56,6 +62,16 @@ class Choice:
             slice_average=self.slice_average,
             weights=weights,
         )
+        if worth is None or not by_group or not len(paired.pairs):
+            return paired
+        units = paired.units * worth[paired.order[paired.ranked.starts[:-1]]]
+        scale = _MAX_UNITS / float(np.dot(paired.pairs, units))
+        return replace(paired, units=np.maximum(1, np.rint(units * scale)).astype(np.int64))
+
+    def _weighs_whole_groups(self, worth: Floats) -> bool:
+        order = np.argsort(self.groups, kind="stable")
+        starts = np.append(np.flatnonzero(np.diff(self.groups[order], prepend=-1)), len(order))
+        return weighs_whole_groups(worth[order], starts)
 
     def best(self) -> float:
         """Return the threshold; NaN without any pair."""
@@ -74,6 +90,8 @@ class Choice:
                     between = between * drawn.take(codes[order[starts[:-1]]], axis=1)
                 else:
                     within = drawn.take(codes, axis=1) * (1.0 if within is None else within)
+        if within is None and self.sample.weight is not None and not self._weighs_whole_groups(self.sample.weight):
+            within = np.ones((len(between), len(self.sample)))
         if within is None:
             return _choose_by_sorting(paired, between) if paired.pairs.sum() <= MAX_PAIRS else None
         return self._search(within, between, paired) if len(self.sample) <= MAX_OUTPUTS else None

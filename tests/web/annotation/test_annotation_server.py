@@ -133,7 +133,7 @@ def test_any_text_is_sent_as_json(tmp_path: Path) -> None:
         for question in project.schema.questions:
             ask(server, rater.token, "/api/clicks", make_click(rater, "t1", name=question.name, value=1))
         exported = ask(server, project.owner_token, "/export/answers.jsonl")
-        assert exported.json()["notes"] == {"r1": HOSTILE}
+        assert exported.json()["rater_notes"] == {"r1": HOSTILE}
         assert exported.json()["output"] == HOSTILE
 
 

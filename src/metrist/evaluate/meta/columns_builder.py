@@ -5,17 +5,25 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from metrist.errors import InputError, label_item
-from metrist.evaluate.meta.dataset import LENGTHS, Choices, ErrorSpans, Labels, MetricScores
+from metrist.evaluate.meta.dataset import (
+    LENGTHS,
+    Choices,
+    ErrorSpans,
+    Labels,
+    MetricScores,
+)
 from metrist.io import ParsedRow, StoredScore
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.samples import whole_weights
 
 #: A task with more distinct references, or longer ones, has no closed set of answers.
 MAX_LABELS = 20
@@ -170,6 +178,7 @@ class ColumnsBuilder:
         self._preferences: dict[str, _LongTable] = {}
         self._choices: dict[str, _LongTable] = {}
         self._errors: ErrorColumns | None = None
+        self._weights: _Values | None = None
         self._row = 0
 
     def number(self, item: str, system: str) -> int:
@@ -188,6 +197,9 @@ class ColumnsBuilder:
             rows = self._ratings.setdefault(rating.aspect, _LongTable(4))
             output = self.number(rating.item, rating.system)
             rows.add(output, self.raters(rating.rater), rating.value, self._row)
+        if entry.weight is not None and len(entry.keys) == 1:
+            self._weights = self._weights or _Values()
+            self._weights.replace(self.number(*entry.keys[0]), entry.weight)
         if entry.scores:
             self._add_scores(entry)
         for located in entry.errors:
@@ -224,14 +236,15 @@ class ColumnsBuilder:
 
     def _add_choices(self, entry: ParsedRow) -> None:
         for preference in entry.preferences:
-            rows = self._preferences.setdefault(preference.aspect, _LongTable(5))
+            rows = self._preferences.setdefault(preference.aspect, _LongTable(6))
             first = self.number(preference.item, preference.first)
             second = self.number(preference.item, preference.second)
-            rows.add(first, second, self.raters(preference.rater), _CHOICES[preference.choice], self._row)
-        for choice in entry.choices:
-            rows = self._choices.setdefault(choice.metric, _LongTable(4))
-            first, second = self.number(choice.item, choice.first), self.number(choice.item, choice.second)
-            rows.add(first, second, UNKNOWN, _CHOICES[choice.choice])
+            choice = _CHOICES[preference.choice]
+            rows.add(first, second, self.raters(preference.rater), choice, self._row, entry.weight or 1.0)
+        for stored in entry.choices:
+            rows = self._choices.setdefault(stored.metric, _LongTable(4))
+            first, second = self.number(stored.item, stored.first), self.number(stored.item, stored.second)
+            rows.add(first, second, UNKNOWN, _CHOICES[stored.choice])
 
     def items(self) -> Labels:
         return Labels.of(item for item, _ in self.outputs)
@@ -261,7 +274,17 @@ class ColumnsBuilder:
         }
 
     def preferences(self) -> dict[str, Choices]:
-        return {aspect: _make_choices(rows.columns()[:4]) for aspect, rows in self._preferences.items()}
+        preferences = {}
+        for aspect, rows in self._preferences.items():
+            columns = rows.columns()
+            preferences[aspect] = replace(_make_choices(columns[:4]), weight=whole_weights(columns[5]))
+        return preferences
+
+    def weight(self) -> Floats | None:
+        """Return the sampling weights of the outputs; one without stands for itself."""
+        if self._weights is None:
+            return None
+        return whole_weights(np.nan_to_num(self._weights.column(len(self.outputs)), nan=1.0))
 
     def choices(self) -> dict[str, Choices]:
         return {metric: _make_choices(rows.columns()) for metric, rows in self._choices.items()}
@@ -273,7 +296,7 @@ class ColumnsBuilder:
             output, rater, _, row = rows.columns()
             aspects.setdefault(_describe_repeats("outputs are rated", output, rater, row), []).append(aspect)
         for aspect, rows in self._preferences.items():
-            first, second, rater, _, row = rows.columns()
+            first, second, rater, _, row, _ = rows.columns()
             pair = np.minimum(first, second) * len(self.outputs) + np.maximum(first, second)
             aspects.setdefault(_describe_repeats("pairs are judged", pair, rater, row), []).append(aspect)
         return [f"{', '.join(listed)}: {note}" for note, listed in aspects.items() if note]

@@ -14,8 +14,6 @@ from metrist.stats.samples import CorpusStats, Sample
 
 #: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
-#: The column of rows that were sampled with unequal probabilities: how many outputs or pairs each of them stands for.
-SAMPLING_WEIGHT = "sampling_weight"
 _MAX_LISTED = 12
 
 
@@ -96,11 +94,16 @@ class Choices:
     second: Codes
     rater: Codes
     choice: Floats
+    weight: Floats | None = None
 
     def take(self, mask: Mask) -> Choices:
         """Return some of the choices."""
         return Choices(
-            first=self.first[mask], second=self.second[mask], rater=self.rater[mask], choice=self.choice[mask]
+            first=self.first[mask],
+            second=self.second[mask],
+            rater=self.rater[mask],
+            choice=self.choice[mask],
+            weight=None if self.weight is None else self.weight[mask],
         )
 
 
@@ -140,6 +143,13 @@ class JudgedDataset:
     reversed_aspects: tuple[str, ...] = ()
     #: The columns of the files that were read as another field, such as `model` as `system`.
     fields_by_column: Mapping[str, str] = field(default_factory=dict)
+    #: Sampling weights of the outputs as whole numbers, None if all are equal.
+    weight: Floats | None = None
+
+    def without_weights(self) -> JudgedDataset:
+        """Return the data as if all outputs and pairs had been equally likely to be judged."""
+        preferences = {aspect: replace(choices, weight=None) for aspect, choices in self.preferences.items()}
+        return replace(self, weight=None, preferences=preferences)
 
     def __len__(self) -> int:
         return len(self.items.codes)
@@ -243,6 +253,7 @@ def select_sample(
         item=dataset.items.codes[both],
         system=dataset.systems.codes[both],
         corpus=corpus and corpus.take(both),
+        weight=None if dataset.weight is None else dataset.weight[both],
     )
     return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
 

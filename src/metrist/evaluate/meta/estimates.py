@@ -128,6 +128,7 @@ class AspectData:
                 item=selected.sample.item,
                 system=selected.sample.system,
                 corpus=tuple(stats and stats.take(rated) for stats in map(self.corpus, self.metrics)),
+                weight=selected.sample.weight,
             ),
             measures=tuple(scores.measure for scores in calibrated),
             grouping=self.grouping(selected, self.parts if parted else self.plan.group),

@@ -47,7 +47,7 @@ from metrist.evaluate.meta.slices import (
     select_top_systems,
 )
 from metrist.evaluate.selection import list_names, normalize_text
-from metrist.io.fields import quote_flag
+from metrist.io.fields import SAMPLING_WEIGHT, quote_flag
 from metrist.io.reader import check_keywords
 from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
@@ -88,6 +88,7 @@ def meta_evaluate(
     top_k: int | None = None,
     lower_is_better: str | Sequence[str] = (),
     marked: str | Sequence[str] = (),
+    weighted: bool = True,
     progress: Callable[..., None] | None = None,
     **reading: Any,
 ) -> MetaEvaluation:
@@ -97,7 +98,8 @@ def meta_evaluate(
     which are joined by item and system. `aspects` are the ratings to agree with (by default the only one); with
     `preferences` they are choices between two outputs. `measures` default to acc_eq, for preferences to accuracy and
     f1. `where` keeps the outputs that meet conditions such as "language=en". With `metrics=()` there are no figures,
-    only analyses of the raters. `progress` is called with the slices done and all of them, by aspect and measure.
+    only analyses of the raters. Outputs and pairs that `metrist annotate` sampled count by their `sampling_weight`,
+    unless `weighted` is False. `progress` is called with the slices done and all of them, by aspect and measure.
     `reading` are options of `read_records`. docs/guides/meta.md explains the other settings.
     """
     if reading:
@@ -109,6 +111,7 @@ def meta_evaluate(
         lower_is_better=as_names(lower_is_better),
         **reading,
     )
+    dataset = dataset if weighted else dataset.without_weights()
     conditions = [f"{column}={value}" for column, value in where.items()] if isinstance(where, Mapping) else where
     plan = MetaPlan(
         where=as_names(conditions),
@@ -172,6 +175,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     if not plan.preferences:
         _check_overlap(dataset, figures)
     notes = [
+        *weight_notes(dataset, plan),
         *opposition_notes(figures, metrics, dataset.reversed_aspects),
         *plan_notes(plan, figures, tests),
         *reversal_notes(tests, plan.alpha),
@@ -188,6 +192,19 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         outputs=outputs,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
+    """Say that outputs or pairs count by their sampling weights."""
+    if plan.preferences:
+        weights = [choices.weight for choices in dataset.preferences.values() if choices.weight is not None]
+    else:
+        weights = [] if dataset.weight is None else [dataset.weight]
+    if not weights:
+        return []
+    ratio = max(float(weight.max() / weight.min()) for weight in weights)
+    what = "Pairs" if plan.preferences else "Outputs"
+    return [f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other (--unweighted: all alike)."]
 
 
 def _split_names(dataset: JudgedDataset, names: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import cast, get_args
 
 import numpy as np
 
-from metrist.errors import SpecError
+from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta.dataset import select_sample
 from metrist.evaluate.meta.estimates import (
     AspectData,
@@ -278,6 +278,8 @@ def _human_figure(
 
 def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figure:
     metric = data.metrics[number]
+    if data.dataset.weight is not None:
+        raise RunError(f"{name} has no form for outputs with sampling weights: leave it out, or use --unweighted")
     selected = select_sample(data.dataset, data.gold, metric.signed(), part.outputs)
     draws = data.plan.draws or 1000
     sample, ties = selected.sample, soft_ties(name) or "mid"

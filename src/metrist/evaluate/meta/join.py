@@ -79,6 +79,7 @@ def join(
         ratings=builder.ratings(),
         scores=_merge(_pad(builder.scores().values(), len(builder.outputs)), scores, builder),
         preferences=builder.preferences(),
+        weight=builder.weight(),
         choices=builder.choices(),
         errors=builder.errors(),
         metric_errors=errors,

@@ -176,6 +176,12 @@ def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResult
 
 
 def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
+    if panel.panel.weight is not None and plan.test != "none":
+        if plan.test not in ("auto", "bootstrap"):
+            raise RunError(
+                f"--test {plan.test} has no form for sampling weights: try --test bootstrap, or --unweighted"
+            )
+        return "bootstrap"
     whole_groups = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
     if plan.test in ("auto", "permutation") and whole_groups and plan.group_average == "macro":
         return "exchange"

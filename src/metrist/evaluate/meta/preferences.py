@@ -55,15 +55,17 @@ _MANY_TIES = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GoldPairs:
-    """One entry per pair: its two outputs, and what humans chose (1 first, -1 second, 0 tie)."""
+    """One entry per pair: its two outputs, what humans chose (1 first, -1 second, 0 tie), and its sampling weight."""
 
     first: Codes
     second: Codes
     human: Floats
+    weight: Floats | None = None
 
     def take(self, mask: Mask | Codes) -> GoldPairs:
         """Return some of the pairs."""
-        return GoldPairs(first=self.first[mask], second=self.second[mask], human=self.human[mask])
+        weight = None if self.weight is None else self.weight[mask]
+        return GoldPairs(first=self.first[mask], second=self.second[mask], human=self.human[mask], weight=weight)
 
 
 def preference_aspects(dataset: JudgedDataset, names: Sequence[str]) -> list[str]:
@@ -120,7 +122,11 @@ def vote(choices: Choices) -> GoldPairs:
     np.add.at(votes, (pair_of, choice.astype(np.intp) + 1), 1.0)
     decided = (votes == votes.max(axis=1, keepdims=True)).sum(axis=1) == 1
     human = np.where(decided, votes.argmax(axis=1) - 1.0, 0.0)
-    return GoldPairs(first=pairs[0], second=pairs[1], human=human)
+    weight = None
+    if choices.weight is not None:
+        weight = np.zeros(pairs.shape[1])
+        np.maximum.at(weight, pair_of, choices.weight)
+    return GoldPairs(first=pairs[0], second=pairs[1], human=human, weight=weight)
 
 
 def distinct_pairs(choices: Choices) -> tuple[Codes, Codes, Floats]:
@@ -223,23 +229,28 @@ def choice_table(human: Floats, leaning: Floats, epsilon: float = 0.0) -> Floats
     return rows.reshape(3, 3)
 
 
-def choice_rows(human: Floats, leaning: Floats, epsilon: float, item: Codes, items: int) -> Floats:
-    """Return each item's confusion table, flattened (items, 9)."""
+def choice_rows(
+    human: Floats, leaning: Floats, epsilon: float, item: Codes, items: int, weight: Floats | None = None
+) -> Floats:
+    """Return each item's confusion table, flattened (items, 9); a pair counts as often as its weight says."""
     known = ~np.isnan(leaning)
     chosen = np.where(human > 0, tables.FIRST_CODE, np.where(human < 0, tables.SECOND_CODE, tables.TIE_CODE))
     cell = chosen[known] * 3 + tables.choose(leaning[known], epsilon)
-    return np.bincount(item[known] * _CELLS + cell, minlength=items * _CELLS).reshape(items, _CELLS).astype(np.float64)
+    counted = None if weight is None else weight[known]
+    counts = np.bincount(item[known] * _CELLS + cell, weights=counted, minlength=items * _CELLS)
+    return counts.reshape(items, _CELLS).astype(np.float64)
 
 
-def best_epsilon(human: Floats, leaning: Floats) -> float:
+def best_epsilon(human: Floats, leaning: Floats, weight: Floats | None = None) -> float:
     """Return the tie threshold of the highest accuracy, the smallest of equals; NaN without any pair."""
     known = ~np.isnan(leaning)
     gaps, order = np.unique(np.abs(leaning[known]), return_inverse=True)
     if not len(gaps):
         return math.nan
     # Raising the threshold over a gap makes human ties right, and pairs that were ordered correctly wrong.
-    tied = (human[known] == 0).astype(np.float64)
-    ordered = ((np.sign(leaning[known]) == human[known]) & (human[known] != 0)).astype(np.float64)
+    worth = 1.0 if weight is None else weight[known]
+    tied = (human[known] == 0) * worth
+    ordered = ((np.sign(leaning[known]) == human[known]) & (human[known] != 0)) * worth
     gained = np.bincount(order.reshape(-1), weights=tied - ordered, minlength=len(gaps))
     right = ordered.sum() + np.cumsum(gained)
     best = int(np.argmax(right))
@@ -366,7 +377,7 @@ class PreferenceAspect:
         """Return the figures of all metrics on one slice, ranked, and the tests."""
         items, epsilons, definition = self._items([part]), self._epsilons(part, measure), PREFERENCE_MEASURES[measure]
         stats = self._rows(part, epsilons, items)
-        numbers = self._pool(stats, definition, len(part.outputs))
+        numbers = self._pool(stats, definition, [part])
         figures = [
             Figure(
                 metric=chooser.name,
@@ -400,7 +411,7 @@ class PreferenceAspect:
             return pooled
 
         averaged = PreferenceMeasure(*map(average, (definition.pool, definition.chance, definition.all_ties)))
-        numbers = self._pool(np.concatenate(rows, axis=2), averaged, sum(len(part.outputs) for part in slices))
+        numbers = self._pool(np.concatenate(rows, axis=2), averaged, slices)
         name = f"{slices[0].column}: {self.plan.average} mean"
         return [
             average_figure([f for f in figures if f.metric == chooser.name], slice=name, **values)
@@ -444,7 +455,8 @@ class PreferenceAspect:
         epsilons = []
         for chooser in self.choosers:
             calibrated = measure == "acc_eq" and not chooser.stored
-            epsilon = best_epsilon(self.pairs.human[pairs], chooser.leaning[pairs]) if calibrated else 0.0
+            own_pairs = self.pairs.take(pairs)
+            epsilon = best_epsilon(own_pairs.human, chooser.leaning[pairs], own_pairs.weight) if calibrated else 0.0
             epsilons.append(0.0 if math.isnan(epsilon) else epsilon)
         return epsilons
 
@@ -456,31 +468,34 @@ class PreferenceAspect:
     def _rows(self, part: Slice, epsilons: Sequence[float], items: Codes) -> Floats:
         """Return the confusion tables (metrics, items, 9) of the pairs of a slice."""
         item = np.searchsorted(items, self.dataset.items.codes[self.pairs.first[part.outputs]])
-        human = self.pairs.human[part.outputs]
+        own = self.pairs.take(part.outputs)
         return np.stack(
             [
-                choice_rows(human, chooser.leaning[part.outputs], epsilon, item, len(items))
+                choice_rows(own.human, chooser.leaning[part.outputs], epsilon, item, len(items), own.weight)
                 for chooser, epsilon in zip(self.choosers, epsilons, strict=True)
             ]
         )
 
-    def _pool(self, stats: Floats, measure: PreferenceMeasure, pairs: int) -> list[dict[str, Any]]:
+    def _pool(self, stats: Floats, measure: PreferenceMeasure, slices: Sequence[Slice]) -> list[dict[str, Any]]:
         """Return each metric's value, interval over items, number of pairs, coverage and baselines."""
         plan = self.plan
+        pairs = sum(len(part.outputs) for part in slices)
         values = pool_rows(stats, measure.pool)
         resampled = bootstrap_scores(stats, measure.pool, plan.draws, plan.rng())
         numbers: list[dict[str, Any]] = []
         for metric, value in enumerate(values):
             sums = stats[metric].sum(axis=0)
             low, high = interval(resampled[:, metric], plan.confidence, stats.shape[1], float(value))
+            leaning = self.choosers[metric].leaning
+            count = sum(int(np.count_nonzero(~np.isnan(leaning[part.outputs]))) for part in slices)
             numbers.append(
                 {
                     "value": float(value),
                     "low": low,
                     "high": high,
                     "reason": self._explain_missing(resampled[:, metric], stats.shape[1], float(value)),
-                    "n": int(sums.sum()),
-                    "coverage": float(sums.sum()) / pairs,
+                    "n": count,
+                    "coverage": count / pairs,
                     "chance": float(measure.chance(sums)),
                     "all_ties": float(measure.all_ties(sums)),
                 }

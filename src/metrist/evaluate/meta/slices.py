@@ -131,6 +131,7 @@ def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedD
         systems=dataset.systems.take(mask),
         columns=columns,
         lengths={name: column[mask] for name, column in dataset.lengths.items()},
+        weight=None if dataset.weight is None else dataset.weight[mask],
         ratings=ratings,
         scores=scores,
         preferences=_filter_choices(dataset.preferences, mask, number),

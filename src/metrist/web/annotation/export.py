@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metrist.errors import InputError, RunError
-from metrist.evaluate.meta.dataset import SAMPLING_WEIGHT
 from metrist.io.convert.label_studio import format_task, labeling_config
+from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.writer import atomic_write, write_rows
 from metrist.records import Record
 from metrist.web.annotation.answers import Answers
@@ -132,7 +132,7 @@ def _describe(task: Task, record: Record) -> Row:
 
 def _notes(answers: Answers, task: Task, raters: list[str]) -> Row:
     notes = {rater: note for rater in raters if (note := answers.find(rater, task.id).note)}
-    return {"notes": notes} if notes else {}
+    return {"rater_notes": notes} if notes else {}
 
 
 # ---- Label Studio
