@@ -10,6 +10,7 @@ import pytest
 
 from metrist.errors import InputError, RunError
 from metrist.evaluate.meta import meta_evaluate
+from metrist.stats import Floats
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import measure
 from metrist.stats.samples import Sample, whole_weights
@@ -44,7 +45,7 @@ def figure(rows: Rows, name: str, metric: str = "m", **settings: Any) -> float:
     return next(own.value for own in found if own.metric == metric)
 
 
-def columns(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def columns(rows: Rows) -> tuple[Floats, Floats, Floats]:
     human = np.array([row["ratings"]["overall"][0] for row in rows], float)
     return human, np.array([row["scores"]["m"] for row in rows]), np.array([row["sampling_weight"] for row in rows])
 
@@ -179,7 +180,7 @@ def test_a_weighted_sample_estimates_everything() -> None:
     assert abs(np.mean(plain) - truth) > 8 * error
 
 
-def make_sample(human: np.ndarray, metric: np.ndarray, weights: np.ndarray | None) -> Sample:
+def make_sample(human: Floats, metric: Floats, weights: Floats | None) -> Sample:
     items, systems = human.shape
     return Sample(
         human=human.ravel(),
