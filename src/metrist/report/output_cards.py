@@ -122,7 +122,7 @@ class CardWriter:
     def __init__(self) -> None:
         self._numbers = count(1)
 
-    def write_entries(self, outputs: WorstOutputs, *, level: int = 4) -> str:
+    def write_entries(self, outputs: WorstOutputs, *, level: int = 3) -> str:
         """All entries, one below the other, and the outputs without a score."""
         cards = [
             self.write_entry(rank, entry, outputs.decimals, level) for rank, entry in enumerate(outputs.entries, 1)

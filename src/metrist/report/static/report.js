@@ -185,14 +185,14 @@
     Object.entries(output.r || {}).forEach(([aspect, value]) => {
       scores.append(make("li", {}, `people: ${aspect} `, make("b", {}, String(value))));
     });
-    const box = make("div", { class: "output" }, make("h5", {}, explorer.systems[output.s]), scores,
+    const box = make("div", { class: "output" }, make("h4", {}, explorer.systems[output.s]), scores,
       showText("output", output.t, against && against.t));
     Object.entries(output.e || {}).forEach(([metric, said]) => box.append(showText(`${metric} says`, said)));
     return box;
   };
   const showEntry = (output) => {
     const item = explorer.items[output.i];
-    const card = make("article", { class: "card" }, make("h4", {}, `item ${item.name}`));
+    const card = make("article", { class: "card" }, make("h3", {}, `item ${item.name}`));
     const other = beside.value === "" ? undefined : byKey.get(`${output.i} ${beside.value}`);
     if (other && other !== output) {
       card.append(make("div", { class: "beside" }, showOutput(output, other), showOutput(other, output)));
