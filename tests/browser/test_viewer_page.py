@@ -1,0 +1,182 @@
+"""The viewer in a real browser: each flow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from metrist.web.playground import Playground, offer_metrics
+from metrist.web.queries import Collection
+from metrist.web.run_index import open_index
+from metrist.web.security import Access
+from metrist.web.server import create_app
+from metrist.web.viewer import Viewer
+from viewer_runs import ATTACK, make_run
+from web_server import RunningServer, run_server, wait_until
+
+pytestmark = pytest.mark.browser
+OpenPage = Callable[..., tuple[Any, Any]]
+SECOND = f"second {ATTACK}"
+
+
+@pytest.fixture
+def picks(tmp_path: Path) -> Path:
+    return tmp_path / "picked.jsonl"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder)
+    make_run(folder, "later", version=" quietly")
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path, picks: Path) -> Iterator[RunningServer]:
+    indexes = [open_index(folder / name) for name in ("run", "later")]
+    viewer = Viewer(collection=Collection(indexes), picks=picks)
+    playground = Playground(metrics=offer_metrics())
+    with run_server(create_app([*viewer.routes(), *playground.routes()], Access())) as running:
+        yield running
+    playground.close()
+    for index in indexes:
+        index.close()
+
+
+def wait_for_count(page: Any, words: str) -> None:
+    wait_until(page, "words => document.getElementById('status').textContent.startsWith(words)", words)
+
+
+def test_filter_sort_and_search(open_page: OpenPage, server: RunningServer) -> None:
+    page, watch = open_page()
+    page.goto(server.url)
+    wait_for_count(page, "12 outputs")
+    page.fill("#text", "cat sat")
+    wait_for_count(page, "2 of 12")
+    assert page.locator("mark.hit").count() == 2
+    assert "q=cat+sat" in page.url
+    page.click("#reset")
+    wait_for_count(page, "12 outputs")
+    page.select_option("#errors", "major")
+    wait_for_count(page, "1 of 12")
+    page.select_option("#errors", "")
+    page.select_option("#system", "first")
+    wait_for_count(page, "6 of 12")
+    page.select_option("#range-column", "characters")
+    page.fill("#low", "1000")
+    page.press("#low", "Enter")
+    wait_for_count(page, "1 of 12")
+    page.click("#chips button")
+    wait_for_count(page, "6 of 12")
+    page.click("#outputs th >> text=chrf")
+    page.wait_for_selector("#outputs th[aria-sort=ascending]")
+    page.click("#outputs th >> text=chrf")
+    page.wait_for_selector("#outputs th[aria-sort=descending]")
+    assert "sort=chrf" in page.url
+    assert watch.errors == []
+
+
+def test_every_view_has_a_link_and_a_way_back(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(server.url)
+    page.click("text=bad words >> nth=0")
+    page.wait_for_selector("#detail mark.error")
+    assert page.locator("#detail mark.error").all_inner_texts() == ["bad", "bad"]
+    other, _ = open_page()
+    other.goto(page.url)
+    other.wait_for_selector("#detail mark.error")
+    assert other.locator("#detail h2").inner_text() == page.locator("#detail h2").inner_text()
+    page.go_back()
+    page.wait_for_selector("#detail", state="hidden")
+    page.go_forward()
+    page.wait_for_selector("#detail", state="visible")
+
+
+def test_scores_errors_reasons_and_heat_are_beside_the_text(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(f"{server.url}/?{urlencode({'item': 'bad words', 'of': 'first'})}")
+    page.wait_for_selector("#detail .heat")
+    detail = page.locator("#detail")
+    text = detail.inner_text()
+    assert f"Because {ATTACK}" in text
+    assert "people: fluency (2 ratings)" in text
+    assert "Another reference" in text
+    assert "Shorten it." in text
+    assert detail.locator(".error-list li").count() == 2
+    assert detail.locator(".heat .s4").count() > 0
+    assert "log-probability -3.00" in detail.locator(".heat .t", has_text="bad").first.get_attribute("title")
+    assert detail.locator(".sibling ins").all_inner_texts() == ["good", "good"]
+
+
+def test_two_runs_are_compared_with_word_differences(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(server.url)
+    page.wait_for_selector("#versus option[value='run:1']", state="attached")
+    page.select_option("#versus", "run:1")
+    page.wait_for_selector(".change")
+    page.check("#differing")
+    wait_for_count(page, "1 of 12")
+    page.select_option("#sort", "chrf change")
+    page.click("#outputs tbody a")
+    page.wait_for_selector("#detail del")
+    assert page.locator("#detail del").all_inner_texts() == ["quietly"]
+    page.keyboard.press("d")
+    page.wait_for_selector("#detail del", state="detached")
+
+
+def test_two_systems_are_compared(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(f"{server.url}/?{urlencode({'vs': f'system:{SECOND}', 'item': 'bad words', 'of': 'first'})}")
+    page.wait_for_selector("#detail .pair del")
+    assert page.locator("#detail .pair del").all_inner_texts()[:2] == ["good", "good"]
+    wait_for_count(page, "6 of 12")
+
+
+def test_keys_step_pick_and_close(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(server.url)
+    wait_for_count(page, "12 outputs")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#detail h2")
+    assert "plain · first" in page.locator("#detail h2").inner_text()
+    page.keyboard.press("j")
+    wait_until(page, "() => document.querySelector('#detail h2').textContent.includes('second')")
+    page.keyboard.press("x")
+    page.wait_for_selector("#pick-this[aria-pressed=true]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#detail", state="hidden")
+    page.keyboard.press("/")
+    page.keyboard.type("jjj")
+    wait_for_count(page, "0 of 12")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+
+
+def test_picked_outputs_are_exported_and_sent_to_annotation(
+    open_page: OpenPage, server: RunningServer, picks: Path, tmp_path: Path
+) -> None:
+    page, _ = open_page(accept_downloads=True)
+    page.goto(f"{server.url}/?q=cat+sat")
+    wait_for_count(page, "2 of 12")
+    page.click("#pick-all")
+    page.wait_for_selector("#export", state="visible")
+    page.locator("#outputs tbody input").nth(1).uncheck()
+    wait_until(page, "() => document.getElementById('picked').textContent === '1 picked'")
+    with page.expect_download() as download:
+        page.click("#export")
+    download.value.save_as(tmp_path / "exported.jsonl")
+    (row,) = map(json.loads, (tmp_path / "exported.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (row["item"], row["system"], row["output"]) == ("plain", "first", "The cat sat on the mat.")
+    page.click("#send")
+    wait_until(page, "() => document.getElementById('status').textContent.includes('metrist annotate')")
+    assert picks.read_bytes() == (tmp_path / "exported.jsonl").read_bytes()
+    page.reload()
+    wait_until(page, "() => document.getElementById('picked').textContent === '1 picked'")
