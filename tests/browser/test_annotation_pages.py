@@ -64,6 +64,7 @@ def test_ratings_by_keyboard_alone(open_page: OpenPage, tmp_path: Path) -> None:
     with serve_project(project) as server:
         page, watch = enter(open_page, server, project.raters[0].token)
         for number in range(3):
+            page.wait_for_selector(f"h2:has-text('Task {number + 1} of 3')", state="attached")
             for key in "123":
                 page.keyboard.press(key)
             page.wait_for_selector(f"text={number + 1} of 3 done")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +11,7 @@ from metrist.report.heat import Heat, HeatOutput, Reading
 
 pytestmark = pytest.mark.browser
 
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 ATTACK = "<script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make test-browser)")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        yield started
-        started.close()
 
 
 @pytest.fixture
@@ -42,8 +24,8 @@ def address(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_each_step_has_its_own_colour_that_can_be_read(browser: Any, address: str, scheme: str) -> None:
-    page = browser.new_page(color_scheme=scheme)
+def test_each_step_has_its_own_colour_that_can_be_read(chromium: Any, address: str, scheme: str) -> None:
+    page = chromium.new_page(color_scheme=scheme)
     page.goto(address)
     looks = page.locator(".tokens .t").evaluate_all(
         "all => all.map(e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color])"
@@ -56,8 +38,8 @@ def test_each_step_has_its_own_colour_that_can_be_read(browser: Any, address: st
     page.close()
 
 
-def test_text_is_shown_and_never_run(browser: Any, address: str) -> None:
-    page = browser.new_page()
+def test_text_is_shown_and_never_run(chromium: Any, address: str) -> None:
+    page = chromium.new_page()
     requested_urls: list[str] = []
     page.on("request", lambda request: requested_urls.append(request.url))
     page.goto(address)

@@ -73,7 +73,13 @@ export async function request(path, { method = "GET", body, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server does not answer. Is metrist still running?");
   }
-  const answer = await response.json().catch(() => ({}));
+  let answer = {};
+  try {
+    answer = await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    if (response.ok) throw new Error("The server's answer ended early. Is metrist still running?");
+  }
   if (!response.ok) throw new Error(answer.error ?? `The server answered ${response.status}.`);
   return answer;
 }

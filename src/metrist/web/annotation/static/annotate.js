@@ -105,6 +105,7 @@ async function undo() {
 async function open(number) {
   position = Math.min(Math.max(0, number), project.tasks.length - 1);
   const id = project.tasks[position];
+  view = null; // Until the task is shown, keys answer nothing: they would answer the one before it.
   let loaded;
   try {
     loaded = await request(`/api/tasks/${encodeURIComponent(id)}`);
