@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train tables docs docs-site screenshots clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -130,6 +130,10 @@ bench-shipped: $(VENV)/.bench  ## consistency, fluency and translation_quality a
 
 bench-start: $(VENV)/.bench  ## CPU time of import metrist and --help
 	$(BIN)/python -m bench.start
+
+bench-viewer: $(VENV)/.bench  ## metrist view on 100,000 outputs, over HTTP and in Chromium
+	$(PIP) --group browser
+	$(BIN)/python -m bench.viewer
 
 bench-judge: $(VENV)/.bench  ## the LLM client compared with the openai SDK, requests per second
 	$(BIN)/python -m bench.judge

@@ -1,4 +1,4 @@
-"""The viewer in a real browser: each flow."""
+"""The viewer in a real browser: each flow, hostile texts, no request to anywhere else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -180,3 +180,96 @@ def test_picked_outputs_are_exported_and_sent_to_annotation(
     assert picks.read_bytes() == (tmp_path / "exported.jsonl").read_bytes()
     page.reload()
     wait_until(page, "() => document.getElementById('picked').textContent === '1 picked'")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_hostile_texts_change_nothing_but_their_own_box(open_page: OpenPage, server: RunningServer, width: int) -> None:
+    page, watch = open_page(width=width)
+    for item in (f"attack {ATTACK}", "override \u202eitem", "long", "failed"):
+        for system in ("first", SECOND):
+            page.goto(f"{server.url}/?{urlencode({'item': item, 'of': system, 'q': ATTACK, 'in': 'item'})}")
+            page.wait_for_selector("#detail h2")
+            assert page.title() == "metrist: outputs"
+            assert page.locator("#layout script, #layout img, #layout iframe").count() == 0
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.goto(f"{server.url}/?{urlencode({'item': 'override ' + chr(0x202E) + 'item', 'of': SECOND})}")
+    page.wait_for_selector("#detail .escape")
+    shown = page.locator("#detail .main-text").inner_text()
+    assert "nul \\u0000 escape \\u001b[31mred" in shown
+    assert not any(control in page.content() for control in "\x00\x1b\x07\u202e\u2066")
+    assert watch.errors == []
+    assert [url for url in watch.requests if not url.startswith(f"{server.url}/")] == []
+
+
+def test_a_line_of_a_million_characters_is_shown_in_parts(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(f"{server.url}/?item=long&of=first")
+    more = page.locator("#detail .main-text button")
+    more.wait_for()
+    before = page.evaluate("document.querySelector('#detail .main-text').textContent.length")
+    assert before < 30_000
+    more.click()
+    assert page.evaluate("document.querySelector('#detail .main-text').textContent.length") > before
+    box = page.locator("#detail .main-text").bounding_box()
+    assert box["width"] < 800
+    assert box["height"] < 800
+
+
+def test_a_wrong_address_says_what_is_wrong(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(f"{server.url}/?sort={quote('<b>nothing')}")
+    page.wait_for_selector("#problem", state="visible")
+    assert "<b>nothing" in page.locator("#problem").inner_text()
+    page.goto(f"{server.url}/?item=no&of=such")
+    page.wait_for_selector("#detail [role=alert]")
+    page.goto(f"{server.url}/nowhere")
+    assert page.locator("h1").inner_text() == "Not found"
+
+
+def test_scripts_cannot_make_html_from_text(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(server.url)
+    made = "() => { try { document.body.innerHTML = '<b>x</b>'; return 'made'; } catch (error) { return error.name; } }"
+    assert page.evaluate(made) == "TypeError"
+    loaded = "() => fetch('https://example.com/').then(() => 'loaded', () => 'refused')"
+    assert page.evaluate(loaded) == "refused"
+
+
+def test_another_site_can_link_here_and_nothing_else(open_page: OpenPage, server: RunningServer, folder: Path) -> None:
+    index = open_index(folder / "run")
+    viewer = Viewer(collection=Collection([index]), picks=folder / "p.jsonl")
+    with run_server(create_app(viewer.routes(), Access(tokens={"a-token": "owner"}))) as guarded:
+        page, _ = open_page()
+        # localhost and 127.0.0.1 are two sites for a browser.
+        foreign = f"http://localhost:{server.port}"
+        page.goto(f"{foreign}/nowhere")
+        attempt = "url => fetch(url, {mode: 'no-cors', method: 'POST', body: '{}'}).then(() => 'sent', () => 'refused')"
+        assert page.evaluate(attempt, f"{guarded.url}/api/picks") == "refused"
+        page.goto(guarded.url)
+        assert page.locator("h1").inner_text() == "A token is needed"
+        # A link on another site, such as one in a mail.
+        page.goto(f"{foreign}/nowhere")
+        link = (
+            "url => { const link = document.createElement('a'); link.href = url;"
+            " document.body.append(link); link.click(); }"
+        )
+        page.evaluate(link, f"{guarded.url}/?token=a-token&q=cat")
+        wait_for_count(page, "2 of 12")
+        assert "token" not in page.url
+        (cookie,) = page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    index.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_serious_fault_of_accessibility(
+    open_page: OpenPage, server: RunningServer, axe: Callable[[Any], list[str]], scheme: str, width: int
+) -> None:
+    page, _ = open_page(width=width, color_scheme=scheme, bypass_csp=True)
+    page.goto(f"{server.url}/?vs=run:1")
+    wait_for_count(page, "12")
+    assert axe(page) == []
+    page.goto(f"{server.url}/?{urlencode({'vs': 'run:1', 'item': 'bad words', 'of': 'first'})}")
+    page.wait_for_selector("#detail .heat")
+    assert axe(page) == []

@@ -1,0 +1,228 @@
+"""Times of `metrist view` on a run of 100,000 outputs, over HTTP and in Chromium:
+`python -m bench.viewer [--run FOLDER] [--cache FOLDER] [--write]`
+
+Without --run, real outputs of several data sets are scored first, which takes a minute or two. With --cache, the index
+is kept in that folder, and its building is timed only if it is not there yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from bench.document import machine, write_section
+from bench.texts import rows
+
+OUTPUTS = 100_000
+ROUNDS = 9
+SETS = (
+    *("summeval", "wmt23.en-de", "wmt22.zh-en", "wmt22.en-ru", "wmt22.en-de"),
+    *("wmt-qe23-mqm.zh-en", "wmt-qe23-mqm.en-de"),
+)
+METRICS = ("rougeL", "chrf", "bleu", "ter")
+#: Milliseconds that the first view and a filter may take.
+FIRST_VIEW, FILTER = 1000, 300
+FILTERS: dict[str, dict[str, str]] = {
+    "first page": {},
+    "last page": {"page": "2000"},
+    "search for “the” in outputs": {"q": "the"},
+    "search for a rare word in outputs": {"q": "wiederaufnahme"},
+    "search in sources and references": {"q": "president", "in": "context"},
+    "search in reasons and errors": {"q": "mistranslation", "in": "reason"},
+    "range of one metric, sorted by another": {"min.rougeL": "0.2", "max.rougeL": "0.4", "sort": "chrf"},
+    "outputs with major errors, longest first": {"errors": "major", "sort": "characters", "descending": "1"},
+    "disagreement of four metrics": {"sort": "disagreement", "descending": "1"},
+    "compared with a system, largest loss first": {"vs": "system:refA", "sort": "chrf change"},
+}
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(arguments[arguments.index("--run") + 1]) if "--run" in arguments else make_run(Path(folder))
+        cache = Path(arguments[arguments.index("--cache") + 1]) if "--cache" in arguments else Path(folder) / "cache"
+        report = measure(run, cache)
+    print(report)
+    if "--write" in arguments:
+        write_section("bench-viewer", report)
+
+
+def make_run(folder: Path) -> Path:
+    """Score real outputs; the items of each data set begin with its name."""
+    with open(folder / "outputs.jsonl", "w", encoding="utf-8") as file:
+        count = 0
+        for name in SETS:
+            for row in rows(name):
+                if count < OUTPUTS:
+                    file.write(json.dumps({**row, "item": f"{name}/{row['item']}"}) + "\n")
+                    count += 1
+    options = [option for metric in METRICS for option in ("-m", metric)]
+    command = [
+        sys.executable,
+        "-m",
+        "metrist",
+        "score",
+        str(folder / "outputs.jsonl"),
+        *options,
+        "-o",
+        f"{folder}/run/",
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder / "run"
+
+
+@contextmanager
+def start_viewer(run: Path, cache: Path) -> Iterator[tuple[str, int, float, float]]:
+    """The address of a viewer, its process, and the seconds until it was printed: of the wall clock and of CPU time."""
+    command = [sys.executable, "-m", "metrist", "view", str(run), "--port", "0"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        try:
+            yield address, process.pid, time.perf_counter() - start, read_cpu_seconds(process.pid)
+        finally:
+            process.terminate()
+
+
+def read_cpu_seconds(process: int) -> float:
+    """User and system time of a process (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(run: Path, cache: Path) -> str:
+    """Measure, and return the tables with a description of the setup."""
+    first = ""
+    if not list(cache.glob("metrist/view/*")):
+        with start_viewer(run, cache) as (*_, wall, cpu):
+            first = f"after {cpu:.0f} s of CPU time ({wall:.0f} s) the first time, when it builds its index, and "
+    starts = []
+    for _ in range(3):
+        with start_viewer(run, cache) as (*_, wall, cpu):
+            starts.append((wall, cpu))
+    with start_viewer(run, cache) as (address, process, wall, cpu):
+        starts.append((wall, cpu))
+        _wait_until_idle(process)  # Searches are prepared in the background.
+        lines = [
+            _measure_filter(name, f"{address}api/outputs?{urlencode(query)}", process)
+            for name, query in FILTERS.items()
+        ]
+        pages = measure_pages(address, process)
+    start_wall, start_cpu = (statistics.median(column) for column in zip(*starts, strict=True))
+    return "\n".join(
+        [
+            f"Measured by `make bench-viewer` on {machine()}, {os.cpu_count()} cores, load average "
+            f"{os.getloadavg()[0]:.1f} at the end: a run of {OUTPUTS:,} real outputs with {len(METRICS)} metrics, and "
+            f"people's ratings and errors; {ROUNDS} requests each over HTTP on the same machine. CPU time is that of "
+            "the server, per request; on cores with other work the wall clock is that much longer. The limits are "
+            f"{FILTER} ms for a filter and {FIRST_VIEW} ms for the first view.",
+            "",
+            f"`metrist view` is ready {first}after {start_cpu:.1f} s of CPU time ({start_wall:.1f} s) with its index "
+            f"(median of {len(starts)}).",
+            "",
+            "| request | outputs | CPU, ms | wall clock, median, ms | slowest, ms |",
+            "|---|--:|--:|--:|--:|",
+            *lines,
+            *pages,
+        ]
+    )
+
+
+def _wait_until_idle(process: int) -> None:
+    before = -1.0
+    while (now := read_cpu_seconds(process)) > before:
+        before = now
+        time.sleep(3)
+
+
+def _measure_filter(name: str, url: str, process: int) -> str:
+    with urlopen(url) as answer:
+        total = json.load(answer)["total"]
+    before = read_cpu_seconds(process)
+    times = [_time_request(url) for _ in range(ROUNDS)]
+    cpu = 1000 * (read_cpu_seconds(process) - before) / ROUNDS
+    if statistics.median(times) > FILTER:
+        print(f"{name}: {statistics.median(times):.0f} ms, above the limit of {FILTER} ms", file=sys.stderr)
+    return f"| {name} | {total:,} | {cpu:.0f} | {statistics.median(times):.0f} | {max(times):.0f} |"
+
+
+def _time_request(url: str) -> float:
+    start = time.perf_counter()
+    with urlopen(url) as answer:
+        answer.read()
+    return 1000 * (time.perf_counter() - start)
+
+
+def measure_pages(address: str, process: int) -> list[str]:
+    """Times in Chromium, from the request of the page or the key press until the new rows are there."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return []
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        return []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        before = read_cpu_seconds(process)
+        views = [_time_view(browser, address) for _ in range(5)]
+        view_cpu = 1000 * (read_cpu_seconds(process) - before) / len(views)
+        page = browser.new_page()
+        page.goto(address)
+        _wait_for(page, f"{OUTPUTS:,} outputs")
+        words = [("the", "of"), ("president", "of"), ("wiederaufnahme", "of"), ("", "outputs")] * 2
+        before = read_cpu_seconds(process)
+        filters = [_time_search(page, word, expected) for word, expected in words]
+        filter_cpu = 1000 * (read_cpu_seconds(process) - before) / len(filters)
+        browser.close()
+    names = (
+        "Chromium: first view, in a new window",
+        "Chromium: a word typed, with a pause of 150 ms, until its rows are shown",
+    )
+    return [
+        f"| {name} | | {cpu:.0f} | {statistics.median(times):.0f} | {max(times):.0f} |"
+        for name, cpu, times in zip(names, (view_cpu, filter_cpu), (views, filters), strict=True)
+    ]
+
+
+def _time_view(browser: Any, address: str) -> float:
+    context = browser.new_context()
+    page = context.new_page()
+    start = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector("#outputs tbody tr")
+    milliseconds = 1000 * (time.perf_counter() - start)
+    context.close()
+    return milliseconds
+
+
+def _time_search(page: Any, words: str, expected: str) -> float:
+    before = page.inner_text("#status")
+    start = time.perf_counter()
+    page.fill("#text", words)
+    while (now := page.inner_text("#status")) == before or expected not in now:
+        page.wait_for_timeout(5)
+    return 1000 * (time.perf_counter() - start)
+
+
+def _wait_for(page: Any, words: str) -> None:
+    while words not in page.inner_text("#status"):
+        page.wait_for_timeout(5)
+
+
+if __name__ == "__main__":
+    main()
