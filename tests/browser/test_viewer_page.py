@@ -254,6 +254,7 @@ def test_another_site_can_link_here_and_nothing_else(open_page: OpenPage, server
             " document.body.append(link); link.click(); }"
         )
         page.evaluate(link, f"{guarded.url}/?token=a-token&q=cat")
+        page.wait_for_url(f"{guarded.url}/?q=cat")
         wait_for_count(page, "2 of 12")
         assert "token" not in page.url
         (cookie,) = page.context.cookies()

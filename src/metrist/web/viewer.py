@@ -293,7 +293,7 @@ _PAGE = """
           </div>
         </fieldset>
       </div>
-      <div class="row" id="chips" aria-label="Active filters"></div>
+      <div class="row" id="chips" role="group" aria-label="Active filters"></div>
       <div class="row"><button type="button" id="reset">Reset</button>
         <button type="button" id="pick-all">Pick all shown here</button></div>
       <details id="column-choice"><summary>Columns</summary><div id="column-list"></div></details>
