@@ -218,6 +218,40 @@ def test_a_gate_is_up_times_silu(kernels: ModuleType):
 
 
 @needs_compiled
+def test_wide_and_narrow_instructions_give_the_same_bits():
+    assert compiled is not None
+    rng = np.random.default_rng(11)
+    layers = [
+        (rows, compiled.pack_linear(*make_linear(rng, outputs, size, block))) for rows, size, outputs, block in SIZES
+    ]
+    texts = [(rng.standard_normal((length, 3 * 2 * width)), width) for length, width in ((1, 16), (37, 48), (130, 64))]
+
+    def compute():
+        rng = np.random.default_rng(12)
+        for count, layer in layers:
+            rows = rng.standard_normal((count, layer.inputs)).astype(np.float32)
+            yield compiled.apply_linear(layer, rows)
+            yield compiled.apply_linear(layer, rows, gelu=True)
+        for joined, width in texts:
+            turns = rng.standard_normal((len(joined), width)).astype(np.float32)
+            for given in (turns, None):
+                yield compiled.attend(joined.astype(np.float32), np.array([0, len(joined)]), 2, given)
+        yield compiled.gate_rows(rng.standard_normal((5, 2 * 40)).astype(np.float32) * 4)
+        states = rng.standard_normal((5, 384)).astype(np.float32)
+        compiled.add_and_normalize(states, states.copy(), states[0].copy(), states[1].copy(), 1e-12)
+        yield states
+
+    try:
+        if not compiled.limit_encoder(True):
+            pytest.skip("this processor has no wider instructions")
+        narrow = list(compute())
+    finally:
+        compiled.limit_encoder(False)
+    for wide, expected in zip(compute(), narrow, strict=True):
+        np.testing.assert_array_equal(wide, expected)
+
+
+@needs_compiled
 def test_a_row_does_not_depend_on_other_rows():
     assert compiled is not None
     rng = np.random.default_rng(9)

@@ -174,6 +174,11 @@ _NONE = np.empty(0, np.float32)
 has_encoder: bool = getattr(_native, "encoder_supported", bool)()
 
 
+def limit_encoder(limited: bool) -> bool:
+    """Do without the widest instructions, or use them again; return whether this processor has them. For tests."""
+    return _native.limit_encoder(limited)
+
+
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
     if not has_encoder:
         return numpy_encoder.pack_linear(integers, scales, bias)

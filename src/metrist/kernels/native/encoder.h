@@ -20,26 +20,30 @@ typedef struct {
     int64_t inputs, outputs, block;
 } Linear;
 
-/* Whether this processor has the instructions. Without them, none of the functions below may be called. */
-int encoder_supported(void);
+typedef struct {
+    /* result = linear(rows), each row rounded to 8 bits in blocks; followed by GELU if `gelu`. */
+    int (*apply_linear)(const Linear *linear, const float *rows, int64_t count, int gelu, float *result);
 
-/* result = linear(rows), each row rounded to 8 bits in blocks; followed by GELU if `gelu`. */
-int apply_linear(const Linear *linear, const float *rows, int64_t count, int gelu, float *result);
+    /* Self-attention of one text. `joined` is [length][3][heads][width]: queries, keys, values. `turns` is [length]
+     * [width], cosines and sines of the rotary position of each half, or NULL. Each query, key and value is rounded to 8
+     * bits with a scale of its own, and the weights of a query to integers, the largest 9279: with 8 bits, many small
+     * weights beside a large one would be lost. */
+    int (*attend)(const float *joined, int64_t length, int64_t heads, int64_t width, const float *turns, float *result);
 
-/* Self-attention of one text. `joined` is [length][3][heads][width]: queries, keys, values. `turns` is [length][width],
- * cosines and sines of the rotary position of each half, or NULL. Each query, key and value is rounded to 8 bits with a
- * scale of its own, and the weights of a query to integers, the largest 9279: with 8 bits, many small weights beside a
- * large one would be lost. */
-int attend(const float *joined, int64_t length, int64_t heads, int64_t width, const float *turns, float *result);
+    /* rows = normalize(rows + more) * weight + bias; `more` may be NULL. */
+    void (*add_and_normalize)(float *rows, const float *more, int64_t count, int64_t width, const float *weight,
+                              const float *bias, float epsilon);
 
-/* rows = normalize(rows + more) * weight + bias; `more` may be NULL. */
-void add_and_normalize(float *rows, const float *more, int64_t count, int64_t width, const float *weight,
-                       const float *bias, float epsilon);
+    /* result = up * silu(gate), where a row of `joined` is up and gate, `width` numbers each. */
+    void (*gate_rows)(const float *joined, int64_t count, int64_t width, float *result);
+} EncoderFunctions;
 
-/* result = up * silu(gate), where a row of `joined` is up and gate, `width` numbers each. */
-void gate_rows(const float *joined, int64_t count, int64_t width, float *result);
+/* NULL where the processor lacks the instructions: NEON with dot products or AVX2; AVX-512 with VNNI. */
+const EncoderFunctions *lane_functions(void);
+const EncoderFunctions *avx512_functions(void);
 
 PyObject *py_encoder_supported(PyObject *self, PyObject *args);
+PyObject *py_limit_encoder(PyObject *self, PyObject *limited);
 PyObject *py_apply_linear(PyObject *self, PyObject *args);
 PyObject *py_attend(PyObject *self, PyObject *args);
 PyObject *py_add_and_normalize(PyObject *self, PyObject *args);

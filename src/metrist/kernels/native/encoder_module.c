@@ -1,6 +1,13 @@
 /* The functions of encoder.c for Python: arguments are checked here, and the loops run without the GIL. */
 #include "encoder.h"
 
+static const EncoderFunctions *chosen;
+
+static const EncoderFunctions *best_functions(void) {
+    const EncoderFunctions *best = avx512_functions();
+    return best != NULL ? best : lane_functions();
+}
+
 static int64_t length(const Py_buffer *view) { return view->len / (int64_t)sizeof(float); }
 
 static void release(Py_buffer *views, int count) {
@@ -12,8 +19,11 @@ static int refuse(const char *why) {
     return -1;
 }
 
+/* What the processor can do best, unless `py_limit_encoder` chose otherwise. */
+static const EncoderFunctions *functions(void) { return chosen != NULL ? chosen : (chosen = best_functions()); }
+
 static int check_supported(void) {
-    return encoder_supported() ? 0 : refuse("this processor lacks the instructions of the encoder's kernels");
+    return functions() != NULL ? 0 : refuse("this processor lacks the instructions of the encoder's kernels");
 }
 
 static const float *optional(const Py_buffer *view) { return view->len ? view->buf : NULL; }
@@ -27,7 +37,16 @@ static PyObject *finish(int failed, Py_buffer *views, int count) {
 
 PyObject *py_encoder_supported(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return PyBool_FromLong(encoder_supported());
+    return PyBool_FromLong(functions() != NULL);
+}
+
+/* For tests: without AVX-512, or with what there is; returns whether that makes a difference here. */
+PyObject *py_limit_encoder(PyObject *self, PyObject *limited) {
+    (void)self;
+    int limit = PyObject_IsTrue(limited);
+    if (limit < 0) return NULL;
+    chosen = limit ? lane_functions() : best_functions();
+    return PyBool_FromLong(avx512_functions() != NULL);
 }
 
 static int open_linear(Linear *linear, const Py_buffer *views, int64_t block) {
@@ -64,7 +83,7 @@ PyObject *py_apply_linear(PyObject *self, PyObject *args) {
     linear.inputs = inputs, linear.outputs = outputs;
     if (open_linear(&linear, views, block) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        failed = apply_linear(&linear, views[3].buf, length(&views[3]) / inputs, gelu, views[4].buf);
+        failed = functions()->apply_linear(&linear, views[3].buf, length(&views[3]) / inputs, gelu, views[4].buf);
         Py_END_ALLOW_THREADS
     }
     return finish(failed, views, 5);
@@ -103,7 +122,7 @@ PyObject *py_attend(PyObject *self, PyObject *args) {
         int64_t texts = views[1].len / (int64_t)sizeof(int64_t) - 1, hidden = heads * width;
         Py_BEGIN_ALLOW_THREADS
         for (int64_t text = 0; text < texts && !failed; text++) {
-            failed = attend((const float *)views[0].buf + starts[text] * 3 * hidden, starts[text + 1] - starts[text],
+            failed = functions()->attend((const float *)views[0].buf + starts[text] * 3 * hidden, starts[text + 1] - starts[text],
                             heads, width, optional(&views[2]), (float *)views[3].buf + starts[text] * hidden);
         }
         Py_END_ALLOW_THREADS
@@ -123,7 +142,7 @@ PyObject *py_add_and_normalize(PyObject *self, PyObject *args) {
             refuse("rows must have the width of weight and bias, a multiple of 8");
         } else {
             Py_BEGIN_ALLOW_THREADS
-            add_and_normalize(views[0].buf, optional(&views[1]), length(&views[0]) / width, width, views[2].buf,
+            functions()->add_and_normalize(views[0].buf, optional(&views[1]), length(&views[0]) / width, width, views[2].buf,
                               views[3].buf, epsilon);
             Py_END_ALLOW_THREADS
         }
@@ -142,7 +161,7 @@ PyObject *py_gate_rows(PyObject *self, PyObject *args) {
             refuse("each row of the result must have two rows of inputs, of a multiple of 8 numbers");
         } else {
             Py_BEGIN_ALLOW_THREADS
-            gate_rows(views[0].buf, count, width, views[1].buf);
+            functions()->gate_rows(views[0].buf, count, width, views[1].buf);
             Py_END_ALLOW_THREADS
         }
     }

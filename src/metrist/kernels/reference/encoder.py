@@ -23,7 +23,7 @@ ERF = (
     7.97884270e-01,
 )
 
-#: Attention's weights are integers up to this one, and the scales of values have these ratios: see native/encoder.c.
+#: Attention's weights are integers up to this one, and scales of values have these ratios: see native/encoder_layers.h.
 _LARGEST_WEIGHT = np.float32(9279.457)
 _RELATIVE_SCALES: Singles = np.exp2(np.arange(17) / -4).astype(np.float32)
 
