@@ -373,14 +373,18 @@ def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -
 # ---- What summaries leave out
 
 
-#: The least share of the facts, with the number of omissions and the penalty of each.
-_OMISSIONS = ((0.6, (0, 0.0)), (0.4, (1, 1.5)), (0.22, (1, 3.0)), (0.1, (2, 3.0)))
+#: What summaries of the lowest third leave out: the least share of the facts, as a part of the share at which the third
+#: ends, with the number of omissions and the penalty of each.
+_OMISSIONS = ((1.0, (0, 0.0)), (2 / 3, (1, 1.5)), (1 / 3, (1, 3.0)), (0.0, (2, 3.0)))
 
 
 def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[Example]:
-    """Summaries by systems, in which people counted the facts of the reference. The more are missing, the more the
-    summary leaves out; the passages of the source that have them are named."""
+    """Summaries by systems, in which people counted the facts of the reference. Those of the lowest third leave out the
+    more the fewer they have, and the passages of the source that have them are named; the others are good, and every
+    third of them is there in small letters, too."""
     examples = []
+    recalls = sorted(output.ratings["litepyramid_recall"] for output in outputs if output.ratings)
+    third = recalls[len(recalls) // 3]
     for output in outputs:
         record, recall = output.record, output.ratings.get("litepyramid_recall")
         if recall is None or not record.references or not record.source or not record.output.strip():
@@ -391,7 +395,7 @@ def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[Example]:
         facts.sort(key=lambda fact: _share_words(fact, words))
         passages = [record.source[start:end] for start, end in split_sentences(record.source)]
         # How many passages are missing, and what each of them costs.
-        missing, penalty = next((plan for least, plan in _OMISSIONS if recall >= least), (2, 4.0))
+        missing, penalty = next(plan for least, plan in _OMISSIONS if recall >= least * third)
         errors: list[Error] = []
         seen: set[str] = set()
         for fact in facts:
@@ -417,7 +421,11 @@ def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[Example]:
                 )
             )
         if errors or not missing:
+            output = replace(output, record=replace(record, item=f"facts:{record.item}"))
             examples.append(make_example(vary_instruction(output, seed).record, errors, "human"))
+            if not missing and len(examples) % 3 == 0:
+                small_letters = vary_instruction(write_small(output), seed)
+                examples.append(make_example(small_letters.record, [], "human"))
     return examples
 
 

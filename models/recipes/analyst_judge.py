@@ -1,8 +1,10 @@
 """Compute the figures of the error analyst from the answers that `analyst_train.py` wrote.
 
-    python analyst_judge.py BASE FOLDER/judged/prompts.jsonl OUT [main base human synthetic all]
+    python analyst_judge.py dev BASE FOLDER/judged OUT
+    python analyst_judge.py judged BASE FOLDER/judged OUT [main base human synthetic all …]
 
-Answers are read with the parser of `tigerscore`. Correlations are over all outputs of a set, as in
+`dev` is for choices: it looks at the answers to the held-out examples and to outputs for held-out documents of REALSumm
+only. Answers are read with the parser of `tigerscore`. Correlations are over all outputs of a set, as in
 docs/research/tables.md: for SummEval the mean over its four aspects. Intervals are 95 %, from 1,000 resamples of items.
 An answer that cannot be read has no score; figures are over the outputs with one.
 """
@@ -130,11 +132,52 @@ def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return figures
 
 
+def judge_held_out(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Figures of held-out examples: scores against the sum of an example's penalties, by task, and for REALSumm against
+    the share of facts, over all outputs and within documents."""
+    figures: dict[str, Any] = {"answers": len(rows), "read": np.mean([row["failure"] is None for row in rows])}
+    rows = [row for row in rows if None not in (row["score"], row["clean"])]
+    # `clean` is the probability of no error.
+    kinds = ("score", "clean")
+    tasks = sorted({row["task"] for row in rows})
+    for name, own in [
+        ("dev", [row for row in rows if row["set"] == "dev"]),
+        *((f"dev {task}", [row for row in rows if row["set"] == "dev" and row["task"] == task]) for task in tasks),
+    ]:
+        gold = np.array([row["ratings"]["penalties"][0] for row in own])
+        said = np.array([row["score"] for row in own])
+        figures[name] = {
+            "examples": len(own), "without errors": np.mean(gold == 0), "of these 0": np.mean(said[gold == 0] == 0),
+            "of the others below 0": np.mean(said[gold < 0] < 0),
+            **{f"spearman of {kind}": correlate(own, ("penalties",), spearmanr, kind) for kind in kinds},
+        }  # fmt: skip
+    own = [row for row in rows if row["set"] == "facts"]
+    aspects = ("litepyramid_recall",)
+    documents = [[row for row in own if row["item"] == item] for item in {row["item"]: None for row in own}]
+    figures["facts"] = {
+        "outputs": len(own), "0": np.mean([row["score"] == 0 for row in own]),
+        **{f"spearman of {kind}": correlate(own, aspects, spearmanr, kind) for kind in kinds},
+        **{
+            f"spearman of {kind} within documents": np.mean(
+                [correlate(part, aspects, spearmanr, kind) for part in documents]
+            )
+            for kind in kinds
+        },
+    }  # fmt: skip
+    return figures
+
+
 def main() -> None:
-    base, prompts, out = map(Path, sys.argv[1:4])
-    names = sys.argv[4:] or ["main", "base", "human", "synthetic", "all"]
+    what = sys.argv[1]
+    base, folder, out = map(Path, sys.argv[2:5])
+    names = sys.argv[5:] or ["main", "base", "human", "synthetic", "all"]
     tokenizer = AutoTokenizer.from_pretrained(base)
-    rows = [json.loads(line) for line in prompts.open(encoding="utf-8")]
+    rows = [json.loads(line) for line in (folder / f"{what}-prompts.jsonl").open(encoding="utf-8")]
+    if what == "dev":
+        held_out = judge_held_out(read_answers(tokenizer, rows, out / "answers-main-dev.npz"))
+        print(json.dumps(held_out, indent=1, default=float))
+        (out / "figures-dev.json").write_text(json.dumps(held_out, indent=1, default=float))
+        return
     answers = {
         name: read_answers(tokenizer, rows, out / f"answers-{name}.npz")
         for name in names

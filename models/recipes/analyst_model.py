@@ -264,12 +264,10 @@ class LayerAdapter:
         """The output of a matrix that joins the named ones, with what the adapter adds."""
         flat = inputs.reshape(-1, inputs.shape[-1])
         down = torch.cat([self.down[name] for name in names]).to(flat.dtype)
-        low = F.linear(flat, down).chunk(len(names), dim=-1)
-        added = [
-            F.linear(part, (self.scale * self.up[name]).to(flat.dtype)) for part, name in zip(low, names, strict=True)
-        ]
-        joined = added[0] if len(added) == 1 else torch.cat(added, dim=-1)
-        return output + joined.view(output.shape)
+        # One product for all of them, added to the output at once: wide outputs are not read and written again.
+        up = torch.block_diag(*(self.scale * self.up[name] for name in names)).to(flat.dtype)
+        added = torch.addmm(output.reshape(-1, output.shape[-1]), F.linear(flat, down), up.T)
+        return added.view(output.shape)
 
 
 class Adapter:

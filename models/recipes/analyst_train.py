@@ -1,12 +1,15 @@
 """Train the error analyst on a GPU, and let it and its base judge outputs.
 
-    python analyst_train.py main FOLDER OUT --seconds 600 --until 800
-    python analyst_train.py base FOLDER OUT --until 800
+    python analyst_train.py main FOLDER OUT --seconds 850 --until 1300
+    python analyst_train.py ablations FOLDER OUT --names all,human,story --after OUT/trained --until 1300
 
-FOLDER is what `analyst_pack.py` writes: weights, rows of tokens and prompts. `main` trains an adapter for `--seconds`
-and then answers all prompts; `base` lets the base answer a half of them, trains on single channels and on all with
-equal numbers of tokens, and answers a quarter with each. Both can run beside each other. Answers are tokens, which
-`analyst_judge.py` reads. All times are counted from the start; no answers are begun after `--until`.
+FOLDER is what `analyst_pack.py` writes: weights, rows of tokens and prompts. `main` trains an adapter on an epoch, or
+on as much of it as fits into `--seconds`, and then answers the held-out prompts and the judged ones. `ablations`
+trains other adapters and answers a quarter of the judged prompts with each: `all`, `human` and `synthetic` (channels,
+with the references) and `no-omissions` on `--ablation-tokens` each, and tasks (`story`, `math`, …), each alone, on an
+epoch of theirs. `base` lets the base answer a half. They can run beside each other; `--after` waits for a file.
+Answers are tokens, which `analyst_judge.py` reads. All times are counted from the start, and nothing is begun after
+`--until`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +30,8 @@ import torch
 import torch.nn.functional as F
 from analyst_model import Adapter, Qwen2
 
-STARTED = time.monotonic()
+#: Counted from the environment's STARTED (seconds since 1970), if it is set, so that processes share one clock.
+STARTED = time.monotonic() - (time.time() - float(os.environ.get("STARTED") or time.time()))
 #: Tokens of the first line of an answer count more: they tell how many errors there are.
 HEADER_WEIGHT = 3.0
 
@@ -57,6 +62,8 @@ class Rows:
         self.tokens, self.ends = data["tokens"], data["ends"]
         self.starts, self.headers, self.channels = data["starts"], data["headers"], data["channels"]
         self.names = [str(name) for name in data["names"]]
+        self.tasks, self.omissions = data["tasks"], data["omissions"]
+        self.task_names = [str(name) for name in data["task_names"]]
 
     def get(self, number: int) -> np.ndarray:
         begin = self.ends[number - 1] if number else 0
@@ -158,7 +165,8 @@ def train(
     """Train an adapter until a time, or on a number of tokens; the learning rate falls with what is used of it."""
     adapter = Adapter(model, options.rank, 2.0 * options.rank, seed)
     parameters = adapter.parameters()
-    optimizer = torch.optim.AdamW(parameters, lr=options.lr, weight_decay=0.0, betas=(0.9, 0.98))
+    on_gpu = model.device.type == "cuda"
+    optimizer = torch.optim.AdamW(parameters, lr=options.lr, weight_decay=0.0, betas=(0.9, 0.98), fused=on_gpu)
     size = [most]
     batches = prefetch(make_batches(rows, numbers, size, seed), str(model.device.type))
     begun, seen, step, marked, loss_sum, loss_weight = clock(), 0, 0, 0, 0.0, 0.0
@@ -199,30 +207,32 @@ def train(
         if step % options.every == 0:
             mean = float(loss_sum) / max(loss_weight, 1)
             rate = (seen - marked) / (clock() - mark)
-            memory = torch.cuda.max_memory_allocated() / 2**30 if model.device.type == "cuda" else 0
+            memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0
             progress = f"step {step}, {seen / 1e6:.2f} M tokens, {rate:,.0f} tokens/s, loss {mean:.4f}, {used:.0%}"
             log(f"{progress}, {memory:.0f} GiB")
             mark, marked, loss_sum, loss_weight = clock(), seen, 0.0, 0.0
         if step % options.check == 0:
             log(f"held-out loss {judge_dev(model, adapter, dev, most):.4f}")
+            if options.what == "main":
+                save_adapter(adapter, options.out, "partial")
             mark = clock()
     log(f"trained {step} steps, {seen:,} tokens; held-out loss {judge_dev(model, adapter, dev, most):.4f}")
     return adapter
 
 
-def save_adapter(adapter: Adapter, folder: Path) -> None:
+def save_adapter(adapter: Adapter, folder: Path, name: str = "adapter") -> None:
     from safetensors.torch import save
 
     data = save(adapter.tensors())
     for number, first in enumerate(range(0, len(data), 15_000_000)):
-        (folder / f"adapter.{number:02d}").write_bytes(data[first : first + 15_000_000])
+        (folder / f"{name}.{number:02d}").write_bytes(data[first : first + 15_000_000])
 
 
 def answer(
-    model: Qwen2, folder: Path, out: Path, name: str, portions: int, log: Log, options: argparse.Namespace
+    model: Qwen2, prompts: Path, out: Path, name: str, portions: int, log: Log, options: argparse.Namespace
 ) -> None:
-    """Answer the prompts of the first portions, and write the answers after each portion."""
-    data = np.load(folder / "prompts.npz")
+    """Answer the prompts of the first portions, and write the answers now and then."""
+    data = np.load(prompts)
     tokens, ends, portion = data["tokens"], data["ends"], data["portions"]
     watch = (int(data["place"]), [int(token) for token in data["digits"]])
     lengths = np.diff(ends, prepend=0)
@@ -230,89 +240,135 @@ def answer(
     numbers: list[int] = []
     answers: list[np.ndarray] = []
     digits: list[np.ndarray] = []
+    begun, size = clock(), options.cache_tokens
     for one in range(portions):
         chosen = np.flatnonzero(portion == one)
         # The longest first: they need most memory.
         chosen = chosen[np.argsort(-lengths[chosen], kind="stable")]
-        first = 0
-        while first < len(chosen):
-            count = max(1, min(512, options.cache_tokens // int(lengths[chosen[first]] + options.most)))
-            group = chosen[first : first + count]
+        while len(chosen):
             if clock() > options.until:
-                log(f"{name}: no time for the rest")
-                one = portions
-                break
-            begun = clock()
-            given, seen = model.generate(
-                [tokens[ends[n] - lengths[n] : ends[n]] for n in group], options.most, end, watch
-            )
+                log(f"{name}: no time for {len(chosen)} of portion {one} and what follows")
+                return
+            group = chosen[: max(1, min(512, size // int(lengths[chosen[0]] + options.most)))]
+            try:
+                given, seen = model.generate(
+                    [tokens[ends[n] - lengths[n] : ends[n]] for n in group], options.most, end, watch
+                )
+            except torch.OutOfMemoryError:
+                given = seen = None
+                torch.cuda.empty_cache()
+                size = size * 2 // 3
+                log(f"{name}: out of memory; caches of {size:,} tokens from now on")
+                if size < 4000:
+                    return
+                continue
             assert seen is not None
+            chosen = chosen[len(group) :]
             numbers += [int(n) for n in group]
             answers += [np.array(tokens_, np.int32) for tokens_ in given]
             digits.append(seen)
-            first += count
-            mean = np.mean([len(one_answer) for one_answer in given])
-            log(f"{name}: {len(group)} answers of {mean:.0f} tokens in {clock() - begun:.1f} s")
+            partial = out / f"partial-{name}.npz"
             np.savez_compressed(
-                out / f"answers-{name}.npz", numbers=np.array(numbers), digits=np.concatenate(digits),
-                tokens=np.concatenate(answers), ends=np.cumsum([len(a) for a in answers]),
+                partial, numbers=np.array(numbers), digits=np.concatenate(digits), tokens=np.concatenate(answers),
+                ends=np.cumsum([len(a) for a in answers]),
             )  # fmt: skip
-        if one == portions:
-            break
+            # Whoever looks at the folder at any time finds a whole file.
+            partial.replace(out / f"answers-{name}.npz")
+        mean = np.mean([len(given) for given in answers])
+        log(f"{name}: {len(answers):,} answers of {mean:.0f} tokens after {clock() - begun:.1f} s")
+
+
+def choose_numbers(rows: Rows, name: str) -> np.ndarray:
+    """The examples of an ablation."""
+    everything = np.arange(len(rows.ends))
+    if name == "all":
+        return everything
+    if name == "no-omissions":
+        return everything[~rows.omissions]
+    if name in rows.task_names:
+        return everything[rows.tasks == rows.task_names.index(name)]
+    # References, which have no errors, belong to the data of every channel.
+    return everything[np.isin(rows.channels, [rows.names.index(name), rows.names.index("reference")])]
+
+
+def run_ablations(model: Qwen2, rows: Rows, dev: Rows, log: Log, options: argparse.Namespace) -> None:
+    lengths = rows.lengths()
+    for name in filter(None, options.names.split(",")):
+        numbers = choose_numbers(rows, name)
+        tokens = int(lengths[numbers].sum()) if name in rows.task_names else options.ablation_tokens
+        # Answers take about 45 s. What would not be trained to its end is not begun.
+        left = options.until - clock() - 45
+        if left < 20 or tokens > left * options.speed:
+            log(f"{name}: no time for {tokens:,} tokens in {left:.0f} s")
+            continue
+        log(f"{name}: {len(numbers):,} examples, {tokens:,} tokens")
+        begun = clock()
+        adapter = train(
+            model, rows, numbers, dev, log, options, tokens=tokens, end=options.until - 20, most=options.tokens
+        )
+        options.speed = 0.9 * tokens / (clock() - begun)
+        answer(adapter.merge(model), options.folder / "judged-prompts.npz", options.out, name, 1, log, options)
+        if model.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("main", "base"))
+    parser.add_argument("what", choices=("main", "ablations", "base"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=600, help="most seconds for the training of `main`")
     parser.add_argument("--until", type=float, default=800)
+    parser.add_argument("--after", type=Path, help="a file to wait for; it is written when `main` is trained")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--lr", type=float, default=3e-4)
-    parser.add_argument("--tokens", type=int, default=12288, help="tokens computed at once")
+    parser.add_argument("--tokens", type=int, default=10240, help="tokens computed at once")
     parser.add_argument("--accumulate", type=int, default=2)
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--check", type=int, default=200)
     parser.add_argument("--most", type=int, default=320, help="tokens of an answer")
     parser.add_argument("--cache-tokens", type=int, default=500_000, help="tokens of prompts and answers at once")
     parser.add_argument("--portions", type=int, default=4)
-    parser.add_argument("--ablation-tokens", type=int, default=1_500_000)
-    parser.add_argument("--ablations", default="human,synthetic,all")
+    parser.add_argument("--ablation-tokens", type=int, default=1_800_000)
+    parser.add_argument("--names", default="all,human,synthetic")
+    parser.add_argument("--speed", type=float, default=16_000, help="tokens a second that an ablation counts on")
     parser.add_argument("--memory", type=float, default=0.42, help="share of the GPU's memory")
+    parser.add_argument("--log", default="", help="name of the log, if another one than what is done")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    log = Log(options.out / f"log-{options.what}.txt", options.what)
+    log = Log(options.out / f"log-{options.log or options.what}.txt", options.log or options.what)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         torch.cuda.set_per_process_memory_fraction(options.memory)
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
+    while options.after and not options.after.exists():
+        if clock() > options.until:
+            return
+        time.sleep(0.5)
     model = Qwen2.read(options.folder, device, torch.bfloat16)
     log(f"model read on {device}, {torch.__version__}; settings {json.dumps(vars(options), default=str)}")
     rows, dev = Rows(options.folder / "rows.npz"), Rows(options.folder / "dev.npz")
-    everything = np.arange(len(rows.ends))
+    judged = options.folder / "judged-prompts.npz"
     if options.what == "main":
-        adapter = train(model, rows, everything, dev, log, options, end=options.seconds, most=options.tokens)
+        numbers = np.arange(len(rows.ends))
+        adapter = train(
+            model, rows, numbers, dev, log, options,
+            tokens=int(rows.lengths().sum()), end=options.seconds, most=options.tokens,
+        )  # fmt: skip
         save_adapter(adapter, options.out)
+        for path in options.out.glob("partial.*"):
+            path.unlink()
+        (options.out / "trained").touch()
         log("adapter written")
-        answer(adapter.merge(model), options.folder, options.out, "main", options.portions, log, options)
+        merged = adapter.merge(model)
+        if device == "cuda":
+            torch.cuda.empty_cache()
+        answer(merged, options.folder / "dev-prompts.npz", options.out, "main-dev", 1, log, options)
+        answer(merged, judged, options.out, "main", options.portions, log, options)
+    elif options.what == "base":
+        answer(model, judged, options.out, "base", max(1, options.portions // 2), log, options)
     else:
-        answer(model, options.folder, options.out, "base", max(1, options.portions // 2), log, options)
-        for name in filter(None, options.ablations.split(",")):
-            if clock() > options.until - 60:
-                log(f"no time for {name}")
-                break
-            wanted = {"human": ("human",), "synthetic": ("synthetic",)}.get(name, tuple(rows.names))
-            # References, which have no errors, belong to the data of every setting.
-            codes = [rows.names.index(channel) for channel in {*wanted, "reference"} & set(rows.names)]
-            numbers = np.flatnonzero(np.isin(rows.channels, codes))
-            log(f"{name}: {len(numbers):,} examples")
-            adapter = train(
-                model, rows, numbers, dev, log, options,
-                tokens=options.ablation_tokens, end=options.until, most=options.tokens,
-            )  # fmt: skip
-            merged = adapter.merge(model)
-            answer(merged, options.folder, options.out, name, 1, log, options)
+        run_ablations(model, rows, dev, log, options)
     log("done")
 
 
