@@ -28,6 +28,7 @@ from metrist.cli.prefer import prefer
 from metrist.cli.report import plot, report
 from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
 from metrist.cli.score import remove, run, score
+from metrist.cli.serve import serve
 from metrist.cli.setup import setup
 from metrist.cli.stress import stress
 from metrist.cli.view import view
@@ -69,6 +70,7 @@ app = _group(
         "report": report,
         "plot": plot,
         "view": view,
+        "serve": serve,
         "meta": meta,
         "prompts": prompts,
         "calibrate": calibrate,

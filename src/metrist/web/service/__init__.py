@@ -1,0 +1,26 @@
+"""The HTTP service: score, explain, compare, prefer and guard over HTTP. Needs the extra `serve`.
+
+`metrist serve` starts it; `metrist.client` talks to it. A request goes through these modules:
+
+- `server` has the worker processes, their sockets and signals;
+- `app` checks a request (token, limits) and answers it, errors included;
+- `endpoints` turns a body into work for metrics and scores into an answer;
+- `batching` joins records of concurrent requests into batches, and runs them outside of the event loop;
+- `catalog` has the metrics that the operator offers; a request cannot bring any other;
+- `models` describes bodies and answers, which `openapi` publishes;
+- `telemetry` counts, logs and traces.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from metrist.errors import MissingExtra
+
+_PACKAGES = ("uvicorn", "pydantic")
+
+
+def check_installed() -> None:
+    """Raise MissingExtra unless the service's packages are installed. The modules of this package import them."""
+    if any(find_spec(name) is None for name in _PACKAGES):
+        raise MissingExtra("metrist serve", "serve")

@@ -1,0 +1,234 @@
+"""Dynamic batches: records of concurrent requests are scored together, outside of the event loop.
+
+A lane has one or several threads and runs one batch in each. While they are busy, jobs gather; when one is free, it
+takes as many jobs as fit a batch, all for the same metrics, so that metrics share tokenised texts. An idle lane starts
+at once, so batches grow with the load and a lone request waits for nobody. Numbers do not depend on the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from metrist.metrics.base import Metric
+from metrist.run.shard_file import Unit
+from metrist.run.tasks import Task, count_characters, perform
+from metrist.runtime import Runtime
+from metrist.scores import Scores
+from metrist.web.service.telemetry import Counters, Tracing
+
+#: The texts of metrics that a job is for; jobs with the same key can share a batch.
+Key = tuple[str, ...]
+#: The weight of the newest batch in the mean time per record.
+_NEWEST = 0.2
+
+
+@dataclass(eq=False, slots=True)
+class Results:
+    """Scores or judgments of one job: rows `start` and following of each block, by the metric's text."""
+
+    blocks: Mapping[str, Any]
+    #: The values of each block of scores as Python numbers, which are quicker to read one at a time.
+    values: Mapping[str, Sequence[float]]
+    start: int
+    count: int
+
+    def take(self, text: str) -> Scores:
+        """The scores of the job alone."""
+        block: Scores = self.blocks[text]
+        return block.take(range(self.start, self.start + self.count))
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    units: Sequence[Unit]
+    characters: int
+    urgent: bool
+    added: float
+    future: asyncio.Future[Results]
+
+
+@dataclass(eq=False, slots=True)
+class _Queue:
+    key: Key
+    #: Urgent jobs come first.
+    urgent: deque[_Job] = field(default_factory=deque)
+    jobs: deque[_Job] = field(default_factory=deque)
+    records: int = 0
+
+    @property
+    def head(self) -> _Job:
+        return self.urgent[0] if self.urgent else self.jobs[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """The largest batch, and the seconds that its first job may wait for others while the lane is idle."""
+
+    records: int
+    characters: int
+    wait: float = 0.0
+
+
+class Lane:
+    """Runs batches of jobs in threads of its own. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        metrics: Mapping[str, Metric],
+        limits: BatchLimits,
+        *,
+        threads: int = 1,
+        runtime: Runtime | None = None,
+        counters: Counters | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.name = name
+        #: Records that wait or are being scored.
+        self.pending = 0
+        self._metrics = metrics
+        self._limits = limits
+        self._threads = threads
+        self._runtime = runtime
+        self._counters = counters
+        self._tracing = tracing or Tracing()
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"metrist-{name}")
+        self._queues: dict[Key, _Queue] = {}
+        self._running: dict[int, float] = {}
+        self._batches = 0
+        self._scheduled: asyncio.Handle | None = None
+        self._seconds_per_record = 0.0
+
+    def submit(self, key: Key, units: Sequence[Unit], *, urgent: bool = False) -> asyncio.Future[Results]:
+        """Have units scored by the metrics of `key`. A job whose future is cancelled before its batch starts is
+        dropped."""
+        loop = asyncio.get_running_loop()
+        job = _Job(units, count_characters(units), urgent, loop.time(), loop.create_future())
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue(key)
+        (queue.urgent if urgent else queue.jobs).append(job)
+        queue.records += len(units)
+        self._count(len(units))
+        if self._scheduled is None and len(self._running) < self._threads:
+            self._scheduled = loop.call_soon(self._dispatch)
+        return job.future
+
+    @property
+    def backlog_seconds(self) -> float:
+        """About how long what is pending will take."""
+        return self.pending * self._seconds_per_record / self._threads
+
+    def busy_seconds(self) -> float:
+        """For how long the oldest running batch has been running."""
+        return max((time.monotonic() - began for began in self._running.values()), default=0.0)
+
+    def close(self) -> None:
+        """Start nothing more. A running batch ends by itself."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _count(self, records: int) -> None:
+        self.pending += records
+        if self._counters is not None:
+            self._counters.add("metrist_queue_records", records, lane=self.name)
+
+    def _dispatch(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._scheduled = None
+        while self._queues and len(self._running) < self._threads:
+            now = loop.time()
+            # An urgent job first, then whoever has waited longest.
+            queue = min(self._queues.values(), key=lambda queue: (not queue.head.urgent, queue.head.added))
+            left = self._limits.wait - (now - queue.head.added)
+            if left > 0 and not queue.head.urgent and queue.records < self._limits.records:
+                self._scheduled = loop.call_later(left, self._dispatch)
+                return
+            jobs = self._take(queue)
+            if not jobs:
+                continue
+            self._batches += 1
+            number = self._batches
+            self._running[number] = time.monotonic()
+            running = loop.run_in_executor(self._executor, self._run, queue.key, jobs)
+            running.add_done_callback(lambda done, number=number, jobs=jobs: self._finish(number, jobs, done))  # type: ignore[misc]
+
+    def _take(self, queue: _Queue) -> list[_Job]:
+        """Take the jobs of the next batch, at least one unless all were cancelled."""
+        jobs, records, characters = list[_Job](), 0, 0
+        for waiting in (queue.urgent, queue.jobs):
+            while waiting:
+                job = waiting[0]
+                if job.future.cancelled():
+                    self._count(-len(job.units))
+                elif jobs and (
+                    records + len(job.units) > self._limits.records
+                    or characters + job.characters > self._limits.characters
+                ):
+                    break
+                else:
+                    jobs.append(job)
+                    records += len(job.units)
+                    characters += job.characters
+                queue.records -= len(job.units)
+                waiting.popleft()
+        if not queue.urgent and not queue.jobs:
+            del self._queues[queue.key]
+        return jobs
+
+    def _run(self, key: Key, jobs: Sequence[_Job]) -> list[Results | Exception]:
+        """Score the jobs of a batch, in a thread. If that fails, each job by itself: a record must not spoil the
+        answers to others."""
+        attributes = {"metrist.lane": self.name, "metrist.metrics": list(key), "metrist.requests": len(jobs)}
+        with self._tracing.start("batch", attributes) if self._tracing.enabled else self._tracing.start("", {}):
+            try:
+                return self._score(key, jobs)
+            except Exception as error:
+                if len(jobs) == 1:
+                    return [error]
+            outcomes: list[Results | Exception] = []
+            for job in jobs:
+                try:
+                    outcomes += self._score(key, [job])
+                except Exception as error:
+                    outcomes.append(error)
+            return outcomes
+
+    def _score(self, key: Key, jobs: Sequence[_Job]) -> list[Results | Exception]:
+        units = tuple(unit for job in jobs for unit in job.units)
+        task = Task(start=0, units=units, headers=dict.fromkeys(key), runtime=self._runtime)
+        blocks = {text: outcome.block for text, outcome in perform(self._metrics, task).outcomes.items()}
+        values = {text: block.values.tolist() for text, block in blocks.items() if isinstance(block, Scores)}
+        results: list[Results | Exception] = []
+        start = 0
+        for job in jobs:
+            results.append(Results(blocks, values, start, len(job.units)))
+            start += len(job.units)
+        return results
+
+    def _finish(self, number: int, jobs: Sequence[_Job], done: asyncio.Future[list[Results | Exception]]) -> None:
+        seconds = time.monotonic() - self._running.pop(number)
+        records = sum(len(job.units) for job in jobs)
+        self._count(-records)
+        mean = seconds / records if records else 0.0
+        self._seconds_per_record += (mean - self._seconds_per_record) * (_NEWEST if self._seconds_per_record else 1.0)
+        if self._counters is not None:
+            self._counters.observe("metrist_batch_records", records, lane=self.name)
+            self._counters.observe("metrist_batch_seconds", seconds, lane=self.name)
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        outcomes: Sequence[Results | BaseException] = done.result() if error is None else [error] * len(jobs)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if job.future.done():
+                continue
+            if isinstance(outcome, asyncio.CancelledError):
+                job.future.cancel()
+            elif isinstance(outcome, BaseException):
+                job.future.set_exception(outcome)
+            else:
+                job.future.set_result(outcome)
+        self._dispatch()

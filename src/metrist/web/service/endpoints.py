@@ -1,0 +1,584 @@
+"""What the endpoints do: validated bodies become jobs for lanes, and scores become answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+
+from metrist._version import __version__
+from metrist.errors import MetristError, RunError
+from metrist.io.dedup import digest_source
+from metrist.metrics.comparator import Judgment
+from metrist.records import Pair, Record
+from metrist.run.shard_file import Unit
+from metrist.run.tasks import count_characters
+from metrist.scores import Failure, Scores
+from metrist.web.service import models
+from metrist.web.service.batching import Key, Lane
+from metrist.web.service.batching import Results as JobResults
+from metrist.web.service.catalog import Catalog, OfferedMetric, UnknownMetric
+from metrist.web.service.settings import Check, ServiceSettings
+from metrist.web.service.telemetry import Counters
+
+#: An answer: a body, or lines of NDJSON as they come.
+Answer = bytes | AsyncIterator[bytes]
+#: Chunks of one request that are in lanes at once: enough to keep them busy, few enough to let other requests through.
+_CHUNKS_AT_ONCE = 4
+#: Comparisons that wait for the thread that tests them.
+_MAX_COMPARISONS = 4
+_T = TypeVar("_T")
+
+
+class ServiceError(Exception):
+    """An answer other than success: a status, a code for programs and a message for people."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.field = field
+        self.headers = dict(headers or {})
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A request as an endpoint sees it. `reserve` takes room in the queue or raises; `began` is of `time.monotonic`."""
+
+    reserve: Callable[[int], None]
+    began: float = field(default_factory=time.monotonic)
+    #: What the log says about the request.
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def parse(adapter: TypeAdapter[_T], body: bytes) -> _T:
+    """Validate a body of JSON. Messages name the place and never quote the value."""
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            raise ServiceError(400, "invalid_json", first["msg"]) from None
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        raise ServiceError(422, "invalid_request", f"{place or 'body'}: {first['msg']}", field=place or None) from None
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON. Numbers that JSON does not have become null."""
+    try:
+        return to_json(value, inf_nan_mode="null")
+    except (PydanticSerializationError, UnicodeError):  # Half of a surrogate pair, in the answer of an LLM.
+        return json.dumps(value).encode()
+
+
+class Endpoints:
+    """The endpoints of one process."""
+
+    def __init__(
+        self, catalog: Catalog, lanes: Mapping[str, Lane], settings: ServiceSettings, counters: Counters
+    ) -> None:
+        self._catalog = catalog
+        self._lanes = lanes
+        self._settings = settings
+        self._counters = counters
+        self._statistics = ThreadPoolExecutor(1, thread_name_prefix="metrist-statistics")
+        self._comparisons = 0
+        for check in settings.checks:
+            if not catalog.find(check.metric).can_score:
+                raise RunError(f"a guard cannot check {check.metric}, which compares outputs and scores none")
+
+    def close(self) -> None:
+        """Start no further comparison."""
+        self._statistics.shutdown(wait=False, cancel_futures=True)
+
+    async def list_metrics(self, body: bytes, call: Call) -> Answer:  # noqa: ARG002
+        """GET /v1/metrics."""
+        settings = self._settings
+        limits = ("max_body", "max_records", "max_characters", "max_queue", "max_draws", "max_systems", "time_limit")
+        guard = {
+            "checks": [{"metric": c.metric, "min": c.minimum, "max": c.maximum} for c in settings.checks],
+            "budget_ms": settings.guard_budget * 1000,
+            "policy": settings.guard_policy,
+        }
+        return encode(
+            {
+                "version": __version__,
+                "metrics": [offer.describe() for offer in self._catalog.offered],
+                "limits": {name: getattr(settings, name) for name in limits},
+                "guard": guard,
+            }
+        )
+
+    async def score(self, body: bytes, call: Call) -> Answer:
+        """POST /v1/score."""
+        request = parse(models.SCORE, body)
+        offers = self._choose(request.metrics)
+        records = self._read_records(request.records)
+        self._admit(call, len(records), offers)
+
+        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
+            async for chunk, by_text in self._run(self._plan(offers), records):
+                yield [
+                    {
+                        "item": record.item,
+                        "system": record.system,
+                        "scores": {
+                            offer.metric.label: self._score_body(offer, by_text, i, request.details) for offer in offers
+                        },
+                    }
+                    for i, record in enumerate(chunk)
+                    if isinstance(record, Record)
+                ]
+
+        return await _answer(rows(), stream=request.stream)
+
+    async def explain(self, body: bytes, call: Call) -> Answer:
+        """POST /v1/explain."""
+        request = parse(models.EXPLAIN, body)
+        if request.metric is None:
+            offer = self._catalog.explaining()
+            if offer is None:
+                raise ServiceError(
+                    422, "unsuitable_metric", "this service has no metric that reports errors or reasons"
+                )
+        else:
+            offer = self._find(request.metric, lambda offer: offer.explains, "gives numbers and no reasons", "metric")
+        chosen = offer
+        records = self._read_records(request.records)
+        self._admit(call, len(records), [chosen])
+
+        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
+            async for chunk, by_text in self._run(self._plan([chosen]), records):
+                yield [
+                    {
+                        "item": record.item,
+                        "system": record.system,
+                        "score": self._score_body(chosen, by_text, i, details=True),
+                    }
+                    for i, record in enumerate(chunk)
+                    if isinstance(record, Record)
+                ]
+
+        return await _answer(rows(), stream=request.stream, metric=chosen.metric.label)
+
+    async def prefer(self, body: bytes, call: Call) -> Answer:
+        """POST /v1/prefer."""
+        request = parse(models.PREFER, body)
+        offers = self._choose(request.metrics, compare=True)
+        pairs = self._read_pairs(request.pairs)
+        self._admit(call, len(pairs), offers)
+        plan = self._plan(offers, compare=True)
+
+        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
+            async for chunk, by_text in self._run(plan, pairs):
+                yield [
+                    {
+                        "item": pair.first.item,
+                        "first_system": pair.first.system,
+                        "second_system": pair.second.system,
+                        "judgments": {
+                            offer.metric.label: self._judgment_body(offer, by_text, i)
+                            for offer in offers
+                            if offer.comparator is not None
+                        },
+                    }
+                    for i, pair in enumerate(chunk)
+                    if isinstance(pair, Pair)
+                ]
+
+        return await _answer(rows(), stream=request.stream)
+
+    async def compare(self, body: bytes, call: Call) -> Answer:
+        """POST /v1/compare."""
+        request = parse(models.COMPARE, body)
+        settings = self._settings
+        if request.draws > settings.max_draws:
+            raise ServiceError(
+                422, "invalid_request", f"draws: at most {settings.max_draws:,} are allowed here", field="draws"
+            )
+        offers = self._choose(request.metrics)
+        records = self._read_records(request.records)
+        systems = Counter(record.system for record in records)
+        if not 2 <= len(systems) <= settings.max_systems:
+            raise ServiceError(
+                422,
+                "invalid_request",
+                f"records: expected outputs of 2 to {settings.max_systems} systems, got {len(systems)}",
+                field="records",
+            )
+        (key, count) = Counter((record.item, record.system) for record in records).most_common(1)[0]
+        if count > 1:
+            position = [i for i, record in enumerate(records) if (record.item, record.system) == key][1]
+            raise ServiceError(
+                422,
+                "invalid_request",
+                f"records[{position}]: its item has an output of its system already",
+                field=f"records[{position}]",
+            )
+        self._admit(call, len(records), offers)
+        blocks: dict[str, list[Scores]] = {offer.metric.text: [] for offer in offers}
+        async for _, by_text in self._run(self._plan(offers), records):
+            for text, parts in blocks.items():
+                parts.append(by_text[text].take(text))
+        if self._comparisons >= _MAX_COMPARISONS:
+            raise ServiceError(429, "queue_full", "too many comparisons wait", headers={"Retry-After": "10"})
+        self._comparisons += 1
+        try:
+            run = asyncio.get_running_loop().run_in_executor(
+                self._statistics, _compare, offers, records, blocks, request
+            )
+            return encode(await asyncio.shield(run))
+        except MetristError as error:
+            raise ServiceError(422, "not_comparable", str(error)) from None
+        finally:
+            self._comparisons -= 1
+
+    async def guard(self, body: bytes, call: Call) -> Answer:
+        """POST /v1/guard."""
+        request = parse(models.GUARD, body)
+        settings = self._settings
+        checks = settings.checks if request.checks is None else tuple(map(_read_check, request.checks))
+        if not checks:
+            raise ServiceError(
+                422, "no_checks", "checks: none are given, and the service was started without --guard", field="checks"
+            )
+        offers = [
+            self._find(check.metric, lambda offer: offer.can_score, "scores no single output", f"checks[{i}].metric")
+            for i, check in enumerate(checks)
+        ]
+        (record,) = self._read_records([request.record])
+        self._admit(call, 1, offers)
+        budget = settings.guard_budget if request.budget_ms is None else request.budget_ms / 1000
+        policy = request.policy or settings.guard_policy
+        results = await self._check(checks, offers, record, call.began + budget)
+        failed = [result for result in results if result["result"] == "fail"]
+        undecided = [result for result in results if result["result"] in ("late", "unscored")]
+        passed = not failed and (not undecided or policy == "open")
+        decided_by = "policy" if undecided and not failed else "checks"
+        verdict = "pass" if passed else "fail"
+        self._counters.add("metrist_guard_total", verdict=verdict, decided_by=decided_by)
+        call.notes |= {"verdict": verdict, "decided_by": decided_by}
+        reasons = failed or undecided
+        return encode(
+            {
+                "verdict": verdict,
+                "decided_by": decided_by,
+                "reasons": [_describe_check(result, budget, policy) for result in reasons],
+                "checks": results,
+                "policy": policy,
+                "budget_ms": budget * 1000,
+                "elapsed_ms": round((time.monotonic() - call.began) * 1000, 3),
+            }
+        )
+
+    async def _check(
+        self, checks: Sequence[Check], offers: Sequence[OfferedMetric], record: Record, deadline: float
+    ) -> list[dict[str, Any]]:
+        """The results of checks: as soon as one fails, or at the deadline. What is not needed any more is cancelled."""
+        cheap = tuple(dict.fromkeys(offer.metric.text for offer in offers if offer.lane == "text"))
+        keys = {offer.metric.text: (offer.lane, (offer.metric.text,)) for offer in offers}
+        keys |= dict.fromkeys(cheap, ("text", cheap))
+        jobs: dict[tuple[str, Key], asyncio.Future[JobResults]] = {
+            (lane, key): self._lanes[lane].submit(key, [record], urgent=True) for lane, key in set(keys.values())
+        }
+        results = [
+            {"metric": offer.metric.label, "min": check.minimum, "max": check.maximum, "result": "late"}
+            for check, offer in zip(checks, offers, strict=True)
+        ]
+        pending = set(jobs.values())
+        try:
+            while pending and not any(result["result"] == "fail" for result in results):
+                left = deadline - time.monotonic()
+                done, pending = await asyncio.wait(pending, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    break
+                for check, offer, result in zip(checks, offers, results, strict=True):
+                    job = jobs[keys[offer.metric.text]]
+                    if job in done:
+                        result |= self._judge(check, offer, job)
+            if any(result["result"] == "fail" for result in results):
+                for result in results:
+                    result["result"] = "skipped" if result["result"] == "late" else result["result"]
+            return results
+        finally:
+            for job in pending:
+                job.cancel()
+
+    def _judge(self, check: Check, offer: OfferedMetric, job: asyncio.Future[JobResults]) -> dict[str, Any]:
+        if job.exception() is not None:
+            failure = {"kind": "other", "message": "the metric failed; the service's log says more"}
+            return {"value": None, "result": "unscored", "failure": failure}
+        body = self._score_body(offer, {offer.metric.text: job.result()}, 0, details=True)
+        result = "unscored" if body["value"] is None else "pass" if check.passes(body["value"]) else "fail"
+        return {"result": result, **{name: body[name] for name in ("value", "failure", "errors") if name in body}}
+
+    # ---- Requests
+
+    def _find(
+        self, name: str, suits: Callable[[OfferedMetric], bool], problem: str, field: str | None = None
+    ) -> OfferedMetric:
+        try:
+            offer = self._catalog.find(name)
+        except UnknownMetric as error:
+            raise ServiceError(422, "unknown_metric", str(error), field=field) from None
+        if not suits(offer):
+            raise ServiceError(422, "unsuitable_metric", f"{offer.metric.label} {problem}", field=field)
+        return offer
+
+    def _choose(self, names: Sequence[str] | None, *, compare: bool = False) -> list[OfferedMetric]:
+        if names is None:
+            offers = self._catalog.by_default(compare=compare)
+            if not offers:
+                raise ServiceError(
+                    422, "unsuitable_metric", "metrics: name one, since all that suit call an LLM", field="metrics"
+                )
+            return offers
+
+        def suits(offer: OfferedMetric) -> bool:
+            return offer.comparator is not None if compare else offer.can_score
+
+        problem = "prefers neither high nor low scores" if compare else "compares outputs and scores none"
+        found = [self._find(name, suits, problem, f"metrics[{i}]") for i, name in enumerate(names)]
+        return list(dict.fromkeys(found))
+
+    def _admit(self, call: Call, records: int, offers: Sequence[OfferedMetric]) -> None:
+        call.notes |= {"records": records, "metrics": [offer.metric.label for offer in offers]}
+        call.reserve(records)
+
+    def _read_records(self, bodies: Sequence[models.RecordBody]) -> list[Record]:
+        self._check_count(len(bodies), "records")
+        counts: Counter[str] = Counter()
+        records = []
+        for body in bodies:
+            counts[body.system] += 1
+            record = Record(
+                item=str(counts[body.system]) if body.item is None else body.item,
+                system=body.system,
+                output=body.output,
+                source=body.source,
+                references=tuple(body.references),
+                instruction=body.instruction,
+                task=body.task,
+                language=body.language,
+            )
+            self._check_size(record, "records", len(records))
+            records.append(record)
+        return records
+
+    def _read_pairs(self, bodies: Sequence[models.PairBody]) -> list[Pair]:
+        self._check_count(len(bodies), "pairs")
+        pairs = []
+        for number, body in enumerate(bodies, 1):
+            first, second = (
+                Record(
+                    item=str(number) if body.item is None else body.item,
+                    system=system,
+                    output=output,
+                    source=body.source,
+                    references=tuple(body.references),
+                    instruction=body.instruction,
+                    task=body.task,
+                    language=body.language,
+                )
+                for system, output in ((body.first_system, body.first), (body.second_system, body.second))
+            )
+            pair = Pair(first=first, second=second)
+            self._check_size(pair, "pairs", len(pairs))
+            pairs.append(pair)
+        return pairs
+
+    def _check_count(self, count: int, name: str) -> None:
+        limit = self._settings.max_records
+        if count > limit:
+            raise ServiceError(
+                413, "too_many_records", f"{name}: {count:,} are more than {limit:,}, the limit", field=name
+            )
+
+    def _check_size(self, unit: Unit, name: str, position: int) -> None:
+        limit = self._settings.max_characters
+        if count_characters([unit]) > limit:
+            place = f"{name}[{position}]"
+            raise ServiceError(
+                413, "record_too_large", f"{place}: its texts have more than {limit:,} characters", field=place
+            )
+
+    # ---- Work
+
+    def _plan(self, offers: Sequence[OfferedMetric], *, compare: bool = False) -> dict[str, Key]:
+        """The texts of the metrics by lane."""
+        plan: dict[str, Key] = {}
+        for offer in offers:
+            metric = offer.comparator if compare and offer.comparator is not None else offer.metric
+            plan[offer.lane] = (*plan.get(offer.lane, ()), metric.text)
+        return plan
+
+    async def _run(
+        self, plan: Mapping[str, Key], units: Sequence[Unit]
+    ) -> AsyncIterator[tuple[Sequence[Unit], dict[str, JobResults]]]:
+        """The results of units in their order, chunk by chunk. Only a few chunks are in the lanes at once."""
+        small = any(lane != "text" for lane in plan)
+        limit = self._settings.model_batch_characters if small else self._settings.batch_characters
+        flying: deque[tuple[Sequence[Unit], list[tuple[Key, asyncio.Future[JobResults]]]]] = deque()
+        chunks = cut_chunks(units, self._settings.batch_records, limit)
+        try:
+            while True:
+                while len(flying) < _CHUNKS_AT_ONCE and (chunk := next(chunks, None)):
+                    flying.append((chunk, [(key, self._lanes[lane].submit(key, chunk)) for lane, key in plan.items()]))
+                if not flying:
+                    return
+                chunk, jobs = flying[0]
+                by_text = {}
+                for key, job in jobs:
+                    results = await job
+                    by_text |= dict.fromkeys(key, results)
+                flying.popleft()
+                yield chunk, by_text
+        finally:
+            for _, jobs in flying:
+                for _, job in jobs:
+                    job.cancel()
+
+    # ---- Answers
+
+    def _score_body(
+        self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, details: bool
+    ) -> dict[str, Any]:
+        results = by_text[offer.metric.text]
+        row = results.start + i
+        value = results.values[offer.metric.text][row]
+        if math.isnan(value):
+            self._counters.add("metrist_unscored_total", metric=offer.metric.label)
+            block: Scores = results.blocks[offer.metric.text]
+            return {"value": None, "failure": _failure_body(block.failures[row])}
+        if not details:
+            return {"value": value}
+        score = results.blocks[offer.metric.text][row]
+        body: dict[str, Any] = {"value": value}
+        if score.parts:
+            body["parts"] = dict(score.parts)
+        if score.errors or offer.explains:
+            body["errors"] = [asdict(error) for error in score.errors]
+        if score.explanation is not None:
+            body["explanation"] = score.explanation
+        return body
+
+    def _judgment_body(self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int) -> dict[str, Any]:
+        assert offer.comparator is not None
+        results = by_text[offer.comparator.text]
+        judgment: Judgment = results.blocks[offer.comparator.text][results.start + i]
+        body: dict[str, Any] = {"preference": judgment.preference}
+        if judgment.explanation is not None:
+            body["explanation"] = judgment.explanation
+        if judgment.flipped is not None:
+            body["flipped"] = judgment.flipped
+        if judgment.failure is not None:
+            self._counters.add("metrist_unscored_total", metric=offer.metric.label)
+            body["failure"] = _failure_body(judgment.failure)
+        return body
+
+
+def cut_chunks(units: Sequence[Unit], size: int, characters: int) -> Iterator[Sequence[Unit]]:
+    """Cut units into chunks that fit a batch; a unit that is too long for one has a chunk to itself."""
+    if len(units) == 1:
+        yield units
+        return
+    chunk: list[Unit] = []
+    total = 0
+    for unit in units:
+        length = count_characters([unit])
+        if chunk and (len(chunk) >= size or total + length > characters):
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(unit)
+        total += length
+    if chunk:
+        yield chunk
+
+
+async def _answer(rows: AsyncIterator[list[dict[str, Any]]], *, stream: bool, **head: Any) -> Answer:
+    """The rows as one JSON object, or as lines: each chunk is encoded by itself, so that no answer, however long, keeps
+    the event loop from others."""
+    if stream:
+        return _lines(rows)
+    pieces = [encode(chunk)[1:-1] async for chunk in rows]
+    start = encode(head)[:-1] + b"," if head else b"{"
+    return start + b'"results":[' + b",".join(pieces) + b"]}"
+
+
+async def _lines(rows: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
+    count = 0
+    async for chunk in rows:
+        count += len(chunk)
+        yield b"".join(encode(row) + b"\n" for row in chunk)
+    yield encode({"done": True, "count": count}) + b"\n"
+
+
+def _failure_body(failure: Failure) -> dict[str, str]:
+    return {"kind": failure.kind.value, "message": failure.message}
+
+
+def _read_check(body: models.CheckBody) -> Check:
+    if body.min is None and body.max is None:
+        raise ServiceError(422, "invalid_request", "checks: expected min or max, or both", field="checks")
+    return Check(metric=body.metric, minimum=body.min, maximum=body.max)
+
+
+def _describe_check(result: Mapping[str, Any], budget: float, policy: str) -> str:
+    metric, value = result["metric"], result.get("value")
+    decision = "the policy is open, so it passes" if policy == "open" else "the policy is closed, so it fails"
+    if result["result"] == "late":
+        return f"{metric} had no result within {budget * 1000:g} ms; {decision}"
+    if result["result"] == "unscored":
+        return f"{metric} has no score ({result['failure']['kind']}); {decision}"
+    minimum, maximum = result["min"], result["max"]
+    if minimum is not None and value is not None and value < minimum:
+        return f"{metric} is {value:.6g}, below {minimum:g}"
+    return f"{metric} is {value:.6g}, above {maximum:g}"
+
+
+def _compare(
+    offers: Sequence[OfferedMetric],
+    records: Sequence[Record],
+    blocks: Mapping[str, list[Scores]],
+    request: models.CompareRequest,
+) -> dict[str, Any]:
+    """Test the systems, in a thread."""
+    from metrist.evaluate.compare import compare
+    from metrist.run.results import Results
+
+    results = Results(
+        items=[record.item for record in records],
+        systems=[record.system for record in records],
+        sources=[digest_source(record.source) for record in records],
+        metrics=tuple(offer.metric for offer in offers),
+        scores={offer.metric.label: Scores.join(blocks[offer.metric.text]) for offer in offers},
+        signatures={offer.metric.label: offer.signature for offer in offers},
+        reference_counts=tuple(sorted({len(record.references) for record in records if record.references})),
+    )
+    comparison = compare(
+        results,
+        test=request.test,
+        draws=request.draws,
+        seed=request.seed,
+        baseline=request.baseline,
+        alpha=request.alpha,
+    )
+    return comparison.to_dict()

@@ -1,0 +1,174 @@
+"""Settings of the service: limits, tokens, and what a guard does by default."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from metrist.errors import RunError, SpecError
+from metrist.web.security import is_loopback
+
+Policy = Literal["open", "closed"]
+LogLevel = Literal["requests", "errors", "off"]
+
+#: The environment variable with tokens, separated by commas or white space.
+TOKENS_VARIABLE = "METRIST_SERVE_TOKENS"
+#: A shorter token could be guessed.
+MIN_TOKEN = 16
+_HASH = "sha256:"
+_NAME = re.compile(r"[\w.-]{1,64}")
+_TOKEN = re.compile(r"[!-9;-~]+")
+_CHECK = re.compile(r"(?P<metric>.+?)\s*(?P<sign>>=|<=)\s*(?P<limit>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.DOTALL)
+
+
+class Tokens:
+    """API tokens by the names of their owners. Only SHA-256 hashes are kept: no log or dump can show a token."""
+
+    def __init__(self, digests: Mapping[bytes, str]) -> None:
+        self._digests = dict(digests)
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def __repr__(self) -> str:
+        return f"Tokens({', '.join(self._digests.values())})"
+
+    def identify(self, token: bytes) -> str | None:
+        """Return the owner of a token, or None. The time taken says nothing about known tokens."""
+        given = hashlib.sha256(token).digest()
+        owner = None
+        for digest, name in self._digests.items():
+            if hmac.compare_digest(digest, given):
+                owner = name
+        return owner
+
+    @classmethod
+    def parse(cls, lines: Sequence[str], source: str) -> Tokens:
+        """Read tokens, one per entry: `TOKEN`, `NAME:TOKEN`, or `NAME:sha256:HASH`. Messages never quote a token."""
+        digests: dict[bytes, str] = {}
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            place = f"{source}, token {number}"
+            name, colon, token = text.partition(":")
+            if not colon or text.startswith(_HASH):
+                name, token = f"token-{number}", text
+            if not _NAME.fullmatch(name):
+                raise RunError(f"{place}: a name has letters, digits, '_', '-' and '.' only")
+            if token.startswith(_HASH):
+                digits = token.removeprefix(_HASH)
+                if not re.fullmatch(r"[0-9a-fA-F]{64}", digits):
+                    raise RunError(f"{place}: expected 64 hexadecimal digits after {_HASH}")
+                digest = bytes.fromhex(digits)
+            else:
+                if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
+                    raise RunError(
+                        f"{place}: expected at least {MIN_TOKEN} printable characters without spaces and colons; "
+                        "`openssl rand -hex 24` makes one"
+                    )
+                digest = hashlib.sha256(token.encode()).digest()
+            if digest in digests:
+                raise RunError(f"{place}: the same token as that of {digests[digest]}")
+            digests[digest] = name
+        if not digests:
+            raise RunError(f"{source} has no token: expected one per line, TOKEN or NAME:TOKEN")
+        return cls(digests)
+
+
+def read_tokens(file: Path | None, environ: Mapping[str, str] = os.environ) -> Tokens | None:
+    """Return the tokens of a file, or else of the environment variable; None if there are none."""
+    if file is not None:
+        try:
+            return Tokens.parse(file.read_text(encoding="utf-8").splitlines(), str(file))
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(
+                f"cannot read the tokens in {file}: {getattr(error, 'strerror', None) or 'no text'}"
+            ) from None
+    text = environ.get(TOKENS_VARIABLE, "")
+    return Tokens.parse(re.split(r"[\s,]+", text), TOKENS_VARIABLE) if text.strip() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A limit on a metric's value: the output passes if the value is at least `minimum` and at most `maximum`."""
+
+    metric: str
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Check:
+        """Read a check as the command line has it: `consistency>=0.5`, `length<=200`."""
+        match = _CHECK.fullmatch(text.strip())
+        if match is None:
+            raise SpecError(f"cannot read the check {text!r}: expected a metric and a limit, such as consistency>=0.5")
+        limit = float(match["limit"])
+        minimum, maximum = (limit, None) if match["sign"] == ">=" else (None, limit)
+        return cls(metric=match["metric"], minimum=minimum, maximum=maximum)
+
+    def passes(self, value: float) -> bool:
+        """Whether a value is within the limits."""
+        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """How a service is protected and how much it takes on. Limits are per worker process unless they say otherwise."""
+
+    host: str = "127.0.0.1"
+    tokens: Tokens | None = None
+    #: Serve other machines without tokens: something in front of the service authenticates its users.
+    anonymous: bool = False
+    #: Bytes of a body, and records or pairs in it.
+    max_body: int = 8 * 1024 * 1024
+    max_records: int = 10_000
+    #: Characters of all texts of one record.
+    max_characters: int = 1_000_000
+    #: Records that wait or are being scored, requests in progress, and bytes of their bodies.
+    max_queue: int = 20_000
+    max_requests: int = 512
+    max_pending_bytes: int = 128 * 1024 * 1024
+    #: Seconds until a request is given up, from its first byte.
+    time_limit: float = 60.0
+    #: Records and characters of a batch, and seconds that the first record of a batch waits for others.
+    batch_records: int = 256
+    batch_characters: int = 200_000
+    batch_wait: float = 0.0
+    #: The same for metrics with a model: one small batch at a time keeps answers quick.
+    model_batch_characters: int = 20_000
+    #: Draws and systems of one comparison.
+    max_draws: int = 10_000
+    max_systems: int = 20
+    checks: tuple[Check, ...] = ()
+    #: Seconds in which a guard answers, and what it answers about a check that has no result by then.
+    guard_budget: float = 0.3
+    guard_policy: Policy = "closed"
+    log: LogLevel = "requests"
+    #: Write the texts of failed requests to the log.
+    log_texts: bool = False
+    #: Seconds in which idle connections can notice a shutdown, and in which accepted requests can end after it.
+    drain: float = 1.0
+    grace: float = 60.0
+    otel: bool = False
+    #: Settings of metrics' runtime, such as `max_cost`; see `metrist.Runtime`.
+    runtime: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("max_body", "max_records", "max_characters", "max_queue", "max_requests", "max_pending_bytes"):
+            if getattr(self, name) < 1:
+                raise RunError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("time_limit", "guard_budget", "grace"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise RunError(f"{name} must be a number of seconds above 0, got {getattr(self, name)}")
+        if not is_loopback(self.host) and self.tokens is None and not self.anonymous:
+            raise RunError(
+                f"a service on {self.host} can be reached by other machines and needs tokens: set {TOKENS_VARIABLE} or "
+                "name a file with --tokens; with --anonymous it serves everybody who can reach it"
+            )
