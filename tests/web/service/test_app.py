@@ -1,0 +1,474 @@
+"""The service, called without a socket. Expected scores come from metrist.score, prefer and compare."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import jsonschema
+import numpy as np
+import pytest
+
+import metrist
+from asgi_calls import Reply, call
+from metrist.web.service import models
+from metrist.web.service.app import Service
+from metrist.web.service.catalog import build_catalog
+from metrist.web.service.settings import Check, ServiceSettings, Tokens
+from metrist.web.service.telemetry import Log, Tracing
+from service_metrics import GATE
+
+_T = TypeVar("_T")
+TOKEN = "a-token-of-24-characters"
+LEXICAL = ("rougeL", "chrf(word_order=2)", "length")
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "looked", "at", "birds", "while", "rain", "fell"]
+
+
+def texts(number: int) -> dict[str, Any]:
+    """A record that differs from those of other numbers."""
+    rng = np.random.default_rng(number)
+    output, reference = (" ".join(rng.choice(WORDS, 3 + number % 9)) for _ in range(2))
+    return {"output": output, "references": [reference]}
+
+
+@contextmanager
+def serving(
+    *metrics: str, log: io.BytesIO | None = None, tracing: Tracing | None = None, **settings: Any
+) -> Iterator[Service]:
+    chosen = ServiceSettings(**{"log": "requests" if log else "off", **settings})
+    service = Service(build_catalog(metrics or LEXICAL), chosen, log=Log(chosen.log, log), tracing=tracing)
+    GATE.clear()
+    try:
+        yield service
+    finally:
+        GATE.set()
+        service.close()
+
+
+def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    return asyncio.run(coroutine)
+
+
+def ask(service: Service, path: str, body: Any = None, **options: Any) -> Reply:
+    return run(call(service, path, body, **options))
+
+
+# ---- Numbers
+
+
+def test_scores_are_those_of_metrist_score() -> None:
+    bodies = [texts(n) for n in range(40)]
+    expected = metrist.score(bodies, LEXICAL)
+    with serving() as service:
+        answer = ask(service, "/v1/score", {"records": bodies, "details": True})
+    assert answer.status == 200
+    models.ScoreResponse.model_validate(answer.json())
+    for i, row in enumerate(answer.json()["results"]):
+        assert row["item"] == str(i + 1)
+        for metric in LEXICAL:
+            score = expected[metric][i]
+            assert row["scores"][metric]["value"] == score.value
+            assert row["scores"][metric].get("parts", {}) == dict(score.parts)
+
+
+def test_concurrent_requests_share_batches_and_get_their_own_answers() -> None:
+    numbers = range(300)
+    expected = metrist.score([texts(n) for n in numbers], ["rougeL"])["rougeL"].values
+
+    async def send_all(service: Service) -> list[Reply]:
+        body = {"metrics": ["rougeL"]}
+        return list(
+            await asyncio.gather(*(call(service, "/v1/score", {**body, "records": [texts(n)]}) for n in numbers))
+        )
+
+    with serving() as service:
+        replies = run(send_all(service))
+        counts = service.counters.render()
+    assert [reply.json()["results"][0]["scores"]["rougeL"]["value"] for reply in replies] == expected.tolist()
+    batches = float(counts.split('metrist_batch_records_count{lane="text"} ')[1].split()[0])
+    assert batches < 30
+    assert 'metrist_queue_records{lane="text"} 0\n' in counts
+
+
+def test_a_large_request_is_cut_into_batches_and_streamed_in_order() -> None:
+    bodies = [texts(n) for n in range(1000)]
+    expected = metrist.score(bodies, ["rougeL"])["rougeL"].values
+    with serving(batch_records=64) as service:
+        whole = ask(service, "/v1/score", {"records": bodies, "metrics": ["rougeL"]})
+        answer = ask(service, "/v1/score", {"records": bodies, "metrics": ["rougeL"], "stream": True})
+    *rows, last = answer.lines()
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert len(answer.pieces) > 15
+    assert last == {"done": True, "count": 1000}
+    assert rows == whole.json()["results"]
+    assert [row["scores"]["rougeL"]["value"] for row in rows] == expected.tolist()
+
+
+def test_a_metric_without_what_it_needs_gives_a_failure() -> None:
+    with serving() as service:
+        answer = ask(service, "/v1/score", {"records": [{"output": "a"}, texts(1)], "metrics": ["rougeL"]}).json()
+    first, second = (row["scores"]["rougeL"] for row in answer["results"])
+    assert first["value"] is None
+    assert first["failure"]["kind"] == "missing_input"
+    assert second["value"] is not None
+
+
+def test_prefer_is_that_of_metrist_prefer() -> None:
+    pairs = [{"first": texts(n)["output"], "second": texts(n + 50)["output"], **texts(n)} for n in range(20)]
+    for pair in pairs:
+        del pair["output"]
+    rows = [
+        {"item": str(n), "system": side, "output": pair[side], "references": pair["references"]}
+        for n, pair in enumerate(pairs)
+        for side in ("first", "second")
+    ]
+    (judgments,) = metrist.prefer(rows, ["rougeL"]).judgments.values()
+    expected = [judgment.preference for judgment in judgments]
+    with serving() as service:
+        answer = ask(service, "/v1/prefer", {"pairs": pairs})
+    models.PreferResponse.model_validate(answer.json())
+    assert [row["judgments"]["rougeL"]["preference"] for row in answer.json()["results"]] == expected
+    assert len(set(expected)) > 1
+    assert list(answer.json()["results"][0]["judgments"]) == ["rougeL", "chrf(word_order=2)"]
+
+
+def test_compare_is_that_of_metrist_compare() -> None:
+    rows = [{**texts(n + 100 * s), "system": f"s{s}", "item": str(n)} for s in range(3) for n in range(30)]
+    expected = metrist.compare(metrist.score(rows, ["rougeL"]), draws=200, seed=3, baseline="s0").to_dict()
+    body = {"records": rows, "metrics": ["rougeL"], "draws": 200, "seed": 3, "baseline": "s0"}
+    with serving() as service:
+        answer = ask(service, "/v1/compare", body)
+        one_system = ask(service, "/v1/compare", {"records": rows[:30]})
+        twice = ask(service, "/v1/compare", {"records": [*rows, rows[31]]})
+        unknown = ask(service, "/v1/compare", {**body, "baseline": "s9"})
+    models.CompareResponse.model_validate(answer.json())
+    assert answer.json() == expected
+    assert (one_system.status, twice.status, unknown.status) == (422, 422, 422)
+    assert twice.json()["error"]["field"] == "records[90]"
+    assert unknown.code == "not_comparable"
+
+
+def test_explain_gives_errors_and_reasons() -> None:
+    body = {"records": [{"output": "a bad word"}, {"output": "fine"}, {"output": ""}]}
+    with serving("rougeL", "service_metrics.Marking") as service:
+        answer = ask(service, "/v1/explain", body)
+        refused = ask(service, "/v1/explain", {**body, "metric": "rougeL"})
+    models.ExplainResponse.model_validate(answer.json())
+    first, second, third = (row["score"] for row in answer.json()["results"])
+    assert (first["errors"][0]["start"], first["errors"][0]["end"], first["explanation"]) == (2, 5, "a bad word")
+    assert second["errors"] == []
+    assert third["failure"]["kind"] == "not_scored"
+    assert refused.code == "unsuitable_metric"
+
+
+# ---- Guards
+
+
+def test_a_guard_passes_or_fails_with_reasons() -> None:
+    checks = (Check.parse("length<=5"), Check(metric="service_metrics.Marking", minimum=0.5))
+    with serving("length", "service_metrics.Marking", checks=checks) as service:
+        good = ask(service, "/v1/guard", {"record": {"output": "all is well"}})
+        bad = ask(service, "/v1/guard", {"record": {"output": "a bad word"}})
+        long = ask(service, "/v1/guard", {"record": {"output": "one two three four five six"}})
+        own = ask(service, "/v1/guard", {"record": {"output": "one two"}, "checks": [{"metric": "length", "max": 1}]})
+    for answer in (good, bad, long, own):
+        models.GuardResponse.model_validate(answer.json())
+    assert (good.json()["verdict"], good.json()["reasons"], good.json()["decided_by"]) == ("pass", [], "checks")
+    assert bad.json()["verdict"] == "fail"
+    assert bad.json()["reasons"] == ["service_metrics.Marking is 0, below 0.5"]
+    assert bad.json()["checks"][1]["errors"][0]["text"] == "bad"
+    assert long.json()["reasons"] == ["length is 6, above 5"]
+    assert own.json()["reasons"] == ["length is 2, above 1"]
+
+
+@pytest.mark.parametrize(("policy", "verdict"), [("open", "pass"), ("closed", "fail")])
+def test_the_policy_decides_where_the_budget_is_missed(policy: str, verdict: str) -> None:
+    body = {"record": {"output": "word"}, "budget_ms": 30, "policy": policy}
+    with serving("length", "service_metrics.Waiting", checks=(Check.parse("service_metrics.Waiting>=1"),)) as service:
+        answer = ask(service, "/v1/guard", body).json()
+        both = [{"metric": "length", "max": 0}, {"metric": "service_metrics.Waiting", "min": 0}]
+        failed = ask(service, "/v1/guard", {**body, "budget_ms": 20_000, "checks": both}).json()
+        counts = service.counters.render()
+    assert (answer["verdict"], answer["decided_by"], answer["policy"]) == (verdict, "policy", policy)
+    assert answer["checks"][0]["result"] == "late"
+    assert "30 ms" in answer["reasons"][0]
+    # A check that fails decides at once, without waiting for the others.
+    assert (failed["verdict"], failed["decided_by"]) == ("fail", "checks")
+    assert [check["result"] for check in failed["checks"]] == ["fail", "skipped"]
+    assert f'metrist_guard_total{{verdict="{verdict}",decided_by="policy"}} 1\n' in counts
+
+
+def test_a_check_without_a_score_is_left_to_the_policy() -> None:
+    checks = [{"metric": "service_metrics.Breaking", "min": 0}, {"metric": "rougeL", "min": 0}]
+    with serving("rougeL", "service_metrics.Breaking") as service:
+        answer = ask(service, "/v1/guard", {"record": {"output": "break"}, "checks": checks, "policy": "open"}).json()
+        none = ask(service, "/v1/guard", {"record": {"output": "a"}})
+        empty = ask(service, "/v1/guard", {"record": {"output": "a"}, "checks": [{"metric": "rougeL"}]})
+    assert [check["result"] for check in answer["checks"]] == ["unscored", "unscored"]
+    assert answer["decided_by"] == "policy"
+    assert (none.code, empty.status) == ("no_checks", 422)
+
+
+# ---- Requests that are refused
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code", "field"),
+    [
+        ("/v1/score", b'{"records":', 400, "invalid_json", None),
+        ("/v1/score", b'{"records":[{"output":"\\ud800"}]}', 400, "invalid_json", None),
+        ("/v1/score", b"[" * 100_000, 400, "invalid_json", None),
+        ("/v1/score", b"\xff\xfe", 400, "invalid_json", None),
+        ("/v1/score", {"records": []}, 422, "invalid_request", "records"),
+        ("/v1/score", {"records": [{"output": 3}]}, 422, "invalid_request", "records[0].output"),
+        ("/v1/score", {"records": [{"output": "a", "refs": []}]}, 422, "invalid_request", "records[0].refs"),
+        ("/v1/score", {"records": [texts(1)], "metrics": ["bleu"]}, 422, "unknown_metric", "metrics[0]"),
+        ("/v1/compare", {"records": [texts(1)], "draws": 500_000}, 422, "invalid_request", "draws"),
+        ("/v1/guard", {"record": texts(1), "budget_ms": 1e400}, 422, "invalid_request", "budget_ms"),
+        ("/v1/nothing", {"records": []}, 404, "not_found", None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_requests(path: str, body: Any, status: int, code: str, field: str | None) -> None:
+    with serving() as service:
+        answer = ask(service, path, body)
+    models.ErrorResponse.model_validate(answer.json())
+    assert (answer.status, answer.code, answer.json()["error"].get("field")) == (status, code, field)
+    assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
+
+
+def test_only_metrics_of_the_operator_can_be_used_and_nothing_is_imported() -> None:
+    names = ["antigravity.fly", "this.s", "external(command='touch /tmp/x')", "__import__('os')", "chrf(word_order=3)"]
+    with serving() as service:
+        for name in names:
+            answer = ask(service, "/v1/score", {"records": [texts(1)], "metrics": [name]})
+            assert (answer.status, answer.code) == (422, "unknown_metric"), name
+        spaced = ask(service, "/v1/score", {"records": [texts(1)], "metrics": ["chrf( word_order = 2 )", "chrf++"]})
+    assert list(spaced.json()["results"][0]["scores"]) == ["chrf(word_order=2)"]
+    assert not {"antigravity", "this"} & sys.modules.keys()
+
+
+def test_methods_and_media_types() -> None:
+    with serving() as service:
+        wrong = ask(service, "/v1/score", method="GET")
+        plain = ask(service, "/v1/score", {}, headers={"content-type": "text/plain"})
+        packed = ask(service, "/v1/score", {}, headers={"content-encoding": "gzip"})
+    assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
+    assert (plain.status, packed.status) == (415, 415)
+
+
+def test_a_record_that_breaks_a_metric_does_not_spoil_the_answers_to_others() -> None:
+    async def send_all(service: Service) -> list[Reply]:
+        outputs = ["one", "break", "three", "four"]
+        return list(await asyncio.gather(*(call(service, "/v1/score", {"records": [{"output": o}]}) for o in outputs)))
+
+    log = io.BytesIO()
+    with serving("service_metrics.Breaking", log=log) as service:
+        replies = run(send_all(service))
+    assert [reply.status for reply in replies] == [200, 502, 200, 200]
+    scores = [reply.json()["results"][0]["scores"] for reply in replies if reply.status == 200]
+    assert [score["service_metrics.Breaking"]["value"] for score in scores] == [3, 5, 4]
+    assert b"secret words" not in log.getvalue()
+
+
+# ---- Limits
+
+
+def test_limits_on_size() -> None:
+    with serving(max_body=2000, max_records=3, max_characters=100) as service:
+        long = {"records": [{"output": "x" * 3000}]}
+        large = ask(service, "/v1/score", long)
+        endless = ask(service, "/v1/score", pieces=[b"[" * 1500, b"[" * 1500, b""])
+        many = ask(service, "/v1/score", {"records": [{"output": "a"}] * 4})
+        record_too_large = ask(service, "/v1/score", {"records": [{"output": "a", "references": ["x" * 60] * 2}]})
+        number = ask(service, "/v1/score", {}, headers={"content-length": "-1"})
+    assert [large.status, endless.status, many.status, record_too_large.status, number.status] == [
+        413,
+        413,
+        413,
+        413,
+        400,
+    ]
+    codes = [large.code, endless.code, many.code, record_too_large.code]
+    assert codes == ["too_large", "too_large", "too_many_records", "record_too_large"]
+
+
+def test_a_full_queue_answers_429_and_loses_nothing() -> None:
+    body = {"metrics": ["service_metrics.Waiting"]}
+
+    async def overload(service: Service) -> list[Reply]:
+        async def send(number: int) -> Reply:
+            return await call(service, "/v1/score", {**body, "records": [{"output": "x" * number}]})
+
+        waiting = [asyncio.create_task(send(number)) for number in range(1, 31)]
+        await asyncio.sleep(0.1)
+        GATE.set()
+        return list(await asyncio.gather(*waiting))
+
+    with serving("service_metrics.Waiting", max_queue=8) as service:
+        replies = run(overload(service))
+        counts = service.counters.render()
+    accepted = {number: reply for number, reply in enumerate(replies, 1) if reply.status == 200}
+    refused = [reply for reply in replies if reply.status == 429]
+    assert (len(accepted), len(refused)) == (8, 22)
+    for number, reply in accepted.items():
+        assert reply.json()["results"][0]["scores"]["service_metrics.Waiting"]["value"] == number
+    assert all(reply.code == "queue_full" and int(reply.headers["retry-after"]) >= 1 for reply in refused)
+    assert 'metrist_requests_total{endpoint="/v1/score",status="429"} 22\n' in counts
+    assert "metrist_requests_in_progress 0\n" in counts
+
+
+def test_limits_on_requests_in_progress_and_on_bytes() -> None:
+    async def overload(service: Service) -> list[int]:
+        body = {"records": [{"output": "x" * 1000}]}
+        waiting = [asyncio.create_task(call(service, "/v1/score", body)) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        GATE.set()
+        return sorted(reply.status for reply in await asyncio.gather(*waiting))
+
+    with serving("service_metrics.Waiting", max_requests=3) as service:
+        assert run(overload(service)) == [200, 200, 200, 429, 429]
+    with serving("service_metrics.Waiting", max_pending_bytes=2500) as service:
+        assert run(overload(service)) == [200, 200, 429, 429, 429]
+
+
+def test_time_limits() -> None:
+    with serving("service_metrics.Waiting", time_limit=0.05) as service:
+        late = ask(service, "/v1/score", {"records": [{"output": "a"}]})
+        slow = ask(service, "/v1/score", pieces=[b"["])
+    assert (late.status, late.code) == (504, "timeout")
+    assert (slow.status, slow.code) == (408, "timeout")
+    assert slow.headers["connection"] == "close"
+
+
+def test_an_error_within_a_stream_is_its_last_line() -> None:
+    outputs = [{"output": "a"}, {"output": "b"}, {"output": "break"}]
+    with serving("service_metrics.Breaking", batch_records=1) as service:
+        answer = ask(service, "/v1/score", {"records": outputs, "stream": True})
+    assert answer.status == 200
+    assert len(answer.lines()) == 3
+    assert answer.lines()[-1]["error"]["code"] == "metric_failed"
+
+
+# ---- Access
+
+
+def test_tokens() -> None:
+    tokens = Tokens.parse([f"ci:{TOKEN}", "# a comment", "another-token-0123456789"], "tokens.txt")
+    log = io.BytesIO()
+    with serving(tokens=tokens, host="0.0.0.0", log=log) as service:
+
+        def ask_with(header: str) -> int:
+            return ask(service, "/v1/metrics", headers={"authorization": header, "host": "any.example"}).status
+
+        assert ask_with(f"Bearer {TOKEN}") == ask_with("bearer another-token-0123456789") == 200
+        assert ask_with("Bearer wrong-token-0123456789") == ask_with(TOKEN) == ask_with("Bearer \xff") == 401
+        nameless = ask(service, "/v1/nothing", {})
+        assert (nameless.status, nameless.headers["www-authenticate"]) == (401, "Bearer")
+        assert ask(service, "/metrics").status == ask(service, "/openapi.json").status == 401
+        assert ask(service, "/healthz").status == 200
+    assert TOKEN not in repr(tokens)
+    assert b'"client":"ci"' in log.getvalue()
+    assert TOKEN.encode() not in log.getvalue()
+
+
+def test_without_tokens_other_web_sites_are_refused() -> None:
+    body = {"records": [texts(1)]}
+    with serving() as service:
+        rebound = ask(service, "/v1/score", body, headers={"host": "attacker.example"})
+        page = ask(service, "/v1/score", body, headers={"origin": "http://attacker.example"})
+        local = ask(service, "/v1/score", body, headers={"host": "localhost:1234"})
+    assert (rebound.status, page.status, local.status) == (421, 403, 200)
+
+
+# ---- Operation
+
+
+def test_health_readiness_and_shutdown() -> None:
+    async def live(service: Service) -> list[Reply]:
+        before = await call(service, "/readyz")
+        await service._warm()
+        ready = await call(service, "/readyz")
+        service.draining = True
+        draining = await call(service, "/readyz")
+        score = await call(service, "/v1/score", {"records": [texts(1)]})
+        return [before, ready, draining, score, await call(service, "/healthz")]
+
+    with serving() as service:
+        before, ready, draining, score, healthy = run(live(service))
+    assert (before.status, before.code) == (503, "not_ready")
+    assert ready.status == 200
+    assert (draining.status, draining.code) == (503, "shutting_down")
+    assert (score.status, score.headers["connection"]) == (200, "close")
+    assert healthy.json() == {"status": "ok"}
+
+
+def test_logs_have_no_texts_unless_asked_for() -> None:
+    body = {"records": [{"output": "break"}, {"output": "private words"}]}
+    for texts_too in (False, True):
+        log = io.BytesIO()
+        with serving("service_metrics.Breaking", log=log, log_texts=texts_too) as service:
+            ask(service, "/v1/score", body, headers={"x-request-id": "my-id"})
+            ask(service, "/v1/secret-path?token=abc", body)
+        lines = [json.loads(line) for line in log.getvalue().splitlines()]
+        assert [line["event"] for line in lines] == ["fault", "request", "request"]
+        assert lines[1] | {"ms": 0, "time": "", "process": 0} == {
+            "time": "",
+            "level": "error",
+            "event": "request",
+            "process": 0,
+            "id": "my-id",
+            "method": "POST",
+            "path": "/v1/score",
+            "status": 502,
+            "ms": 0,
+            "code": "metric_failed",
+            "records": 2,
+            "metrics": ["service_metrics.Breaking"],
+        }
+        assert lines[2]["path"] == "other"
+        assert (b"private words" in log.getvalue()) is texts_too
+        assert b"secret-path" not in log.getvalue()
+
+
+def test_the_document_describes_what_the_service_answers() -> None:
+    with serving(max_records=77) as service:
+        document = ask(service, "/openapi.json").json()
+        metrics = ask(service, "/v1/metrics").json()
+        scored = ask(service, "/v1/score", {"records": [texts(1)], "details": True}).json()
+    assert set(document["paths"]) == set(service._routes)
+    schemas = document["components"]["schemas"]
+    assert schemas["ScoreRequest"]["properties"]["records"]["maxItems"] == 77
+    for name, value in (("MetricsResponse", metrics), ("ScoreResponse", scored)):
+        schema = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
+        jsonschema.Draft202012Validator(schema).validate(value)
+    assert [metric["name"] for metric in metrics["metrics"]] == list(LEXICAL)
+    assert metrics["metrics"][0]["signature"] == metrist.metric("rougeL").signature
+
+
+def test_spans_on_request() -> None:
+    pytest.importorskip("opentelemetry")
+    spans: list[tuple[str, dict[str, Any]]] = []
+
+    class Span:
+        def set_attribute(self, name: str, value: Any) -> None:
+            spans[0][1][name] = value
+
+    class Tracer:
+        @contextmanager
+        def start_as_current_span(self, name: str, **options: Any) -> Iterator[Span]:
+            spans.append((name, options["attributes"]))
+            yield Span()
+
+    with serving(tracing=Tracing(Tracer())) as service:
+        ask(service, "/v1/score", {"records": [texts(1)], "metrics": ["rougeL"]})
+    (name, attributes), (batch, batch_attributes) = spans
+    assert name == "POST /v1/score"
+    assert (attributes["http.response.status_code"], attributes["metrist.records"]) == (200, 1)
+    assert (batch, batch_attributes["metrist.metrics"]) == ("batch", ["rougeL"])
+    assert texts(1)["output"] not in repr(spans)

@@ -1,0 +1,205 @@
+"""The service's processes: signals, workers, sockets. And its settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import MetristError, RunError
+from metrist.web.service import server as server_module
+from metrist.web.service.app import Service
+from metrist.web.service.catalog import build_catalog
+from metrist.web.service.server import WorkerServer, bind
+from metrist.web.service.settings import TOKENS_VARIABLE, Check, ServiceSettings, Tokens, read_tokens
+from web_server import RunningServer
+
+SLOW_METRIC = """
+import time
+import metrist
+
+
+class Slow(metrist.Metric):
+    def score_record(self, record):
+        time.sleep(0.02)
+        return float(len(record.output))
+"""
+
+
+@contextmanager
+def start(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], RunningServer]]:
+    """`metrist serve` in a process of its own, once it is ready."""
+    (folder / "slow_metric.py").write_text(SLOW_METRIC)
+    command = [sys.executable, "-m", "metrist", "serve", "-m", "slow_metric.Slow", "--port", "0", "--log", "off"]
+    process = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        match = re.search(r":(\d+)$", process.stdout.readline().strip())
+        assert match is not None
+        running = RunningServer(int(match[1]))
+        wait_ready(running)
+        yield process, running
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def wait_ready(running: RunningServer) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            if running.ask("/readyz").status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("the service did not get ready")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers need Linux")
+def test_sigterm_ends_what_was_accepted_and_a_dead_worker_is_replaced(tmp_path: Path) -> None:
+    """Clients send one request after another on open connections. Each request gets its own right answer until the
+    service stops to listen; then connecting fails, and nothing else does."""
+    with start(tmp_path, "--workers", "2") as (process, running):
+        (first, _) = workers_of(process.pid)
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while first in workers_of(process.pid) or len(workers_of(process.pid)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        wait_ready(running)
+        answers: list[tuple[int, float]] = []
+        faults: list[str] = []
+        clients = [threading.Thread(target=send_until_gone, args=(running.port, n, answers, faults)) for n in range(8)]
+        for client in clients:
+            client.start()
+        while len(answers) < 20:
+            time.sleep(0.01)
+        before = len(answers)
+        process.send_signal(signal.SIGTERM)
+        for client in clients:
+            client.join(60)
+        assert process.wait(60) == 0
+    assert faults == []
+    assert len(answers) > before
+    assert all(value == length for length, value in answers)
+
+
+def workers_of(parent: int) -> list[int]:
+    """The processes that a process started, the one aside that keeps track of shared memory."""
+    children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def send_until_gone(port: int, number: int, answers: list[tuple[int, float]], faults: list[str]) -> None:
+    """Send requests with outputs of different lengths until the server refuses a new connection."""
+    count = 0
+    try:
+        while True:
+            try:
+                connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+            except ConnectionRefusedError:
+                return
+            with connection, connection.makefile("rb") as file:
+                keep = True
+                while keep:
+                    count += 1
+                    length = number * 1000 + count
+                    body = json.dumps({"records": [{"output": "x" * length}]}).encode()
+                    head = f"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+                    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                    status = file.readline().split()
+                    headers = dict(line.strip().lower().split(b": ", 1) for line in iter(file.readline, b"\r\n"))
+                    content = json.loads(file.read(int(headers[b"content-length"])))
+                    assert status[1] == b"200"
+                    answers.append((length, content["results"][0]["scores"]["slow_metric.Slow"]["value"]))
+                    keep = headers.get(b"connection") != b"close"
+    except Exception as error:
+        faults.append(f"client {number}, request {count}: {error!r}")
+
+
+def test_slow_and_endless_headers_end_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_HEADER_SECONDS", 0.3)
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    service = Service(build_catalog(["length"]), ServiceSettings(log="off", drain=0.0))
+    server = WorkerServer(service, listener)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.005)
+        for piece in (b"GET /healthz HTTP/1.1\r\nHost: local", b"GET /healthz HTTP/1.1\r\nX: " + b"y" * 200_000):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                connection.sendall(piece)
+                try:
+                    answer = connection.recv(100)
+                except ConnectionResetError:
+                    answer = b""
+            assert not answer or b" 400 " in answer
+        answer = RunningServer(port).ask("/healthz").body
+        assert json.loads(answer) == {"status": "ok"}
+    finally:
+        server.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_port_in_use_is_refused_by_workers_too() -> None:
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        for shared in (False, True):
+            with pytest.raises(RunError, match="port"):
+                bind("127.0.0.1", port, shared=shared)
+
+
+def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.txt"
+    # sha256 of 'a-third-token-of-the-file', by sha256sum.
+    digest = "dbb1f266fe5080edf84188751be56f0560091c3423d291b0c2f8f933fab31b4d"
+    file.write_text(f"# tokens\nfirst-token-0123456789\nci:second-token-0123456789\nx:sha256:{digest}\n")
+    tokens = read_tokens(file, {})
+    assert tokens is not None
+    assert len(tokens) == 3
+    assert tokens.identify(b"second-token-0123456789") == "ci"
+    assert tokens.identify(b"first-token-0123456789") == "token-2"
+    assert tokens.identify(b"a-third-token-of-the-file") == "x"
+    assert tokens.identify(b"first-token-012345678") is None
+    environment = {TOKENS_VARIABLE: "first-token-0123456789, ci:second-token-0123456789"}
+    assert len(read_tokens(None, environment) or ()) == 2
+    assert read_tokens(None, {}) is None
+
+
+@pytest.mark.parametrize("line", ["short", "two words that are no token", "x y:first-token-0123456789", "a:sha256:12"])
+def test_bad_tokens_are_refused_without_being_shown(line: str) -> None:
+    with pytest.raises(RunError) as refusal:
+        Tokens.parse([line], "file")
+    assert line.rpartition(":")[2] not in str(refusal.value).replace("sha256:12", "")
+
+
+def test_settings_that_make_no_sense() -> None:
+    with pytest.raises(RunError, match="tokens"):
+        ServiceSettings(host="0.0.0.0")
+    ServiceSettings(host="0.0.0.0", anonymous=True)
+    with pytest.raises(RunError, match="max_body"):
+        ServiceSettings(max_body=0)
+    with pytest.raises(MetristError, match="limit"):
+        Check.parse("consistency")
+    assert Check.parse("chrf(word_order=2) <= -1.5e2") == Check(metric="chrf(word_order=2)", maximum=-150.0)
+    for check in ("nothing>=1", "by_score(metric=chrf)>=1"):
+        with pytest.raises(MetristError):
+            Service(build_catalog(["chrf", "by_score(metric=chrf)"]), ServiceSettings(checks=(Check.parse(check),)))
