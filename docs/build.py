@@ -202,6 +202,7 @@ _API = {
     "metrist.compat": "metrist.compat: drop-ins for other packages",
     "metrist.compat.bert_score": "metrist.compat.bert_score",
     "metrist.compat.evaluate": "metrist.compat.evaluate",
+    "metrist.client": "metrist.client: calls of `metrist serve`",
 }
 
 

@@ -119,7 +119,7 @@ def test_busy_and_broken_services_are_tried_again(monkeypatch: pytest.MonkeyPatc
     waits: list[float] = []
     monkeypatch.setattr(client_module.time, "sleep", waits.append)
     busy = {"error": {"code": "queue_full", "message": "full"}}
-    good = {"metrics": []}
+    good: dict[str, Any] = {"metrics": []}
     handler, requests = answering(
         httpx2.Response(429, headers={"Retry-After": "7"}, json=busy),
         httpx2.ConnectError("refused"),

@@ -26,6 +26,9 @@ _EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "tables": (("pyarrow", "openpyxl"), "Parquet and Excel files"),
     "plots": (("altair",), "charts"),
     "web": (("starlette", "uvicorn"), "the viewer, the playground and annotation"),
+    "serve": (("uvicorn", "pydantic", "httptools"), "metrist serve: metrics over HTTP"),
+    "client": (("httpx2",), "the client of metrist serve"),
+    "otel": (("opentelemetry.sdk",), "spans of metrist serve"),
     "languages": (("sacrebleu", "sentencepiece"), "BLEU's tokenizers for Japanese, Korean and FLORES"),
 }
 #: Environment variables that usually hold a key. Their content is never read, only whether they are set.

@@ -98,7 +98,7 @@ class Service:
         self._catalog = catalog
         self._tracing = tracing or Tracing()
         self._runtime = runtime or Runtime.current().override(**self.settings.runtime)
-        self.lanes = {name: self._make_lane(name) for name in LANES}
+        self.lanes: dict[str, Lane] = {name: self._make_lane(name) for name in LANES}
         self.endpoints = Endpoints(catalog, self.lanes, self.settings, self.counters)
         self._document = encode(describe_api(self.settings))
         self._allows_host = lru_cache(maxsize=64)(self._check_host)

@@ -294,7 +294,7 @@ class Endpoints:
     ) -> list[dict[str, Any]]:
         """The results of checks: as soon as one fails, or at the deadline. What is not needed any more is cancelled."""
         cheap = tuple(dict.fromkeys(offer.metric.text for offer in offers if offer.lane == "text"))
-        keys = {offer.metric.text: (offer.lane, (offer.metric.text,)) for offer in offers}
+        keys: dict[str, tuple[str, Key]] = {o.metric.text: (o.lane, (o.metric.text,)) for o in offers}
         keys |= dict.fromkeys(cheap, ("text", cheap))
         jobs: dict[tuple[str, Key], asyncio.Future[JobResults]] = {
             (lane, key): self._lanes[lane].submit(key, [record], urgent=True) for lane, key in set(keys.values())
@@ -366,7 +366,7 @@ class Endpoints:
     def _read_records(self, bodies: Sequence[models.RecordBody]) -> list[Record]:
         self._check_count(len(bodies), "records")
         counts: Counter[str] = Counter()
-        records = []
+        records: list[Record] = []
         for body in bodies:
             counts[body.system] += 1
             record = Record(
@@ -385,7 +385,7 @@ class Endpoints:
 
     def _read_pairs(self, bodies: Sequence[models.PairBody]) -> list[Pair]:
         self._check_count(len(bodies), "pairs")
-        pairs = []
+        pairs: list[Pair] = []
         for number, body in enumerate(bodies, 1):
             first, second = (
                 Record(
@@ -445,7 +445,7 @@ class Endpoints:
                 if not flying:
                     return
                 chunk, jobs = flying[0]
-                by_text = {}
+                by_text: dict[str, JobResults] = {}
                 for key, job in jobs:
                     results = await job
                     by_text |= dict.fromkeys(key, results)

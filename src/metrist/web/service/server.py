@@ -72,7 +72,7 @@ def bind(host: str, port: int | None, *, shared: bool = False, joining: bool = F
     raise RunError(f"cannot listen on port {port} of {host}: {reason}; try another --port")
 
 
-def _check_free(family: int, address: str, port: int) -> None:
+def _check_free(family: int, address: str | int, port: int) -> None:
     """Raise OSError for a port that somebody listens on: a shared socket would take some of their connections."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import jsonschema
 import numpy as np
 import pytest
 
@@ -446,7 +445,7 @@ def test_the_document_describes_what_the_service_answers() -> None:
     assert schemas["ScoreRequest"]["properties"]["records"]["maxItems"] == 77
     for name, value in (("MetricsResponse", metrics), ("ScoreResponse", scored)):
         schema = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
-        jsonschema.Draft202012Validator(schema).validate(value)
+        pytest.importorskip("jsonschema").Draft202012Validator(schema).validate(value)
     assert [metric["name"] for metric in metrics["metrics"]] == list(LEXICAL)
     assert metrics["metrics"][0]["signature"] == metrist.metric("rougeL").signature
 
