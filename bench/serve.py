@@ -43,7 +43,8 @@ def main() -> None:
     quick = "--quick" in arguments
     lines = [
         f"Measured by `make bench-serve` on {len(os.sched_getaffinity(0))} cores of {machine()}, clients on the same "
-        f"cores: `metrist serve -m {METRIC} --workers {WORKERS}` with {describe_libraries()}; requests of one output of SummEval with one reference, "
+        f"cores: `metrist serve -m {METRIC} --workers {WORKERS}` with {describe_libraries()}; requests of one "
+        f"output of SummEval with one reference, "
         f"{CONNECTIONS} connections.",
         "",
         "| | required | measured | others' share of the processor |",

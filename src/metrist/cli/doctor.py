@@ -178,7 +178,7 @@ def is_installed(module: str) -> bool:
     """Whether a module can be imported, without importing it."""
     try:
         return util.find_spec(module) is not None
-    except ValueError:  # sys.modules holds None for it.
+    except (ValueError, ImportError):  # sys.modules holds None for it; its package is missing.
         return False
 
 
