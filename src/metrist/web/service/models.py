@@ -21,7 +21,7 @@ MetricName = Annotated[
 
 class _Body(BaseModel):
     # Unknown fields are refused: a misspelt field would silently do nothing.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class Context(_Body):
