@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from metrist.evaluate.explain import explain as explain
     from metrist.evaluate.meta import meta_evaluate as meta_evaluate
     from metrist.evaluate.stress import stress as stress
+    from metrist.evaluate.verify import verify as verify
     from metrist.evaluate.worst import worst as worst
     from metrist.grid import Grid as Grid
     from metrist.io.reader import read_records as read_records
@@ -76,6 +77,7 @@ _MODULES = {
     "explain": "metrist.evaluate.explain",
     "meta_evaluate": "metrist.evaluate.meta",
     "stress": "metrist.evaluate.stress",
+    "verify": "metrist.evaluate.verify",
     "worst": "metrist.evaluate.worst",
     "Grid": "metrist.grid",
     "read_records": "metrist.io.reader",

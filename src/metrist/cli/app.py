@@ -18,7 +18,7 @@ from metrist._version import __version__
 from metrist.cli import build, build_error_analysis, cache, train, train_study
 from metrist.cli.annotate import annotate
 from metrist.cli.audit import audit, questionnaire
-from metrist.cli.compare import calibrate, check, compare, methods
+from metrist.cli.compare import calibrate, check, compare, methods, verify
 from metrist.cli.convert import convert, export
 from metrist.cli.doctor import doctor
 from metrist.cli.explain import aspects, explain, heat, worst
@@ -66,6 +66,7 @@ app = _group(
         "compare": compare,
         "methods": methods,
         "check": check,
+        "verify": verify,
         "worst": worst,
         "report": report,
         "plot": plot,

@@ -1,4 +1,4 @@
-"""`metrist compare`, `check` and `calibrate`: conclusions from runs."""
+"""`metrist compare`, `check`, `verify` and `calibrate`: conclusions from runs."""
 
 from __future__ import annotations
 
@@ -247,6 +247,46 @@ def check(
         with atomic_write(junit) as file:
             file.write(report.junit())
     if not report.passed:
+        raise typer.Exit(1)
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="IN…", help="Its inputs, if they are no longer where they were.")
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-m", "--metric", metavar="SPEC", help="A metric of your own to import, as in `score`; repeatable."
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="How many outputs are scored again.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sample.")] = 0,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0, help="Largest difference of scores, relative if they exceed 1.")
+    ] = 1e-6,
+    llm: Annotated[
+        bool,
+        typer.Option("--llm", help="Score metrics that call an LLM again, too: answers may differ and cost money."),
+    ] = False,
+    form: TableFormat = Format.text,
+) -> None:
+    """Check a run's files, inputs and signatures, and score a sample again; exit with 1 if anything differs."""
+    from metrist.cli.output import print_table
+    from metrist.evaluate.verify import verify as verify_run
+
+    verification = verify_run(
+        run,
+        files or (),
+        metrics=metrics or (),
+        sample=sample,
+        seed=seed,
+        tolerance=tolerance,
+        allow_llm=llm,
+    )
+    print_table(verification.table(), form)
+    if not verification.passed:
         raise typer.Exit(1)
 
 

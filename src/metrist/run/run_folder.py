@@ -344,7 +344,7 @@ class MetricFolder:
     def _read_file(self, name: str, *, note: bool = True) -> ShardFile | None:
         """A file of the folder; None if it is not there. A damaged one is noted, to be redone."""
         try:
-            return _read_shard(self.results / name)
+            return read_shard(self.results / name)
         except FileNotFoundError:
             return None
         except Torn as error:
@@ -529,7 +529,7 @@ class MetricFolder:
         for name in page.shards:
             path = self.results / name
             try:
-                files.append(known[name] if name in known else _read_shard(path))
+                files.append(known[name] if name in known else read_shard(path))
             except FileNotFoundError:
                 raise RunError(f"{path} is missing: run the same `metrist score` again to redo it") from None
             except Torn as error:
@@ -615,7 +615,7 @@ def write_object(path: Path, data: bytes) -> None:
         raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
 
 
-def _read_shard(path: Path) -> ShardFile:
+def read_shard(path: Path) -> ShardFile:
     try:
         file = decode(path.read_bytes())
     except FileNotFoundError:
