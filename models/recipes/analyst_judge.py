@@ -35,7 +35,7 @@ RESAMPLES = 1000
 
 def read_answers(tokenizer: Any, rows: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
     """The rows that were answered, with the answer and the score."""
-    data = np.load(path)
+    data = dict(np.load(path))
     lengths = np.diff(data["ends"], prepend=0)
     answered = []
     for number, end, length, digits in zip(data["numbers"], data["ends"], lengths, data["digits"], strict=True):
@@ -52,6 +52,7 @@ def read_answers(tokenizer: Any, rows: Sequence[dict[str, Any]], path: Path) -> 
             "score": None if parsed.failure is not None else 0.0 - sum(error.penalty or 0.0 for error in errors),
             "count": len(errors), "placed": sum(error.start is not None for error in errors),
             "clean": float(probabilities[0] / probabilities.sum()) if probabilities.sum() > 0.5 else None,
+            "means": {aspect: float(np.mean(values)) for aspect, values in row["ratings"].items()},
         })  # fmt: skip
     return answered
 
@@ -61,7 +62,7 @@ def correlate(rows: Sequence[dict[str, Any]], aspects: Sequence[str], measure: A
     scores = [row[value] for row in rows]
     if len(set(scores)) < 2:
         return 0.0
-    return float(np.mean([measure(scores, [np.mean(row["ratings"][a]) for row in rows]).statistic for a in aspects]))
+    return float(np.mean([measure(scores, [row["means"][a] for row in rows]).statistic for a in aspects]))
 
 
 def resample(rows: Sequence[dict[str, Any]], compute: Any, seed: int = 0) -> tuple[float, float]:
