@@ -41,7 +41,10 @@ def test_the_verdict_is_one_sentence_per_comparison() -> None:
     run = make_run(quality={"v1": LOW, "v2": HIGH}, errors={"v1": LOW, "v2": HIGH}, size={"v1": LOW, "v2": HIGH})
     report = build_report(run, **OPTIONS)
     (sentence,) = report.verdicts
-    assert sentence.startswith("v1 beats v2 on 1 of 2 metrics (errors), which is not luck, and loses on quality.")
+    assert sentence.startswith(
+        "v1 beats v2 on 1 of 2 metrics (errors 0.602 against 0.803), which is not luck, and loses on quality 0.602 "
+        "against 0.803."
+    )
     assert sentence.endswith("They also differ in size 0.602 against 0.803.")
     assert "p ≤ 0.05" in report.basis
     assert report.facts == "120 outputs · 60 items · 2 systems · 3 metrics"
@@ -66,7 +69,17 @@ def test_the_leader_comes_first_where_there_are_many_systems() -> None:
         "best is ahead overall: of 3 comparisons (3 other systems × 1 metric) it wins 3"
     )
     assert "best has the best score by quality." in report.verdicts
+    table = next(block.table for block in section(report, "systems").blocks if isinstance(block, TableBlock))
+    assert [row["system"] for row in table.to_dict()["rows"]] == ["best", "low", "same", "worst"]
     assert any("best beats low, same and worst on the only metric (quality)" in s for s in report.verdicts)
+
+
+def test_nobody_leads_where_the_draws_cannot_separate_anything() -> None:
+    columns = {name: [value + bonus for value in LOW] for name, bonus in (("a", 0.0), ("b", 0.1), ("c", 0.2))}
+    report = build_report(make_run(quality=columns, errors=columns), draws=100, alpha=0.02)
+    assert report.verdicts[0].startswith("No system is ahead: none of 6 comparisons separates two systems")
+    assert "Metrics put different systems first: c by quality; a by errors." in report.verdicts
+    assert any("use --draws 150 at least" in caution for caution in report.cautions)
 
 
 def test_a_baseline_is_the_second_of_each_pair() -> None:
@@ -150,7 +163,7 @@ def test_files_can_be_scored_or_hold_scores(tmp_path: Path) -> None:
 
 
 def test_large_runs_show_a_sample_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.evaluate.report.outputs.MAX_OUTPUTS", 40)
+    monkeypatch.setattr("metrist.evaluate.report.data.MAX_OUTPUTS", 40)
     monkeypatch.setattr("metrist.evaluate.report.outputs._SAMPLE", 30)
     rows = [{"item": str(n), "system": "s", "output": f"w {n}", "references": [f"w {n % 9}"]} for n in range(60)]
     report = build_report(rows, metrics=["rougeL"], **OPTIONS)
@@ -158,6 +171,31 @@ def test_large_runs_show_a_sample_and_say_so(monkeypatch: pytest.MonkeyPatch) ->
     (rule,) = note.sentences  # type: ignore[union-attr]
     assert rule.startswith("Texts of 30 of 60 outputs: the 20 worst by each metric, and a random sample")
     assert len(explorer.data["outputs"]) == 30  # type: ignore[union-attr]
+    data = ReportData([rows], ReportOptions(metrics=["rougeL"], draws=200))
+    assert not data.judgments.records, "the texts of a large run are not kept in memory"
+    (fold,) = section(report, "worst").blocks
+    assert isinstance(fold, Fold)
+    (block,) = fold.blocks
+    assert isinstance(block, OutputsBlock)
+    assert [entry.outputs[0].record.output for entry in block.outputs.entries if entry.outputs[0].record] == [
+        f"w {n}" for n in range(9, 14)
+    ]
+
+
+def test_errors_say_why_a_system_is_better() -> None:
+    def mark(count: int) -> list[dict[str, Any]]:
+        return [{"aspect": "accuracy", "severity": "major", "penalty": 1.0}] * count
+
+    rows = [
+        {"item": str(n), "system": s, "output": f"w {n}", "references": ["w"], "errors": mark(count) + extra}
+        for n in range(10)
+        for s, count, extra in (("old", 3, []), ("new", 1, [{"aspect": "style", "severity": "minor", "penalty": 0.5}]))
+    ]
+    report = build_report(rows, metrics=["rougeL"], **OPTIONS)
+    expected = (
+        "Errors per output that people found: new 2.00, old 3.00; they differ most in accuracy, 1.00 against 3.00."
+    )
+    assert expected in report.verdicts
 
 
 def test_a_judge_card_is_shown(tmp_path: Path) -> None:

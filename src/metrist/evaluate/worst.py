@@ -47,21 +47,53 @@ _Pair = tuple[_Place, _Place]
 
 
 @dataclass(slots=True)
+class TextBudget:
+    """How many outputs may be kept with their texts, and how many characters these may have together. The source and
+    the references of an item count once."""
+
+    outputs: int
+    characters: int
+    exceeded: bool = False
+    _items: set[str] = field(default_factory=set)
+
+    def take(self, record: Record) -> None:
+        """Count a record; once the budget is exceeded it stays so."""
+        self.outputs -= 1
+        self.characters -= len(record.output)
+        if record.item not in self._items:
+            self._items.add(record.item)
+            self.characters -= len(record.source or "") + sum(map(len, record.references))
+        self.exceeded = self.exceeded or self.outputs < 0 or self.characters < 0
+
+
+@dataclass(slots=True)
 class Judgments:
-    """What the input files of a run hold about its outputs: texts, ratings by aspect, and errors that people marked."""
+    """What the input files of a run hold about its outputs: texts, ratings by aspect, and errors that people marked.
+    `seen` are the outputs that have a text in the files, whether or not it was kept."""
 
     records: dict[_Key, Record] = field(default_factory=dict)
     ratings: dict[str, dict[_Key, list[float]]] = field(default_factory=dict)
     errors: dict[_Key, list[Error]] = field(default_factory=dict)
+    seen: set[_Key] = field(default_factory=set)
 
     @staticmethod
-    def read(reader: Reader, known: Container[_Key], rename: Callable[[str], str] = str) -> Judgments:
-        """What a reader's rows say about the known outputs, whose systems may have been given other names."""
+    def read(
+        reader: Reader, known: Container[_Key], rename: Callable[[str], str] = str, budget: TextBudget | None = None
+    ) -> Judgments:
+        """What a reader's rows say about the known outputs, whose systems may have been given other names. No texts are
+        kept once a budget is exceeded."""
         judgments = Judgments()
         for entry in reader.entries():
             for record in entry.records:
-                if (key := (record.item, rename(record.system))) in known:
-                    judgments.records.setdefault(key, record)
+                if (key := (record.item, rename(record.system))) not in known or key in judgments.seen:
+                    continue
+                judgments.seen.add(key)
+                if budget is not None and not budget.exceeded:
+                    budget.take(record)
+                if budget is None or not budget.exceeded:
+                    judgments.records[key] = record
+                else:
+                    judgments.records.clear()
             for rating in entry.ratings:
                 if (key := (rating.item, rename(rating.system))) in known:
                     judgments.ratings.setdefault(rating.aspect, {}).setdefault(key, []).append(rating.value)
@@ -73,6 +105,7 @@ class Judgments:
     def add(self, other: Judgments) -> None:
         """Add what other files hold."""
         self.records.update(other.records)
+        self.seen |= other.seen
         for aspect, ratings in other.ratings.items():
             self.ratings.setdefault(aspect, {}).update(ratings)
         self.errors.update(other.errors)

@@ -13,7 +13,7 @@ from typing import Any
 from metrist._version import __version__
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.methods import describe_methods
-from metrist.evaluate.report import agreement, outputs, systems, verdicts
+from metrist.evaluate.report import agreement, errors, outputs, systems, verdicts
 from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
@@ -29,7 +29,7 @@ KINDS: Mapping[str, Callable[..., Drawing | None]] = {
     "differences": systems.differences_figure,
     "distributions": systems.distributions_figure,
     "wins": systems.wins_figure,
-    "errors": outputs.errors_figure,
+    "errors": errors.errors_figure,
     "agreement": agreement.agreement_figure,
     "slices": agreement.slices_figure,
     "scatter": agreement.scatter_figure,
@@ -64,22 +64,24 @@ def build_report(
     """
     data = ReportData(sources, ReportOptions(**options))
     comparison, evaluation = data.comparison, data.evaluation
+    lists = outputs.gather_lists(data)
     sections = [
         systems.systems_section(data),
         agreement.agreement_section(data),
-        outputs.worst_section(data),
-        outputs.changes_section(data),
-        outputs.errors_section(data),
+        outputs.worst_section(lists),
+        outputs.changes_section(lists),
+        errors.errors_section(data, lists.heaviest),
         systems.aspects_section(data),
         systems.distributions_section(data),
-        outputs.disagreements_section(data),
+        outputs.disagreements_section(lists),
         outputs.heat_section(data),
         _cards_section(judge_cards),
         systems.failures_section(data),
-        outputs.explorer_section(data),
+        outputs.explorer_section(data, lists),
         _methods_section(data, command),
     ]
     sentences = verdicts.describe_comparison(comparison) if comparison else _describe_system(data)
+    sentences += errors.compare_errors(data)
     if evaluation is not None:
         sentences += agreement.trust_sentence(evaluation)
     total = len(data.results)
@@ -94,16 +96,19 @@ def build_report(
     if data.judgments.ratings:
         facts.append(f"rated by people for {', '.join(data.judgments.ratings)}")
     cautions = verdicts.describe_coverage(counts)
+    cautions += verdicts.describe_limits(comparison) if comparison else []
     if comparison is not None and items < 30:
         cautions.append(
             f"Only {format_count(items, 'item')}: intervals and p-values are rough, and small differences stay unseen."
         )
     cautions += data.notes
+    basis = [verdicts.describe_basis(comparison)] if comparison else []
+    basis += [agreement.describe_measure(evaluation)] if evaluation else []
     return Report(
         title=title or _name_report(sources),
         facts=" · ".join(facts),
         verdicts=sentences,
-        basis=verdicts.describe_basis(comparison) if comparison else "",
+        basis=" ".join(basis),
         cautions=list(dict.fromkeys(cautions)),
         sections=[section for section in sections if section is not None],
         footer=f"metrist {__version__}. This page loads nothing and sends nothing.",

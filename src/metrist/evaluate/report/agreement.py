@@ -49,7 +49,11 @@ def agreement_section(data: ReportData) -> Section | None:
         return None
     blocks: list[Block] = [
         Prose(sentences=recommend(evaluation), kind="list"),
-        FigureBlock(drawing=bars, name="agreement", caption=_AGREEMENT),
+        FigureBlock(
+            drawing=bars,
+            name="agreement",
+            caption=_AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else ""),
+        ),
         TableBlock(table=replace(evaluation.table(), signatures=())),
     ]
     if (table := ratings_table(data)) is not None:
@@ -84,9 +88,10 @@ def agreement_section(data: ReportData) -> Section | None:
 
 
 _AGREEMENT = (
-    "Bars: agreement with people, with 95 % intervals. Black marks: what guessing reaches; orange: calling every "
-    "pair a tie. Green: one rater against the others, where raters are named."
+    "Bars: agreement with people, with 95 % intervals. Marks: what guessing (chance) reaches, and calling every pair a "
+    "tie."
 )
+_CEILING = " Line: one rater against the others."
 _SCATTER = (
     "Right: the metric's score; up: people's mean rating. The darker a square, the more outputs; circles are the means "
     "of systems."
@@ -128,6 +133,14 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
             sentence += f"; {reached}"
         sentences.append(f"{sentence}.")
     return sentences
+
+
+def describe_measure(evaluation: MetaEvaluation) -> str:
+    """What the first measure is a share of."""
+    name = evaluation.plan.measures[0]
+    if evaluation.plan.preferences:
+        return f"{name}: the share of people's choices between two outputs in which the metric prefers the same one."
+    return f"{name}: the share of pairs of outputs that a metric orders as people do, ties included."
 
 
 def _on_all(evaluation: MetaEvaluation, aspect: str) -> list[Figure]:

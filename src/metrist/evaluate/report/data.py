@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
 from metrist.evaluate.meta.join import holds_results, read_costs
+from metrist.evaluate.report.verdicts import rank_systems
 from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
@@ -27,9 +28,10 @@ from metrist.evaluate.selection import (
     select_metrics,
     select_systems,
 )
-from metrist.evaluate.worst import Judgments
+from metrist.evaluate.worst import Judgments, TextBudget
 from metrist.io import read_records
 from metrist.metrics.base import Metric
+from metrist.records import Record
 from metrist.run import Results, read_inputs, score
 from metrist.run.loading import StoredMetric
 from metrist.scores import Failure, FailureKind, Scores
@@ -38,6 +40,10 @@ Key = tuple[str, str]
 #: A column has to have this many values at least, and at most, to be sliced by without being named.
 _MIN_VALUES, _MAX_VALUES = 2, 30
 _MAX_ASPECTS = 8
+#: Pairs of systems that are looked at closely.
+_MAX_PAIRS = 3
+#: Texts on the page: outputs at most, and characters of all texts together.
+MAX_OUTPUTS, MAX_CHARACTERS = 2000, 6_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,25 +195,63 @@ class ReportData:
         )
 
     @cached_property
+    def ranked(self) -> list[str]:
+        """The systems, those that win most first; two systems, and others that no test separates, as the input has
+        them."""
+        if self.comparison is None or len(self.systems) == 2:
+            return self.systems
+        return [name for name, *_ in rank_systems(self.comparison)]
+
+    @cached_property
+    def pairs(self) -> list[Key]:
+        """The pairs of systems to look at closely: the only two, each against the baseline, or the two best."""
+        if self.comparison is None or not self.directed:
+            return []
+        ranked, baseline = self.ranked, self.options.baseline
+        if baseline is not None:
+            return [(name, baseline) for name in ranked if name != baseline][:_MAX_PAIRS]
+        return [(ranked[0], ranked[1])] if len(ranked) != 2 else [(ranked[1], ranked[0])]
+
+    @cached_property
     def judgments(self) -> Judgments:
-        """The texts of all outputs, ratings and errors that people marked."""
+        """Ratings and errors that people marked, and the texts of all outputs if the page has room for them."""
         known = set(zip(self.results.items, self.results.systems, strict=True))
-        gathered = Judgments()
+        gathered, budget = Judgments(), TextBudget(MAX_OUTPUTS, MAX_CHARACTERS)
         for name, run in self._runs.items():
             rename: Callable[[str], str] = partial(_rename, self._names[name])
             try:
                 reader = self._reader(name, run)
-                gathered.add(Judgments.read(reader, known, rename))
+                gathered.add(Judgments.read(reader, known, rename, budget))
                 self.notes += reader.remarks
             except MetristError as error:
                 if self._files:
                     raise
                 self.notes.append(f"Texts are not shown: {error}")
-        if gathered.records and (missing := len(known - gathered.records.keys())):
+        if budget.exceeded:
+            gathered.records.clear()
+        if gathered.seen and (missing := len(known) - len(gathered.seen)):
             self.notes.append(
                 f"{format_count(missing, 'output')} of {len(known):,} without texts in the files that were read."
             )
         return gathered
+
+    @property
+    def has_all_texts(self) -> bool:
+        """Whether the texts of all outputs that have one are in memory."""
+        return len(self.judgments.records) == len(self.judgments.seen)
+
+    def read_texts(self, keys: Set[Key]) -> dict[Key, Record]:
+        """The records of these outputs. Where not all texts are in memory, the files are read once more."""
+        if self.has_all_texts:
+            records = self.judgments.records
+            return {key: records[key] for key in keys if key in records}
+        found: dict[Key, Record] = {}
+        for name, run in self._runs.items():
+            names = self._names[name]
+            for record in self._reader(name, run):
+                if (key := (record.item, names.get(record.system, record.system))) in keys:
+                    found.setdefault(key, record)
+        return found
 
     def _reader(self, name: str, run: Results) -> Any:
         reading = self.options.reading

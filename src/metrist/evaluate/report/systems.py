@@ -34,12 +34,13 @@ def systems_section(data: ReportData) -> Section:
     if comparison is None:
         blocks.append(TableBlock(table=data.results.table(seed=data.options.seed)))
     else:
-        blocks.append(TableBlock(table=system_table(comparison)))
+        blocks.append(TableBlock(table=system_table(comparison, data.ranked)))
     blocks.append(FigureBlock(drawing=scores_figure(data), name="scores"))
     if comparison is not None:
         pairs = _without_signatures(comparison.table())
         wins = wins_figure(data)
-        if wins is not None and len(data.systems) > 2 and data.options.baseline is None:
+        decided = any(contest.winner is not None for contest in comparison.contests)
+        if wins is not None and decided and len(data.systems) > 2 and data.options.baseline is None:
             blocks.append(FigureBlock(drawing=wins, name="wins", caption=_WINS))
             blocks.append(TableBlock(table=standings_table(data)))
         blocks.append(
@@ -49,7 +50,10 @@ def systems_section(data: ReportData) -> Section:
                 opened=len(pairs.rows) <= _MAX_OPEN_PAIRS,
             )
         )
-    blocks.append(TableBlock(table=coverage_table(data)))
+    if any(len(data.results.scores[metric.label].failures) for metric in data.results.metrics):
+        blocks.append(TableBlock(table=coverage_table(data)))
+    else:
+        blocks.append(Prose(sentences=["Coverage: every metric scored all outputs of all systems."]))
     if data.costs:
         blocks.append(TableBlock(table=cost_table(data)))
     return Section(name="systems", title="Systems", blocks=blocks, brief=True)
@@ -66,8 +70,9 @@ def _without_signatures(table: Table) -> Table:
     return replace(table, signatures=())
 
 
-def system_table(comparison: Comparison) -> Table:
-    """The table of `metrist compare`, with intervals beside the letters of significance."""
+def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
+    """The table of `metrist compare`, in this order of the systems, with intervals beside the letters of
+    significance."""
     table = _without_signatures(comparison.system_table())
     scores = {(score.system, score.metric): score for own in comparison.scores.values() for score in own}
 
@@ -83,6 +88,8 @@ def system_table(comparison: Comparison) -> Table:
         [fill(str(row[0]), column.name, cell) for column, cell in zip(table.columns, row, strict=True)]
         for row in table.rows
     ]
+    place = {system: number for number, system in enumerate(order)}
+    rows.sort(key=lambda row: place.get(str(row[0]), len(place)))
     about = "Brackets: 95 % bootstrap intervals over items."
     return replace(table, rows=rows, notes=[*table.notes, about])
 
@@ -92,7 +99,7 @@ def scores_figure(data: ReportData, style: Style = PAGE, columns: Sequence[Metri
     chosen = data.columns if columns is None else list(columns)
     rows = data.results.system_scores(seed=data.options.seed, metrics=chosen)
     scores: dict[str, dict[str, Interval]] = {metric.label: {} for metric in chosen}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: data.ranked.index(row.system)):
         scores[row.metric][row.system] = Interval(value=row.value, low=row.low, high=row.high)
     return draw_scores(scores, {metric.label: metric.higher_is_better for metric in chosen}, style)
 
@@ -150,18 +157,19 @@ def coverage_table(data: ReportData) -> Table:
 def cost_table(data: ReportData) -> Table:
     """What each metric took per output, as its run recorded it."""
     outputs = len(data.results)
+    paid = any(cost.money > 0 for cost in data.costs.values())
     rows = [
         [
             label,
             Number(1000 * cost.seconds, 3),
             Number(cost.seconds * outputs, 1),
-            Number(cost.money, 5),
-            Number(cost.money * outputs, 2),
+            *((Number(cost.money, 5), Number(cost.money * outputs, 2)) if paid else ()),
         ]
         for label, cost in data.costs.items()
     ]
-    names = ("ms per output", "seconds, all outputs", "money per output", "money, all outputs")
-    notes = ["Seconds are those of one process; money is n/a where nothing was paid for."]
+    names = ["ms per output", "seconds, all outputs"]
+    names += ["money per output", "money, all outputs"] if paid else []
+    notes = [f"Seconds are those of one process.{'' if paid else ' Nothing was paid for.'}"]
     return Table(
         title="Cost of the metrics",
         columns=[Column("metric"), *(Column(n, "right") for n in names)],

@@ -93,14 +93,16 @@ def describe_comparison(comparison: Comparison) -> list[str]:
     ranked = rank_systems(comparison)
     leader, wins, losses, undecided = ranked[0]
     total = wins + losses + undecided
-    sentences = []
-    if total:
-        others, metrics = len(systems) - 1, total // (len(systems) - 1)
-        sentences.append(
-            f"{leader} is ahead overall: of {total:,} comparisons ({format_count(others, 'other system')} × "
-            f"{format_count(metrics, 'metric')}) it wins {wins:,}, loses {losses:,}, and {undecided:,} may be luck."
-        )
-    sentences += _name_best(comparison)
+    if not any(record.wins or record.losses for record in pairs.values()):
+        tested = sum(record.metrics for record in pairs.values())
+        none = f"No system is ahead: none of {format_count(tested, 'comparison')} separates two systems"
+        return [f"{none}, so that all differences may be luck.", *_name_best(comparison)]
+    others, metrics = len(systems) - 1, total // (len(systems) - 1)
+    sentences = [
+        f"{leader} is ahead overall: of {total:,} comparisons ({format_count(others, 'other system')} × "
+        f"{format_count(metrics, 'metric')}) it wins {wins:,}, loses {losses:,}, and {undecided:,} may be luck.",
+        *_name_best(comparison),
+    ]
     # Opponents that lose in the same way share a sentence.
     groups: dict[tuple[str, ...], list[PairRecord]] = {}
     for name, *_ in ranked[1:]:
@@ -133,53 +135,65 @@ def _name_best(comparison: Comparison) -> list[str]:
             best.setdefault(max(values, key=values.__getitem__), []).append(metric.label)
     if len(best) == 1:
         ((system, metrics),) = best.items()
-        return (
-            [f"{system} has the best score by {'all ' if len(metrics) > 1 else ''}{_join(metrics)}."] if metrics else []
-        )
+        every = {1: "", 2: "both metrics, "}.get(len(metrics), "every metric: ")
+        return [f"{system} has the best score by {every}{_join(metrics)}."]
     by_count = sorted(best.items(), key=lambda entry: -len(entry[1]))
     listed = "; ".join(f"{system} by {_join(metrics)}" for system, metrics in by_count)
     return [f"Metrics put different systems first: {listed}."] if listed else []
 
 
 def describe_pair(record: PairRecord) -> str:
-    """One sentence or two about a pair: `v2 beats v1 on 4 of 5 metrics (…), which is not luck; it loses on length.`"""
+    """One sentence or two about a pair: `v2 beats v1 on 4 of 5 metrics (…), which is not luck, and loses on bleu.` The
+    scores of both stand beside each metric, unless `second` names several systems."""
     first, second, total = record.first, record.second, record.metrics
+    contests = [*record.wins, *record.losses]
+    values = first if all({first, second} == {c.first, c.second} for c in contests) else None
     if not total:
         sentence = f"{first} and {second} share no metric that has a better side."
     elif record.wins:
-        scope = f"{len(record.wins)} of {format_count(total, 'metric')}" if total > 1 else "the only metric"
-        sentence = f"{first} beats {second} on {scope} ({_list(record.wins)}), which is not luck"
-        sentence += f", and loses on {_list(record.losses)}" if record.losses else ""
+        scope = _describe_scope(len(record.wins), total)
+        sentence = f"{first} beats {second} on {scope} ({_list(record.wins, values)}), which is not luck"
+        sentence += f", and loses on {_list(record.losses, values)}" if record.losses else ""
         if record.undecided:
             sentence += f"; on {_list(record.undecided)} the difference may be luck"
         sentence += "."
     elif record.losses:
-        scope = f"{len(record.losses)} of {format_count(total, 'metric')}" if total > 1 else "the only metric"
-        sentence = f"{first} loses to {second} on {scope} ({_list(record.losses)}), which is not luck"
+        scope = _describe_scope(len(record.losses), total)
+        sentence = f"{first} loses to {second} on {scope} ({_list(record.losses, values)}), which is not luck"
         sentence += f"; on {_list(record.undecided)} the difference may be luck." if record.undecided else "."
     else:
         items = max(contest.items for contest in record.undecided)
-        what = "the metric does" if total == 1 else f"none of {format_count(total, 'metric')} does"
-        negation = " not" if total == 1 else ""
+        what = {1: "the metric does not tell", 2: "neither metric tells"}.get(total, f"none of {total} metrics tells")
         sentence = (
-            f"{first} and {second} are not separated: {what}{negation} tell them apart on "
-            f"{format_count(items, 'item')}, so that the differences may be luck."
+            f"{first} and {second} are not separated: {what} them apart on {format_count(items, 'item')}, so that the "
+            f"{agree(total, 'difference', 'differences')} may be luck."
         )
         if not any(contest.testable for contest in record.undecided):
             sentence += " So few items could not separate any two systems."
     return sentence + _describe_differences(record)
 
 
+def _describe_scope(count: int, total: int) -> str:
+    if total == 1:
+        return "the only metric"
+    if count == total:
+        return "both metrics" if total == 2 else f"all {total} metrics"
+    return f"{count} of {total} metrics"
+
+
 def _describe_differences(record: PairRecord) -> str:
     """What descriptive metrics, such as the length, say about the pair."""
-    parts = []
-    for contest in record.described[:_MAX_NAMED]:
-        test = contest.test
-        decimals = choose_decimals(contest.metric, test.first, test.second)
-        by_system = {contest.first: test.first, contest.second: test.second}
-        own, other = (format_number(by_system[name], decimals) for name in (record.first, record.second))
-        parts.append(f"{contest.metric.label} {own} against {other}")
-    return f" They also differ in {'; '.join(parts)}." if parts else ""
+    parts = [_describe_scores(contest, record.first) for contest in record.described[:_MAX_NAMED]]
+    return f" They also differ in {_join(parts)}." if parts else ""
+
+
+def _describe_scores(contest: Contest, system: str) -> str:
+    """The two scores of a contest, those of `system` first: `chrf 56.5 against 24.0`."""
+    test = contest.test
+    decimals = choose_decimals(contest.metric, test.first, test.second)
+    first, second = (format_number(value, decimals) for value in (test.first, test.second))
+    own, other = (first, second) if system == contest.first else (second, first)
+    return f"{contest.metric.label} {own} against {other}"
 
 
 def describe_basis(comparison: Comparison) -> str:
@@ -189,6 +203,18 @@ def describe_basis(comparison: Comparison) -> str:
     corrected = ", Holm-corrected over the pairs of a metric" if pairs > 1 else ""
     draws = f"{plan.draws:,} draws, seed {plan.seed}"
     return f"Not luck: {tests} p ≤ {plan.alpha:g} ({draws}{corrected}). Each metric is tested by itself."
+
+
+def describe_limits(comparison: Comparison) -> list[str]:
+    """A caution where so few draws for so many pairs cannot call any difference one."""
+    pairs, plan = len(gather_pairs(comparison)), comparison.plan
+    if pairs / (plan.draws + 1) <= plan.alpha:
+        return []
+    needed = math.ceil(pairs / plan.alpha)
+    return [
+        f"With {format_count(pairs, 'pair')} of systems, {plan.draws:,} draws cannot reach p ≤ {plan.alpha:g}, so that "
+        f"no difference counts, however large: use --draws {needed} at least."
+    ]
 
 
 def describe_coverage(counts: Mapping[str, tuple[int, int]]) -> list[str]:
@@ -201,8 +227,11 @@ def describe_coverage(counts: Mapping[str, tuple[int, int]]) -> list[str]:
     ]
 
 
-def _list(contests: Sequence[Contest]) -> str:
-    return _join([contest.metric.label for contest in contests])
+def _list(contests: Sequence[Contest], system: str | None = None) -> str:
+    """The metrics of contests; with the scores of both systems where `system` says whose come first."""
+    if system is None:
+        return _join([contest.metric.label for contest in contests])
+    return _join([_describe_scores(contest, system) for contest in contests])
 
 
 def _join(names: Sequence[str]) -> str:
