@@ -126,7 +126,9 @@ def test_worst_outputs_say_why(demo: Report) -> None:
     (block,) = first.blocks
     assert isinstance(block, OutputsBlock)
     assert len(block.outputs.entries) == 5
-    assert block.outputs.entries[0].reason.startswith("rougeL 0.000; the mean is ")
+    reason = block.outputs.entries[0].reason
+    assert reason.startswith("rougeL 0.000; the mean is ")
+    assert "; also among the worst 5 % by chrf" in reason
     assert block.outputs.entries[0].outputs[0].record is not None
 
 
@@ -193,7 +195,7 @@ def test_errors_say_why_a_system_is_better() -> None:
     ]
     report = build_report(rows, metrics=["rougeL"], **OPTIONS)
     expected = (
-        "Errors per output that people found: new 2.00, old 3.00; they differ most in accuracy, 1.00 against 3.00."
+        "People find 2.00 errors per output in new and 3.00 in old; they differ most in accuracy, 1.00 against 3.00."
     )
     assert expected in report.verdicts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -54,7 +53,7 @@ def agreement_section(data: ReportData) -> Section | None:
             name="agreement",
             caption=_AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else ""),
         ),
-        TableBlock(table=replace(evaluation.table(), signatures=())),
+        TableBlock(table=data.trim(evaluation.table())),
     ]
     if (table := ratings_table(data)) is not None:
         blocks.append(TableBlock(table=table))

@@ -32,6 +32,7 @@ from metrist.evaluate.worst import Judgments, TextBudget
 from metrist.io import read_records
 from metrist.metrics.base import Metric
 from metrist.records import Record
+from metrist.report.tables import Table
 from metrist.run import Results, read_inputs, score
 from metrist.run.loading import StoredMetric
 from metrist.scores import Failure, FailureKind, Scores
@@ -181,6 +182,12 @@ class ReportData:
             own = read_costs(Path(name), run)
             costs.update({m.label: own[m.text] for m in self.results.metrics if m.text in own and m.label not in costs})
         return {label: cost for label, cost in costs.items() if not math.isnan(cost.seconds)}
+
+    def trim(self, table: Table) -> Table:
+        """A table without the signatures and the notes of the run, which have a section of their own."""
+        known = set(self.results.notes)
+        notes, remarks = ([note for note in own if note not in known] for own in (table.notes, table.remarks))
+        return replace(table, signatures=(), notes=notes, remarks=remarks)
 
     # ---- What takes time
 

@@ -167,7 +167,8 @@ def compare_errors(data: ReportData) -> list[str]:
                 for system, size in zip((first, second), sizes, strict=True)
             ]
             own, other = (sum(rate.values()) for rate in rates)
-            sentence = f"Errors per output that {name} found: {first} {own:.2f}, {second} {other:.2f}"
+            finds = "People find" if name == PEOPLE else f"{name} finds"
+            sentence = f"{finds} {own:.2f} errors per output in {first} and {other:.2f} in {second}"
             aspects = sorted(set(rates[0]) | set(rates[1]))
             gaps = {aspect: rates[0].get(aspect, 0.0) - rates[1].get(aspect, 0.0) for aspect in aspects}
             widest = max(gaps, key=lambda aspect: abs(gaps[aspect]), default=None)

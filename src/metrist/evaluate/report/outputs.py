@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import MetristError, label_item
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.errors import find_heaviest
-from metrist.evaluate.worst import list_decimals, show_outputs, worst
+from metrist.evaluate.report.verdicts import join_names
+from metrist.evaluate.worst import list_decimals, percentile_ranks, show_outputs, worst
 from metrist.metrics.base import Metric, PartMetric
 from metrist.report.output_cards import clean_text, cut_pieces, number_errors
 from metrist.report.page import Block, ExplorerBlock, Fold, HeatBlock, OutputsBlock, Prose, Section
@@ -22,6 +24,8 @@ from metrist.report.worst import ScoredOutput, WorstOutputs
 
 #: Outputs shown per list.
 _SHOWN = 5
+#: An output is among the worst by a metric if its percentile is at most this.
+_LOWEST = 5
 #: Metrics with a list of their own.
 _MAX_LISTS = 12
 #: Metrics by which the outputs of two systems are compared.
@@ -83,18 +87,38 @@ def _rank(data: ReportData, metrics: str | Sequence[str], **ranking: Any) -> lis
 
 def _rank_worst(data: ReportData) -> list[WorstOutputs]:
     """The worst outputs by each metric; metrics that give reasons come first."""
-    decimals, lists = list_decimals(data.results), list[WorstOutputs]()
+    decimals, lists, ranks = list_decimals(data.results), list[WorstOutputs](), _rank_by_everyone(data)
+    rows = {key: row for row, key in enumerate(zip(data.results.items, data.results.systems, strict=True))}
     explained = [m for m in data.directed if not isinstance(m, PartMetric) and _gives_reasons(data, m)]
     for metric in [*explained, *(m for m in data.directed if m not in explained)][:_MAX_LISTS]:
         for outputs in _rank(data, metric.label):
             places = decimals[metric.label]
             mean = format_number(float(np.nanmean(data.results[metric].values)), places)
-            entries = [
-                replace(entry, reason=f"{metric.label} {format_number(entry.value, places)}; the mean is {mean}")
-                for entry in outputs.entries
-            ]
+            entries = []
+            for entry in outputs.entries:
+                row = rows[entry.outputs[0].item, entry.outputs[0].system]
+                agreeing = [name for name, own in ranks.items() if name != metric.label and own[row] <= _LOWEST]
+                reason = f"{metric.label} {format_number(entry.value, places)}; the mean is {mean}"
+                reason += f"; also among the worst {_LOWEST} % by {join_names(agreeing)}" if agreeing else ""
+                entries.append(replace(entry, reason=reason))
             lists.append(replace(outputs, entries=entries))
     return lists
+
+
+def _rank_by_everyone(data: ReportData) -> dict[str, NDArray[np.float64]]:
+    """The percentiles of all outputs by each metric, and by people's ratings of each aspect, where higher is taken as
+    better."""
+    results = data.results
+    columns = {
+        m.label: (-1.0 if m.higher_is_better is False else 1.0) * results[m].values
+        for m in data.directed
+        if not isinstance(m, PartMetric)
+    }
+    for aspect, ratings in data.judgments.ratings.items():
+        keys = zip(results.items, results.systems, strict=True)
+        means = [float(np.mean(ratings[key])) if key in ratings else math.nan for key in keys]
+        columns[f"people's {aspect}"] = np.array(means)
+    return {name: percentile_ranks(values) for name, values in columns.items()}
 
 
 def _gives_reasons(data: ReportData, metric: Metric) -> bool:

@@ -34,10 +34,10 @@ def systems_section(data: ReportData) -> Section:
     if comparison is None:
         blocks.append(TableBlock(table=data.results.table(seed=data.options.seed)))
     else:
-        blocks.append(TableBlock(table=system_table(comparison, data.ranked)))
+        blocks.append(TableBlock(table=data.trim(system_table(comparison, data.ranked))))
     blocks.append(FigureBlock(drawing=scores_figure(data), name="scores"))
     if comparison is not None:
-        pairs = _without_signatures(comparison.table())
+        pairs = data.trim(comparison.table())
         wins = wins_figure(data)
         decided = any(contest.winner is not None for contest in comparison.contests)
         if wins is not None and decided and len(data.systems) > 2 and data.options.baseline is None:
@@ -65,15 +65,10 @@ _WINS = (
 )
 
 
-def _without_signatures(table: Table) -> Table:
-    # They have a section of their own.
-    return replace(table, signatures=())
-
-
 def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     """The table of `metrist compare`, in this order of the systems, with intervals beside the letters of
     significance."""
-    table = _without_signatures(comparison.system_table())
+    table = comparison.system_table()
     scores = {(score.system, score.metric): score for own in comparison.scores.values() for score in own}
 
     def fill(system: str, column: str, cell: Any) -> Any:

@@ -110,7 +110,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         alike = tuple(_list(own) for own in (record.wins, record.losses, record.undecided) if own)
         groups.setdefault(alike, []).append(record)
     for records in list(groups.values())[:_MAX_SENTENCES]:
-        opponents = _join([record.second for record in records])
+        opponents = join_names([record.second for record in records])
         sentences.append(describe_pair(replace(records[0], second=opponents, described=[])))
     if len(groups) > _MAX_SENTENCES:
         rest = sum(map(len, list(groups.values())[_MAX_SENTENCES:]))
@@ -136,9 +136,9 @@ def _name_best(comparison: Comparison) -> list[str]:
     if len(best) == 1:
         ((system, metrics),) = best.items()
         every = {1: "", 2: "both metrics, "}.get(len(metrics), "every metric: ")
-        return [f"{system} has the best score by {every}{_join(metrics)}."]
+        return [f"{system} has the best score by {every}{join_names(metrics)}."]
     by_count = sorted(best.items(), key=lambda entry: -len(entry[1]))
-    listed = "; ".join(f"{system} by {_join(metrics)}" for system, metrics in by_count)
+    listed = "; ".join(f"{system} by {join_names(metrics)}" for system, metrics in by_count)
     return [f"Metrics put different systems first: {listed}."] if listed else []
 
 
@@ -184,7 +184,7 @@ def _describe_scope(count: int, total: int) -> str:
 def _describe_differences(record: PairRecord) -> str:
     """What descriptive metrics, such as the length, say about the pair."""
     parts = [_describe_scores(contest, record.first) for contest in record.described[:_MAX_NAMED]]
-    return f" They also differ in {_join(parts)}." if parts else ""
+    return f" They also differ in {join_names(parts)}." if parts else ""
 
 
 def _describe_scores(contest: Contest, system: str) -> str:
@@ -230,11 +230,12 @@ def describe_coverage(counts: Mapping[str, tuple[int, int]]) -> list[str]:
 def _list(contests: Sequence[Contest], system: str | None = None) -> str:
     """The metrics of contests; with the scores of both systems where `system` says whose come first."""
     if system is None:
-        return _join([contest.metric.label for contest in contests])
-    return _join([_describe_scores(contest, system) for contest in contests])
+        return join_names([contest.metric.label for contest in contests])
+    return join_names([_describe_scores(contest, system) for contest in contests])
 
 
-def _join(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """`a, b and c`; the last of many are counted."""
     shown = list(names[:_MAX_NAMED])
     if len(names) > _MAX_NAMED:
         return f"{', '.join(shown)} and {len(names) - _MAX_NAMED} more"
