@@ -15,14 +15,15 @@ from typing import Annotated, Any
 import typer
 
 from metrist._version import __version__
-from metrist.cli import build, build_error_analysis, cache, train, train_study
+from metrist.cli import build, build_error_analysis, cache, train, train_error_analysis, train_study
 from metrist.cli.annotate import annotate
 from metrist.cli.audit import audit, questionnaire
 from metrist.cli.compare import calibrate, check, compare, methods, verify
 from metrist.cli.convert import convert, export
 from metrist.cli.doctor import doctor
 from metrist.cli.explain import aspects, explain, heat, worst
-from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
+from metrist.cli.meta import meta
+from metrist.cli.metrics import explain_metric, list_metrics, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
 from metrist.cli.report import plot, report
@@ -117,7 +118,7 @@ app.add_typer(
             "likelihood": train.likelihood,
             "preference": train.preference,
             "consistency": train.consistency,
-            "error-analysis": train.error_analysis,
+            "error-analysis": train_error_analysis.error_analysis,
             "tables": train_study.tables,
             "export": train.export,
         },

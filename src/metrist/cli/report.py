@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -78,6 +79,30 @@ Draws = Annotated[int, typer.Option("--draws", min=100, help="Resamples behind e
 Alpha = Annotated[float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a difference.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """What a report or a figure is about, and how it is tested."""
+
+    systems: Systems = None
+    metrics: Metrics = None
+    baseline: Baseline = None
+    aspects: Aspects = None
+    slices: Slices = None
+    draws: Draws = 10_000
+    alpha: Alpha = 0.05
+    seed: Seed = 0
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of `build_report` and `plot`."""
+        return {
+            **vars(self),
+            "systems": self.systems or None,
+            "metrics": self.metrics or None,
+            "aspects": tuple(self.aspects or ()),
+            "slices": tuple(self.slices or ()),
+        }
+
+
 @expand_options
 def report(
     sources: Sources,
@@ -90,19 +115,12 @@ def report(
         ReportFormat, typer.Option("--format", help="One page of HTML, or Markdown for a pull request.")
     ] = ReportFormat.html,
     title: Annotated[str, typer.Option("--title", metavar="TEXT", help="The title of the page.")] = "",
-    systems: Systems = None,
-    metrics: Metrics = None,
-    baseline: Baseline = None,
-    aspects: Aspects = None,
-    slices: Slices = None,
     judge_cards: Annotated[
         list[Path] | None,
         typer.Option("--judge-card", metavar="FILE", help="A card that `metrist audit -o` wrote as JSON; repeatable."),
     ] = None,
+    selection: SelectionOptions,
     reading: ReadingOptions,
-    draws: Draws = 10_000,
-    alpha: Alpha = 0.05,
-    seed: Seed = 0,
 ) -> None:
     """Write one page with verdict, tables, figures, worst outputs and errors; it needs no network and no server."""
     from metrist.cli.output import print_note, print_text
@@ -121,15 +139,8 @@ def report(
             title=title,
             command=_repeat_command(),
             judge_cards=judge_cards or (),
-            systems=systems or None,
-            metrics=metrics or None,
-            baseline=baseline,
-            aspects=tuple(aspects or ()),
-            slices=tuple(slices or ()),
-            draws=draws,
-            alpha=alpha,
-            seed=seed,
             reading=reading.keywords(),
+            **selection.keywords(),
         )
         text = page.html() if form is ReportFormat.html else page.markdown()
     if out is None:
@@ -149,15 +160,8 @@ def plot(
     width: Annotated[
         FigureWidth, typer.Option("--width", help="A paper's column, the width of its text, or that of a page.")
     ] = FigureWidth.column,
-    systems: Systems = None,
-    metrics: Metrics = None,
-    baseline: Baseline = None,
-    aspects: Aspects = None,
-    slices: Slices = None,
+    selection: SelectionOptions,
     reading: ReadingOptions,
-    draws: Draws = 10_000,
-    alpha: Alpha = 0.05,
-    seed: Seed = 0,
 ) -> None:
     """Draw one figure of the report for a paper, as SVG, PDF or PNG."""
     from metrist.cli.output import print_note
@@ -173,17 +177,10 @@ def plot(
             *sources,
             kind=kind.value,
             width=width.value,
-            metric=metrics[0] if metrics else None,
-            aspect=aspects[0] if aspects else None,
-            systems=systems or None,
-            metrics=metrics or None,
-            baseline=baseline,
-            aspects=tuple(aspects or ()),
-            slices=tuple(slices or ()),
-            draws=draws,
-            alpha=alpha,
-            seed=seed,
+            metric=selection.metrics[0] if selection.metrics else None,
+            aspect=selection.aspects[0] if selection.aspects else None,
             reading=reading.keywords(),
+            **selection.keywords(),
         )
         drawing.write(out)
     print_note(f"wrote {out}, {drawing.style.width:g} × {drawing.height:.0f} points")
