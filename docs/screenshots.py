@@ -62,7 +62,7 @@ PICTURES = (
     Picture(
         "playground",
         "play",
-        serve="metrist view --port 0",
+        serve="metrist view run/ --port 0",
         height=860,
         click="#example",
         ready="#results[aria-busy=false] td.number",

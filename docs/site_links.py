@@ -1,4 +1,5 @@
-"""A hook of the documentation site: links to files of the repository that are not pages become plain text."""
+"""A hook of the documentation site: links to files of the repository that are not pages become plain text, and words
+after the language of a block of code, such as `no-run`, are dropped: with them MkDocs sees no block."""
 
 from __future__ import annotations
 
@@ -8,15 +9,17 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s#]+)(?:#[^)\s]*)?\)")
+_INFO = re.compile(r"^(```\w+) [^\n]*")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_unused: Any) -> str:
-    """Replace links that lead out of the folder of pages. MkDocs calls this for every page."""
+    """Bring the Markdown of a page into the form that MkDocs reads. It calls this for every page."""
     folder = (DOCS / page.file.src_uri).parent
     parts = _FENCE.split(markdown)
     # Every second part is a block of code.
     parts[::2] = [_LINK.sub(lambda match: _keep_or_unlink(match, folder), part) for part in parts[::2]]
+    parts[1::2] = [_INFO.sub(r"\1", part, count=1) for part in parts[1::2]]
     return "".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from run_builder import make_run
 
 from metrist.errors import RunError
+from metrist.evaluate.compare import compare
+from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.report.page import Fold, OutputsBlock, Report, Section, TableBlock
@@ -130,6 +133,36 @@ def test_worst_outputs_say_why(demo: Report) -> None:
     assert reason.startswith("rougeL 0.000; the mean is ")
     assert "; also among the worst 5 % by chrf" in reason
     assert block.outputs.entries[0].outputs[0].record is not None
+
+
+def test_the_numbers_are_those_of_compare_and_meta(tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    results = score(str(DEMO), ["rougeL", "chrf", "ter"], out=run, progress=False)
+    report = build_report(run, slices=("task",), **OPTIONS)
+    embedded = re.search(r'id="data">(.*?)</script>', report.html(), re.DOTALL)
+    assert embedded is not None
+    data = json.loads(embedded[1])
+    copies = [copy["csv"] for copy in data["copies"].values() if "csv" in copy]
+    comparison = compare(run, **OPTIONS)
+    assert comparison.table().render("csv") in copies
+    evaluation = meta_evaluate(run, ("accuracy", "fluency"), ("acc_eq",), slices=("task",), **OPTIONS)
+    assert evaluation.table().render("csv") in copies
+
+    table = next(block.table for block in section(report, "systems").blocks if isinstance(block, TableBlock))
+    shown = {row["system"]: row for row in table.to_dict()["rows"]}
+    for system, scores in comparison.scores.items():
+        for own in scores:
+            assert shown[system][own.metric]["value"] == own.value
+            assert shown[system][own.metric]["low"] == own.low
+
+    explorer = data["explorer"]
+    names = [metric["name"] for metric in explorer["metrics"]]
+    rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
+    assert len(explorer["outputs"]) == len(results)
+    for output in explorer["outputs"]:
+        row = rows[explorer["items"][output["i"]]["name"], explorer["systems"][output["s"]]]
+        for name, value in zip(names, output["v"], strict=True):
+            assert value == pytest.approx(results[name].values[row], rel=1e-5, nan_ok=True)
 
 
 def test_the_page_is_the_same_each_time(demo: Report) -> None:
