@@ -1,4 +1,4 @@
-"""A hook of the documentation site: links to files of the repository that are not pages become plain text, and words
+"""Hooks of the documentation site: links to files of the repository that are not pages become plain text, and words
 after the language of a block of code, such as `no-run`, are dropped: with them MkDocs sees no block."""
 
 from __future__ import annotations
@@ -28,3 +28,9 @@ def _keep_or_unlink(match: re.Match[str], folder: Path) -> str:
     if "://" in target or (folder / target).resolve().is_relative_to(DOCS):
         return match[0]
     return match["text"]
+
+
+def on_post_page(output: str, **_unused: Any) -> str:
+    """Name the dialog of the search, which the theme leaves without a name for screen readers."""
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, f'{dialog} aria-label="Search"')

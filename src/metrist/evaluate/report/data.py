@@ -254,10 +254,11 @@ class ReportData:
             return {key: records[key] for key in keys if key in records}
         found: dict[Key, Record] = {}
         for name, run in self._runs.items():
-            names = self._names[name]
+            names, own = self._names[name], dict[Key, Record]()
             for record in self._reader(name, run):
                 if (key := (record.item, names.get(record.system, record.system))) in keys:
-                    found.setdefault(key, record)
+                    own.setdefault(key, record)
+            found |= own
         return found
 
     def _reader(self, name: str, run: Results) -> Any:

@@ -35,7 +35,7 @@ def systems_section(data: ReportData) -> Section:
         blocks.append(TableBlock(table=data.results.table(seed=data.options.seed)))
     else:
         blocks.append(TableBlock(table=data.trim(system_table(comparison, data.ranked))))
-    blocks.append(FigureBlock(drawing=scores_figure(data), name="scores"))
+    blocks.append(FigureBlock(drawing=scores_figure(data, order=data.ranked), name="scores"))
     if comparison is not None:
         pairs = data.trim(comparison.table())
         wins = wins_figure(data)
@@ -89,12 +89,18 @@ def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     return replace(table, rows=rows, notes=[*table.notes, about])
 
 
-def scores_figure(data: ReportData, style: Style = PAGE, columns: Sequence[Metric] | None = None) -> Drawing:
-    """The system scores with their intervals."""
+def scores_figure(
+    data: ReportData,
+    style: Style = PAGE,
+    columns: Sequence[Metric] | None = None,
+    order: Sequence[str] | None = None,
+) -> Drawing:
+    """The system scores with their intervals, with the systems in this order, or as the input has them."""
     chosen = data.columns if columns is None else list(columns)
     rows = data.results.system_scores(seed=data.options.seed, metrics=chosen)
     scores: dict[str, dict[str, Interval]] = {metric.label: {} for metric in chosen}
-    for row in sorted(rows, key=lambda row: data.ranked.index(row.system)):
+    place = {system: number for number, system in enumerate(order or data.systems)}
+    for row in sorted(rows, key=lambda row: place[row.system]):
         scores[row.metric][row.system] = Interval(value=row.value, low=row.low, high=row.high)
     return draw_scores(scores, {metric.label: metric.higher_is_better for metric in chosen}, style)
 
