@@ -34,7 +34,6 @@ LEFT_OUT = "tra-"
 COMMANDS = (
     "metrist score versions.csv --output *_output -m rougeL,chrf,errors -o run/",
     "metrist report run/ -o report.html --title 'Two versions of a summariser'",
-    "metrist annotate demo/sample.jsonl --schema reliability --rater ann -n 6 -o ratings/ --no-serve",
 )
 WIDTHS, SCHEMES = (1280, 390), ("light", "dark")
 
@@ -59,15 +58,6 @@ PICTURES = (
     Picture("report", "report.html"),
     Picture("report-outputs", "report.html", scroll_to="#worst"),
     Picture("viewer", "?sort=errors", serve="metrist view run/ --port 0", click="td.item a", ready=".error-list"),
-    Picture(
-        "playground",
-        "play",
-        serve="metrist view run/ --port 0",
-        height=860,
-        click="#example",
-        ready="#results[aria-busy=false] td.number",
-    ),
-    Picture("annotate", "", serve="metrist annotate ratings/ --port 0", height=700, ready="button"),
 )
 
 
