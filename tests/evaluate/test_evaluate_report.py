@@ -212,19 +212,18 @@ def test_large_runs_show_a_sample_and_say_so(monkeypatch: pytest.MonkeyPatch) ->
     assert isinstance(fold, Fold)
     (block,) = fold.blocks
     assert isinstance(block, OutputsBlock)
-    assert [entry.outputs[0].record.output for entry in block.outputs.entries if entry.outputs[0].record] == [
-        f"w {n}" for n in range(9, 14)
-    ]
+    records = [entry.outputs[0].record for entry in block.outputs.entries]
+    assert [record.output for record in records if record] == [f"w {n}" for n in range(9, 14)]
 
 
 def test_errors_say_why_a_system_is_better() -> None:
-    def mark(count: int) -> list[dict[str, Any]]:
-        return [{"aspect": "accuracy", "severity": "major", "penalty": 1.0}] * count
-
+    wrong = {"aspect": "accuracy", "severity": "major", "penalty": 1.0}
+    clumsy = {"aspect": "style", "severity": "minor", "penalty": 0.5}
+    errors: dict[str, list[dict[str, Any]]] = {"old": [wrong, wrong, wrong], "new": [wrong, clumsy]}
     rows = [
-        {"item": str(n), "system": s, "output": f"w {n}", "references": ["w"], "errors": mark(count) + extra}
+        {"item": str(n), "system": system, "output": f"w {n}", "references": ["w"], "errors": own}
         for n in range(10)
-        for s, count, extra in (("old", 3, []), ("new", 1, [{"aspect": "style", "severity": "minor", "penalty": 0.5}]))
+        for system, own in errors.items()
     ]
     report = build_report(rows, metrics=["rougeL"], **OPTIONS)
     expected = (
