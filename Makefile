@@ -16,13 +16,15 @@ export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-# The packages of shipped models, each with its own version. Those of LARGE_MODELS come with the extra `large` only.
+# The packages of shipped models, each with its own version. Those of LARGE_MODELS come with the extra `large` only, that of
+# ADAPTERS with the extra `analyst`.
 LARGE_MODELS := models/english-large
 MODELS := models models/english models/multilingual $(LARGE_MODELS)
+ADAPTERS := models/analyst
 
-$(VENV)/.core: pyproject.toml $(MODELS:=/pyproject.toml) hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
+$(VENV)/.core: pyproject.toml $(MODELS:=/pyproject.toml) $(ADAPTERS:=/pyproject.toml) hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) $(MODELS:%=--editable %) --editable '.[large]'
+	$(PIP) $(MODELS:%=--editable %) $(ADAPTERS:%=--editable %) --editable '.[large]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.core
@@ -168,7 +170,7 @@ wheels: $(RELEASE)/.ready  ## wheels for all Pythons on this platform, by cibuil
 
 models-package: $(RELEASE)/.ready  ## metrist-models and the packages beside it: wheels and source packages, in dist/models
 	rm -rf dist/models
-	for folder in $(MODELS); do $(RELEASE)/bin/python -m build --outdir dist/models $$folder || exit 1; done
+	for folder in $(MODELS) $(ADAPTERS); do $(RELEASE)/bin/python -m build --outdir dist/models $$folder || exit 1; done
 	$(RELEASE)/bin/twine check --strict dist/models/*
 	$(PYTHON) .ci/check_model_packages.py dist/models
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from metrist.models.adapters import find_adapter
 from metrist.models.numpy_inference.storage import CONFIG, PACKAGES, TOKENIZER, WEIGHTS
 from metrist.models.weights import SHIPPED, distribution_name
 
@@ -18,7 +19,7 @@ HOMES = {
     for package in PACKAGES
 }
 #: The packages that an extra of their own installs, beside those of `standard`.
-EXTRAS = {"metrist_models_english_large": "large"}
+EXTRAS = {"metrist_models_english_large": "large", "metrist_models_analyst": "analyst"}
 FOLDERS = sorted(
     folder
     for package, home in HOMES.items()
@@ -59,7 +60,18 @@ def test_packages_are_small_enough_for_an_index() -> None:
     }
     # Weights hardly shrink in a wheel.
     assert max(sizes.values()) < 95e6
-    assert sum(sizes.values()) < 260e6
+    # The adapter of an LLM is no model that a metric takes by default.
+    assert sum(size for package, size in sizes.items() if package != "metrist_models_analyst") < 260e6
+
+
+def test_the_adapter_is_complete_and_described() -> None:
+    adapter = find_adapter("metrist:analyst")
+    home = HOMES["metrist_models_analyst"]
+    assert adapter.config["base_model_name_or_path"] == "Qwen/Qwen2.5-Coder-1.5B-Instruct"
+    assert (adapter.folder / "card.md").is_file()
+    assert "`metrist:analyst`" in (home / "README.md").read_text()
+    assert "\nanalyst\n" in (home / "NOTICE").read_text()
+    assert distribution_name("metrist:analyst") == "metrist-models-analyst"
 
 
 def test_wheels_that_are_too_large_are_named(tmp_path: Path) -> None:

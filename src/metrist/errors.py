@@ -24,6 +24,7 @@ _LONGEST_ITEM = 80
 _MODEL_FOLDERS = {
     "standard": ("", "english", "multilingual"),
     "large": ("", "english", "multilingual", "english-large"),
+    "analyst": ("analyst",),
 }
 
 

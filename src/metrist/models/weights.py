@@ -25,15 +25,18 @@ from metrist.models.numpy_inference import storage
 SHIPPED = "metrist:"
 #: The distribution of a shipped model, by its name or by the first word of it; that of all others is metrist-models.
 _DISTRIBUTIONS = {
+    "analyst": "metrist-models-analyst",
     "english": "metrist-models-english",
     "english-large": "metrist-models-english-large",
     "multilingual": "metrist-models-multilingual",
 }
 #: The extra that installs a distribution; that of all others is "standard".
-_EXTRAS = {"metrist-models-english-large": "large"}
+_EXTRAS = {"metrist-models-english-large": "large", "metrist-models-analyst": "analyst"}
 #: The key of config.json that marks a model for numpy inference.
 _NUMPY_KEY = "metrist_format"
 
+#: What the folder of an adapter has instead of config.json.
+_ADAPTER_CONFIG = "adapter_config.json"
 #: A training writes it first into its folder, and the model last.
 _TRAINING = "training.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
@@ -118,7 +121,7 @@ def _find_shipped(name: str) -> Path:
         SHIPPED + folder.name: folder
         for root in packages.values()
         for folder in root.iterdir()
-        if (folder / storage.CONFIG).is_file()
+        if (folder / storage.CONFIG).is_file() or (folder / _ADAPTER_CONFIG).is_file()
     }
     if name in folders:
         return folders[name]

@@ -28,6 +28,7 @@ PACKAGES = (
     "metrist_models_english",
     "metrist_models_english_large",
     "metrist_models_multilingual",
+    "metrist_models_analyst",
 )
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "weights.safetensors", "tokenizer.json"
 #: "architecture" in config.json of the models of `metrist.models.text_encoder`.

@@ -1,0 +1,1 @@
+"""The adapter of the error analyst that ships with metrist: a folder, data only."""
