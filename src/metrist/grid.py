@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import encode_names
 from metrist.errors import RunError
 
 
@@ -17,7 +18,7 @@ class Grid:
 
     scorer: str
     systems: tuple[str, ...]
-    items: tuple[str, ...]
+    items: Sequence[str]
     values: NDArray[np.float64]
     rows: NDArray[np.intp]
 
@@ -32,15 +33,14 @@ class Grid:
     ) -> Grid:
         """A grid from long columns. Values of a scorer where lower is better are negated, so that a larger cell is
         always better."""
-        system_at = {name: i for i, name in enumerate(dict.fromkeys(systems))}
-        item_at = {name: i for i, name in enumerate(dict.fromkeys(items))}
-        rows = np.full((len(system_at), len(item_at)), -1, dtype=np.intp)
-        s = np.fromiter((system_at[name] for name in systems), dtype=np.intp, count=len(systems))
-        i = np.fromiter((item_at[name] for name in items), dtype=np.intp, count=len(items))
+        system_column, item_column = encode_names(systems), encode_names(items)
+        s, i = system_column.codes, item_column.codes
+        rows = np.full((len(system_column.names), len(item_column.names)), -1, dtype=np.intp)
         rows[s, i] = np.arange(len(values))
         if np.count_nonzero(rows >= 0) != len(values):
             twice = int(np.flatnonzero(rows[s, i] != np.arange(len(values)))[0])
             raise RunError(f"{scorer}: item {items[twice]!r} of system {systems[twice]!r} is scored twice")
-        signed = values if higher_is_better else -values
-        cells = np.where(rows >= 0, np.append(signed, np.nan)[rows], np.nan)
-        return Grid(scorer=scorer, systems=tuple(system_at), items=tuple(item_at), values=cells, rows=rows)
+        cells = np.full(rows.shape, np.nan)
+        cells[s, i] = values if higher_is_better else -values
+        names = item_column.names
+        return Grid(scorer=scorer, systems=tuple(system_column.names), items=names, values=cells, rows=rows)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import SparseColumn
 from metrist.ratings import Error
 
 Column = NDArray[np.float64]
@@ -149,8 +150,11 @@ class Scores(Sequence[Score]):
             object.__setattr__(self, "stats", stats)
         if len(self.stats) != len(self.values) or any(len(p) != len(self.values) for p in self.parts.values()):
             raise ValueError("values, parts and stats of a block of scores must have one row per output")
+        unscored = np.flatnonzero(np.isnan(self.values))
+        if isinstance(self.failures, SparseColumn) and np.array_equal(self.failures.positions, unscored):
+            return
         object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})
-        mismatches = set(np.flatnonzero(np.isnan(self.values)).tolist()) ^ set(self.failures)
+        mismatches = set(unscored.tolist()) ^ set(self.failures)
         if mismatches:
             first = min(mismatches)
             expected = "no value, or no failure" if first in self.failures else "a failure that says why it is NaN"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import HashColumn, NameColumn, encode_names, select_names, take_names
 from metrist.errors import agree, format_count
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
@@ -25,12 +26,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedScores:
-    """A metric's grid of systems and items, with the statistics of each cell and the number of its source, 0 if it has
-    none."""
+    """A metric's grid of systems and items, with the statistics of each run's rows and the number of each cell's
+    source, 0 if it has none."""
 
     metric: Metric
     grid: Grid
-    stats: Floats
+    stats: tuple[_RunStats, ...]
     sources: NDArray[np.intp]
 
     def shared(self, first: int, second: int) -> Mask:
@@ -44,7 +45,7 @@ class AlignedScores:
     def differing(self, first: int, second: int) -> Mask:
         """The items that both systems have a score for, with different sources."""
         one, other = self.sources[first], self.sources[second]
-        differ: Mask = self._scored(first, second) & (one > 0) & (other > 0) & (one != other)
+        differ: Mask = self._scored(first, second) & (one != 0) & (other != 0) & (one != other)
         return differ
 
     def separate(self, first: int, second: int) -> Mask:
@@ -64,35 +65,93 @@ class AlignedScores:
         present = (self.grid.rows[[first, second]] >= 0).any(axis=0)
         return int(np.count_nonzero(present)) - int(np.count_nonzero(self.shared(first, second)))
 
+    @property
+    def width(self) -> int:
+        """The number of statistics. A run in which every output failed does not know it."""
+        return max(part.stats.shape[1] for part in self.stats)
+
     def rows(self, systems: Sequence[int], items: Mask) -> Floats:
         """Statistics (systems, items, k) of cells that all have a score."""
-        cells = self.grid.rows[np.asarray(systems, dtype=np.intp)][:, items]
-        rows: Floats = self.stats[cells]
+        return np.stack([self.read(system, items) for system in systems])
+
+    def read(self, system: int, items: Mask) -> Floats:
+        """Statistics (items, k) of one system's cells that all have a score."""
+        cells = self.grid.rows[system, items]
+        rows = np.zeros((len(cells), self.width))
+        for part in self.stats:
+            own = (cells >= part.start) & (cells < part.start + len(part.positions))
+            at = part.positions[cells[own] - part.start]
+            rows[own, : part.stats.shape[1]] = part.stats[at]
         return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RunStats:
+    """Statistics of a run, the positions of the rows that were chosen, and the number of the first of them."""
+
+    stats: Floats
+    positions: NDArray[np.intp]
+    start: int
 
 
 def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]]]) -> AlignedScores:
     """Align the metric's scores in one or more runs by item; each run comes with labels for its systems to use."""
-    labels: list[str] = []
-    items: list[str] = []
-    values, stats = [], []
-    sources, numbers = list[int](), {"": 0}
+    chosen, stats, start = list[_ChosenRows](), list[_RunStats](), 0
     for results, names in runs:
-        rows = [row for row, system in enumerate(results.systems) if system in names]
+        systems = encode_names(results.systems)
+        rows = select_names(systems, names)
         scores = results[metric].scores
-        labels += [names[results.systems[row]] for row in rows]
-        items += [results.items[row] for row in rows]
-        unfinished = find_unfinished(results, metric)
-        values.append(np.where([results.systems[row] in unfinished for row in rows], np.nan, scores.values[rows]))
-        stats.append(scores.stats[rows])
-        digests = [results.sources[row] for row in rows] if results.sources else [""] * len(rows)
-        sources += [numbers.setdefault(digest, len(numbers)) for digest in digests]
-    # A run in which every output failed does not know the number of statistics: pad its zeros.
-    width = max(part.shape[1] for part in stats)
-    padded = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in stats]
-    grid = Grid.of(metric.label, labels, items, np.concatenate(values))
-    by_cell = np.where(grid.rows >= 0, np.array(sources, np.intp)[grid.rows], 0)
-    return AlignedScores(metric, grid, np.concatenate(padded), by_cell)
+        values = np.asarray(scores.values[rows])
+        if unfinished := find_unfinished(results, metric):
+            values = np.where(np.isin(rows, select_names(systems, unfinished)), np.nan, values)
+        labels = take_names(systems, rows)
+        items = take_names(encode_names(results.items), rows)
+        labels = NameColumn(labels.codes, tuple(names[system] for system in labels.names))
+        chosen.append(_ChosenRows(labels, items, values, _select_sources(results, rows)))
+        stats.append(_RunStats(scores.stats, rows, start))
+        start += len(rows)
+    columns = [_join_names([getattr(one, name) for one in chosen]) for name in ("labels", "items")]
+    grid = Grid.of(metric.label, *columns, np.concatenate([one.values for one in chosen]))
+    numbers = _number_sources([one.sources for one in chosen])
+    by_cell = np.zeros(grid.rows.shape, np.intp)
+    by_cell[columns[0].codes, columns[1].codes] = numbers
+    return AlignedScores(metric, grid, tuple(stats), by_cell)
+
+
+class _ChosenRows(NamedTuple):
+    labels: NameColumn
+    items: NameColumn
+    values: Floats
+    sources: Sequence[str]
+
+
+def _select_sources(results: Results, rows: NDArray[np.intp]) -> Sequence[str]:
+    """The digests of the sources of some rows."""
+    if isinstance(results.sources, HashColumn):
+        return HashColumn(results.sources.rows[rows])
+    return [results.sources[row] for row in rows.tolist()] if len(results.sources) else [""] * len(rows)
+
+
+def _number_sources(sources: Sequence[Sequence[str]]) -> NDArray[np.intp]:
+    """A number for each digest, equal ones alike; 0 for none."""
+    if all(isinstance(column, HashColumn) for column in sources):
+        rows = [np.ascontiguousarray(column.rows) for column in sources if isinstance(column, HashColumn)]
+        return np.concatenate([digests.view(np.int64).reshape(-1) for digests in rows])
+    numbers = {"": 0}
+    every = (digest for column in sources for digest in column)
+    return np.fromiter((numbers.setdefault(digest, len(numbers)) for digest in every), np.intp)
+
+
+def _join_names(columns: Sequence[NameColumn]) -> NameColumn:
+    """Columns one after another, names that several have once."""
+    if len(columns) == 1:
+        return columns[0]
+    number: dict[str, int] = {}
+    codes = []
+    for column in columns:
+        own = np.fromiter((number.setdefault(name, len(number)) for name in column.names), np.intp)
+        codes.append(own[column.codes])
+    return NameColumn(np.concatenate(codes), tuple(number))
 
 
 def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:

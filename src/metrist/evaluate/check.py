@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from metrist.columns import encode_names, list_distinct, select_names
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.alignment import align_scores, describe_sources
 from metrist.evaluate.selection import (
@@ -226,7 +227,7 @@ def _open_baseline(
     """The run to check against, or the name of a system of this run."""
     if not isinstance(against, str) or against not in results.systems:
         if isinstance(against, str) and not os.path.exists(against):
-            known = list(dict.fromkeys(results.systems))
+            known = list_distinct(results.systems)
             raise RunError(
                 f"nothing to check against: there is no run at {against}, and no system of that name in this run, "
                 f"which has {', '.join(map(repr, known[:10]))}{did_you_mean(against, known)}"
@@ -270,10 +271,10 @@ def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
 def _score_system(results: Results, metric: Metric, system: str) -> tuple[float, float]:
     """A system's pooled score, NaN if no output has a score, and its coverage."""
     scores = results[metric].scores
-    own = np.fromiter((name == system for name in results.systems), dtype=np.bool_, count=len(results.systems))
-    scored = own & ~np.isnan(scores.values)
-    value = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
-    return value, float(scored.sum() / own.sum())
+    own = select_names(encode_names(results.systems), {system})
+    scored = own[~np.isnan(scores.values[own])]
+    value = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if len(scored) else math.nan
+    return value, len(scored) / len(own)
 
 
 def _check_thresholds(
@@ -454,7 +455,7 @@ def _count_needed_items(tests: int, alpha: float, draws: int) -> int | None:
 
 def _find_lost_systems(now: Results, before: Results) -> list[Verdict]:
     """A failed verdict for each system that only the baseline has, under each shared metric."""
-    old, new = dict.fromkeys(before.systems), set(now.systems)
+    old, new = list_distinct(before.systems), set(list_distinct(now.systems))
     if len(old) == len(new) == 1:
         return []
     why = "lost since the baseline; if this is intended, name the systems to check"
@@ -464,7 +465,7 @@ def _find_lost_systems(now: Results, before: Results) -> list[Verdict]:
 
 def _pair_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Pair systems by name; single systems on both sides pair up whatever their names."""
-    old = list(dict.fromkeys(before.systems))
+    old = list_distinct(before.systems)
     if len(systems) == len(old) == 1:
         return [(systems[0], old[0])], []
     pairs = [(system, system) for system in systems if system in old]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import list_distinct, release_pages
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.alignment import AlignedScores, align_scores, describe_sources, find_unfinished
 from metrist.evaluate.selection import (
@@ -39,7 +40,7 @@ from metrist.report.tables import (
     Table,
     or_none,
 )
-from metrist.stats.resampling import PairTest, Test, pair_tests, smallest_p
+from metrist.stats.resampling import Contestants, ExactSums, PairTest, Test, pair_tests_together, smallest_p
 from metrist.stats.significance import holm, letters
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ TEST_CITATIONS: Mapping[Test, str] = {
     "randomisation": "riezler-maxwell-2005-pitfalls",
 }
 _TEST_COLUMNS: Mapping[Test, str] = {"bootstrap": "p boot", "randomisation": "p rand"}
+#: Bytes of statistics up to which metrics share the draws of a test.
+_MAX_BYTES = 1 << 29
 #: With fewer items than this, a percentile bootstrap is overconfident.
 _FEW_ITEMS = 30
 
@@ -241,7 +244,7 @@ def compare(
             if system in scores
         ]
     return Comparison(
-        contests=tuple(contest for metric in chosen for contest in _test_pairs(metric, opened, pairs, plan)),
+        contests=tuple(_test_pairs(chosen, opened, pairs, plan)),
         signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
         plan=plan,
         scores={system: tuple(own) for system, own in scores.items()},
@@ -301,7 +304,7 @@ def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
 
 
 def _list_systems(run: Results) -> list[str]:
-    return list(dict.fromkeys(run.systems))
+    return list_distinct(run.systems)
 
 
 def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
@@ -340,18 +343,113 @@ def _choose_pairs(present: Sequence[str], names: Sequence[str] | None, baseline:
 
 
 def _test_pairs(
-    metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]], plan: ComparisonPlan
+    metrics: Sequence[Metric], runs: Sequence[Results], pairs: Sequence[tuple[str, str]], plan: ComparisonPlan
 ) -> list[Contest]:
+    """Test the pairs by each metric. Metrics share the draws, the costly part, as far as their statistics fit into the
+    memory together."""
+    ready, size = list[_MetricPairs](), 0
+    contests = list[Contest]()
+    for metric in metrics:
+        ready.append(_prepare_pairs(metric, runs, pairs))
+        size += sum(group.contestants.sums.nbytes for group in ready[-1].groups)
+        for run in runs:
+            scores = run[metric].scores
+            release_pages(scores.values, scores.stats)
+        if size > _MAX_BYTES or metric is metrics[-1]:
+            contests += _test_together(ready, pairs, plan)
+            ready, size = [], 0
+    return contests
+
+
+class _PairFacts(NamedTuple):
+    items: int
+    left_out: int
+    different: int
+    separated: int
+
+
+class _Group(NamedTuple):
+    """Pairs with the same shared items, by their numbers: one set of draws and one matrix product for all of them."""
+
+    numbers: list[int]
+    contestants: Contestants
+
+
+class _MetricPairs(NamedTuple):
+    metric: Metric
+    facts: list[_PairFacts]
+    groups: list[_Group]
+
+
+def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]]) -> _MetricPairs:
     chosen = {name for pair in pairs for name in pair}
     aligned = align_scores(metric, [(run, {s: s for s in _list_systems(run) if s in chosen}) for run in runs])
     indices = [(aligned.grid.systems.index(a), aligned.grid.systems.index(b)) for a, b in pairs]
-    tests = _run_tests(aligned, indices, plan)
+    numbers_by_mask: dict[bytes, list[int]] = {}
+    facts = []
+    for number, index in enumerate(indices):
+        shared = aligned.shared(*index)
+        numbers_by_mask.setdefault(shared.tobytes(), []).append(number)
+        facts.append(
+            _PairFacts(
+                items=int(np.count_nonzero(shared)),
+                left_out=aligned.left_out(*index),
+                different=int(np.count_nonzero(aligned.differing(*index))),
+                separated=int(np.count_nonzero(aligned.separate(*index))),
+            )
+        )
+    groups = []
+    for mask, numbers in numbers_by_mask.items():
+        shared = np.frombuffer(mask, np.bool_)
+        members = sorted({system for number in numbers for system in indices[number]})
+        local = [(members.index(indices[n][0]), members.index(indices[n][1])) for n in numbers]
+        sums = _sum_rows(aligned, members, shared)
+        groups.append(_Group(numbers, Contestants(sums=sums, pairs=local, pool=metric.pool)))
+    return _MetricPairs(metric, facts, groups)
+
+
+def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: Mask) -> ExactSums:
+    count = int(np.count_nonzero(items))
+    return ExactSums.of(len(systems), count, aligned.width, lambda number: aligned.read(systems[number], items))
+
+
+def _test_together(
+    prepared: Sequence[_MetricPairs], pairs: Sequence[tuple[str, str]], plan: ComparisonPlan
+) -> list[Contest]:
+    by_items: dict[int, list[tuple[int, _Group]]] = {}
+    for number, one in enumerate(prepared):
+        for group in one.groups:
+            by_items.setdefault(group.contestants.sums.items, []).append((number, group))
+    tests: list[dict[int, PairTest]] = [{} for _ in prepared]
+    for members in by_items.values():
+        # A new generator each time: a pair's numbers depend on the count of its items and the seed, not on other pairs.
+        results = pair_tests_together(
+            [group.contestants for _, group in members],
+            plan.draws,
+            np.random.default_rng(plan.seed),
+            plan.tests,
+            confidence=plan.confidence,
+        )
+        for (number, group), own in zip(members, results, strict=True):
+            tests[number].update(zip(group.numbers, own, strict=True))
+    contests = list[Contest]()
+    for one, by_pair in zip(prepared, tests, strict=True):
+        contests += _judge_pairs(one, pairs, [by_pair[number] for number in range(len(pairs))], plan)
+    return contests
+
+
+def _judge_pairs(
+    prepared: _MetricPairs, pairs: Sequence[tuple[str, str]], tests: Sequence[PairTest], plan: ComparisonPlan
+) -> list[Contest]:
+    metric, facts = prepared.metric, prepared.facts
     adjusted = {test: holm([result.p[test] for result in tests]) for test in plan.tests}
-    counts = [int(np.count_nonzero(aligned.shared(*index))) for index in indices]
     # Holm's correction never lowers a p-value when another rises, so that no scores give less than this.
-    floors = {test: holm([smallest_p(test, n) if n > 1 else np.nan for n in counts]) for test in plan.tests}
+    floors = {
+        test: holm([smallest_p(test, fact.items) if fact.items > 1 else np.nan for fact in facts])
+        for test in plan.tests
+    }
     contests = []
-    for i, (pair, index, result) in enumerate(zip(pairs, indices, tests, strict=True)):
+    for i, (pair, fact, result) in enumerate(zip(pairs, facts, tests, strict=True)):
         p_values = {test: float(adjusted[test][i]) for test in plan.tests}
         # NaN <= alpha is false, so an untested pair does not differ.
         differs = result.difference != 0 and all(p <= plan.alpha for p in p_values.values())
@@ -360,10 +458,10 @@ def _test_pairs(
                 metric=metric,
                 first=pair[0],
                 second=pair[1],
-                items=counts[i],
-                left_out=aligned.left_out(*index),
-                different=int(np.count_nonzero(aligned.differing(*index))),
-                separated=int(np.count_nonzero(aligned.separate(*index))),
+                items=fact.items,
+                left_out=fact.left_out,
+                different=fact.different,
+                separated=fact.separated,
                 test=result,
                 adjusted=p_values,
                 winner=_find_winner(metric, pair, result) if differs else None,
@@ -372,23 +470,6 @@ def _test_pairs(
             )
         )
     return contests
-
-
-def _run_tests(aligned: AlignedScores, indices: Sequence[tuple[int, int]], plan: ComparisonPlan) -> list[PairTest]:
-    """Test pairs with the same shared items together: one set of draws and one matrix product for all of them."""
-    groups: dict[bytes, list[int]] = {}
-    for number, index in enumerate(indices):
-        groups.setdefault(aligned.shared(*index).tobytes(), []).append(number)
-    results: dict[int, PairTest] = {}
-    for numbers in groups.values():
-        members = sorted({system for number in numbers for system in indices[number]})
-        rows = aligned.rows(members, aligned.shared(*indices[numbers[0]]))
-        local = [(members.index(indices[n][0]), members.index(indices[n][1])) for n in numbers]
-        # A new generator per group: a pair's numbers depend on its items and the seed, not on other pairs.
-        rng = np.random.default_rng(plan.seed)
-        tests = pair_tests(rows, local, aligned.metric.pool, plan.draws, rng, plan.tests, confidence=plan.confidence)
-        results.update(zip(numbers, tests, strict=True))
-    return [results[number] for number in range(len(indices))]
 
 
 def _find_winner(metric: Metric, pair: tuple[str, str], test: PairTest) -> str | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from metrist.columns import list_distinct
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.report.tables import decimals_for, escape_controls
@@ -36,9 +37,9 @@ def find_changes(results: Results) -> tuple[list[InputChange], list[str]]:
     return find_changed_inputs(results.inputs, specs) if isinstance(results.inputs, os.PathLike) else ([], [])
 
 
-def select_systems(present: Iterable[str], names: Sequence[str] | None) -> list[str]:
+def select_systems(present: Sequence[str], names: Sequence[str] | None) -> list[str]:
     """The named systems in the order of `names`; all of them, in the run's order, if `names` is None."""
-    known = list(dict.fromkeys(present))
+    known = list_distinct(present)
     if names is None:
         return known
     for name in names:

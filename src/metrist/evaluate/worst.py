@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import NameColumn, encode_names, list_distinct, select_names
 from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
@@ -121,10 +122,11 @@ class _Side:
     judgments: Judgments = field(default_factory=Judgments)
     #: What is to be told about its files.
     remarks: list[str] = field(default_factory=list)
-    _numbers: dict[str, int] = field(init=False)
+    #: Items are numbered in the order of their first use.
+    _items: NameColumn = field(init=False)
 
     def __post_init__(self) -> None:
-        self._numbers = {item: number for number, item in enumerate(dict.fromkeys(self.results.items), 1)}
+        self._items = encode_names(self.results.items)
 
     def read(self, texts: Any, reading: Mapping[str, Any], wanted: set[_Key] | None) -> None:
         """Read what the run's files, or `texts`, hold about the wanted outputs; about all if None."""
@@ -171,7 +173,7 @@ class _Side:
             ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in rated.items()},
             errors=tuple(known.errors.get(key, ())),
             run=self.name if labelled else None,
-            number=self._numbers[key[0]],
+            number=int(self._items.codes[row]) + 1,
         )
 
 
@@ -356,7 +358,7 @@ def _is_run(vs: Any, results: Results) -> bool:
         return False
     if Path(vs).exists():
         return True
-    known = list(dict.fromkeys(results.systems))
+    known = list_distinct(results.systems)
     raise RunError(
         f"no system {vs!r} in the run, which has {', '.join(known)}, and no run of that name{did_you_mean(vs, known)}"
     )
@@ -378,9 +380,8 @@ def percentile_ranks(values: _Floats) -> _Floats:
     return ranks
 
 
-def _select_rows(results: Results, systems: Sequence[str] | None) -> list[int]:
-    chosen = set(select_systems(results.systems, systems))
-    return [row for row, system in enumerate(results.systems) if system in chosen]
+def _select_rows(results: Results, systems: Sequence[str] | None) -> NDArray[np.intp]:
+    return select_names(encode_names(results.systems), set(select_systems(results.systems, systems)))
 
 
 def _describe_direction(metric: Metric, sign: float) -> list[str]:
@@ -396,12 +397,13 @@ def _rank_by_score(
 ) -> _Ranking:
     sign, values = signs[metric.label], results[metric].values
     rows = _select_rows(results, systems)
-    scored = [row for row in rows if not np.isnan(values[row])]
-    scored.sort(key=lambda row: sign * values[row])  # Equal scores stay in the input's order.
+    failed = np.isnan(values[rows])
+    scored = rows[~failed]
+    scored = scored[np.argsort(sign * values[scored], kind="stable")]  # Equal scores stay in the input's order.
     return _Ranking(
         title=f"The worst of {_count(len(rows), 'output')} by {metric.label}",
-        ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in scored[:n]],
-        failed=[(0, row) for row in rows if np.isnan(values[row])],
+        ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in scored[:n].tolist()],
+        failed=[(0, row) for row in rows[failed].tolist()],
         notes=_describe_direction(metric, sign),
     )
 
@@ -410,7 +412,7 @@ def _rank_by_disagreement(
     results: Results, metrics: Sequence[Metric], signs: Mapping[str, float], systems: Sequence[str] | None, n: int
 ) -> _Ranking:
     """By the distance between the highest and the lowest percentile, among the outputs that all metrics scored."""
-    rows = np.array(_select_rows(results, systems), dtype=np.intp)
+    rows = _select_rows(results, systems)
     columns = np.stack([signs[m.label] * results[m].values[rows] for m in metrics])
     failed = np.isnan(columns).any(axis=0)
     ranks = np.stack([percentile_ranks(column[~failed]) for column in columns])
@@ -446,7 +448,7 @@ def _rank_by_people(
     if unknown := [name for name in lower_is_better if name not in ratings and not _is_named(metric, [name])]:
         raise RunError(f"lower_is_better names {unknown[0]!r}, which is neither {metric.label} nor a rated aspect")
     aspects = [aspect] if aspect is not None else list(ratings)
-    rows = np.array(_select_rows(results, systems), dtype=np.intp)
+    rows = _select_rows(results, systems)
     keys = [(results.items[row], results.systems[row]) for row in rows]
     means = np.full((len(aspects), len(rows)), np.nan)
     for line, name in enumerate(aspects):
@@ -635,7 +637,9 @@ def _read_texts(sides: Sequence[_Side], places: Sequence[_Place], texts: Any, re
     for number, side in enumerate(sides):
         wanted = {(side.results.items[row], side.results.systems[row]) for which, row in places if which == number}
         # Outputs of one name in both runs have different texts: those of the second run are in its own files.
-        own = number > 0 and not set(side.results.systems).isdisjoint(sides[0].results.systems)
+        own = number > 0 and not set(list_distinct(side.results.systems)).isdisjoint(
+            list_distinct(sides[0].results.systems)
+        )
         try:
             side.read(None if own else texts, reading, wanted)
         except MetristError as error:

@@ -1,4 +1,4 @@
-"""Detect repeated (item, system) keys, and keys that come back with different texts, in about 60 bytes per key.
+"""Detect repeated (item, system) keys, and keys that come back with different texts, in about 15 bytes per key.
 
 Only digests of texts are stored. They are Python's string hashes: keyed, valid within one process, and many times
 faster than cryptographic ones. A key's digest has 128 bits and a text's has 32, so one in four billion changed texts
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from struct import Struct
+from tempfile import TemporaryFile
+from typing import IO, Any
+from weakref import finalize
 
 from metrist.errors import agree
 from metrist.records import Record
@@ -65,20 +69,55 @@ class DigestIndex:
         return False
 
     def _grow(self) -> None:
-        """Rehash into twice the slots; in each round, entries whose slot is occupied move one slot on."""
-        import numpy as np
+        self._mask, self._slots = _rehash(self._low, 2 * len(self._slots))
 
-        size = 2 * len(self._slots)
-        self._mask = size - 1
-        self._slots = array("i", [_FREE]) * size
-        slots = np.frombuffer(self._slots, dtype=np.int32)
-        waiting = np.arange(len(self._low), dtype=np.int32)
-        target = np.frombuffer(self._low, dtype=np.int64) & self._mask
-        while len(waiting):
-            free = slots[target] == _FREE
-            slots[target[free]] = waiting[free]
-            blocked = slots[target] != waiting
-            waiting, target = waiting[blocked], (target[blocked] + 1) & self._mask
+
+def _rehash(digests: array[int], size: int) -> tuple[int, array[int]]:
+    """Place digests in so many slots; in each round, entries whose slot is occupied move one slot on."""
+    import numpy as np
+
+    mask = size - 1
+    table = array("i", [_FREE]) * size
+    slots = np.frombuffer(table, dtype=np.int32)
+    waiting = np.arange(len(digests), dtype=np.int32)
+    target = np.frombuffer(digests, dtype=np.int64) & mask
+    while len(waiting):
+        free = slots[target] == _FREE
+        slots[target[free]] = waiting[free]
+        blocked = slots[target] != waiting
+        waiting, target = waiting[blocked], (target[blocked] + 1) & mask
+    return mask, table
+
+
+@dataclass(slots=True, eq=False)
+class HalfIndex:
+    """Number 64-bit digests 0, 1, 2 … in order of arrival. Two of them may be equal: whoever asks compares the rest."""
+
+    _slots: array[int] = field(default_factory=lambda: array("i", [_FREE]) * _SMALLEST)
+    _mask: int = _SMALLEST - 1
+    _digests: array[int] = field(default_factory=lambda: array("q"))
+
+    def find(self, digest: int) -> list[int]:
+        """Return the numbers of equal digests."""
+        slots, mask, digests = self._slots, self._mask, self._digests
+        slot, found = digest & mask, list[int]()
+        while (entry := slots[slot]) != _FREE:
+            if digests[entry] == digest:
+                found.append(entry)
+            slot = (slot + 1) & mask
+        return found
+
+    def add(self, digest: int) -> None:
+        """Give the digest the next number."""
+        slots, mask = self._slots, self._mask
+        slot, number = digest & mask, len(self._digests)
+        while slots[slot] != _FREE:
+            slot = (slot + 1) & mask
+        slots[slot] = number
+        self._digests.append(digest)
+        # Above two thirds full, searches take too many steps.
+        if 3 * number > 2 * mask:
+            self._mask, self._slots = _rehash(self._digests, 2 * len(slots))
 
 
 def are_distinct_records(rows: Sequence[Any]) -> bool:
@@ -112,13 +151,24 @@ class Conflict(Exception):
         self.record, self.field, self.file, self.line = record, field, file, line
 
 
-@dataclass(slots=True)
-class RecordKeys:
-    """The (item, system) of all records so far, with their locations and the digests of their texts."""
+#: Of each key: the second half of its digest, its location, and the digests of its texts.
+_ROW = Struct(f"<qQ{_DIGESTS}I")
+#: Rows that are kept in memory before they go to disk.
+_BUFFERED = 1 << 16
 
-    _numbers: DigestIndex = field(default_factory=DigestIndex)
-    _digests: array[int] = field(default_factory=lambda: array("I"))
-    _places: array[int] = field(default_factory=lambda: array("Q"))
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class RecordKeys:
+    """The (item, system) of all records so far, with their locations and the digests of their texts.
+
+    In memory each takes about 15 bytes, for half of the digest of its key. The rest is in a file without a name, which
+    is read where a key comes again.
+    """
+
+    _numbers: HalfIndex = field(default_factory=HalfIndex)
+    _buffer: bytearray = field(default_factory=bytearray)
+    _file: IO[bytes] | None = None
+    _stored: int = 0
 
     def admit(self, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
         """Return the records that are new. A known key with the same texts is not new; with different texts it raises
@@ -127,27 +177,52 @@ class RecordKeys:
         if len(records) > 1:
             # A conflict of any record must be found before one of them is added.
             for record, key in zip(records, keys, strict=True):
-                if key in self._numbers:
-                    self._compare(record, self._numbers.number(*key))
+                if (known := self._find(key)) is not None:
+                    _compare(record, known)
         new = []
         for record, key in zip(records, keys, strict=True):
-            number = self._numbers.number(*key)
-            if number < len(self._places):
-                self._compare(record, number)
+            if (known := self._find(key)) is not None:
+                _compare(record, known)
                 continue
-            self._digests.extend(_digests(record))
-            self._places.append(file << _LINE_BITS | line)
+            self._numbers.add(key[0])
+            self._buffer += _ROW.pack(key[1], file << _LINE_BITS | line, *_digests(record))
+            if len(self._buffer) >= _BUFFERED * _ROW.size:
+                self._flush()
             new.append(record)
         return tuple(new)
 
-    def _compare(self, record: Record, number: int) -> None:
-        before = self._digests[number * _DIGESTS : (number + 1) * _DIGESTS]
-        differs = [new != old for new, old in zip(_digests(record), before, strict=True)]
-        if any(differs):
-            first = differs.index(True)
-            place = self._places[number]
-            field = _FIELDS[first] if first < len(_FIELDS) else ""
-            raise Conflict(record, field, place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1))
+    def _find(self, key: tuple[int, int]) -> tuple[int, ...] | None:
+        """Return the row of a known key."""
+        for number in self._numbers.find(key[0]):
+            row = self._read(number)
+            if row[0] == key[1]:
+                return row
+        return None
+
+    def _read(self, number: int) -> tuple[int, ...]:
+        if number >= self._stored:
+            return _ROW.unpack_from(self._buffer, (number - self._stored) * _ROW.size)
+        assert self._file is not None
+        self._file.seek(number * _ROW.size)
+        return _ROW.unpack(self._file.read(_ROW.size))
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = TemporaryFile()  # noqa: SIM115
+            finalize(self, self._file.close)
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(self._buffer)
+        self._stored += len(self._buffer) // _ROW.size
+        self._buffer.clear()
+
+
+def _compare(record: Record, row: tuple[int, ...]) -> None:
+    _, place, *before = row
+    differs = [new != old for new, old in zip(_digests(record), before, strict=True)]
+    if any(differs):
+        first = differs.index(True)
+        field = _FIELDS[first] if first < len(_FIELDS) else ""
+        raise Conflict(record, field, place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1))
 
 
 #: Share of differing sources that are those of other items, from which on sources tell items apart and items were

@@ -202,10 +202,11 @@ class RunReader(Reader):
         for n, reader in enumerate(self.readers):
             known = self._check(n)
             for record in reader:
-                (digest,) = hash_units([record])
-                if digest in seen:
-                    continue
-                seen.add(digest)
+                if len(self.readers) > 1:  # A single reader yields each record once.
+                    (digest,) = hash_units([record])
+                    if digest in seen:
+                        continue
+                    seen.add(digest)
                 if known is None or (record.item, record.system) in known:
                     yield record
                 else:

@@ -230,7 +230,7 @@ def _check_width(metric: Metric, scores: Scores) -> None:
         return  # Where nothing was scored, the width of the rows is not known.
     try:
         with np.errstate(all="ignore"):
-            metric.pool(scores.stats[None, :1])
+            metric.pool(scores.stats[:1][None])
     except (IndexError, ValueError):
         raise UnfitStatistics(
             f"{metric.text}: the stored statistics have {scores.stats.shape[1]} columns, which are not those of this "

@@ -12,9 +12,11 @@ import platform
 import re
 import shlex
 import sys
+import tempfile
+import weakref
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import groupby, tee
@@ -24,8 +26,10 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist._version import __version__
+from metrist.columns import HashColumn
 from metrist.errors import RunError
 from metrist.io import Reader, read_records
 from metrist.io.dedup import digest_source
@@ -35,6 +39,8 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.registry import MetricList, build_all
 from metrist.records import Record, records_from_lists
 from metrist.report.progress import Progress, find_progress_keywords, shows_progress
+from metrist.run import columns
+from metrist.run.columns import to_keys, to_rows
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
@@ -225,10 +231,10 @@ class Pipeline:
         if shard_size is not None and shard_size < 1:
             raise RunError(f"shard_size must be at least 1, got {shard_size}")
         self.signatures = {metric.text: metric.signature for metric in metrics}
-        self.items: list[str] = []
-        self.systems: list[str] = []
+        self.items: Sequence[str] = []
+        self.systems: Sequence[str] = []
         #: Digests of the sources.
-        self.sources: list[str] = []
+        self.sources: Sequence[str] = []
         #: The different numbers of references that records have, records without any aside.
         self.reference_counts: set[int] = set()
         self.notes: list[str] = []
@@ -275,6 +281,8 @@ class Pipeline:
     def run(self, units: Iterable[Unit]) -> dict[str, Any]:
         """The scores or judgments of the units in their order, by the metric's text."""
         names: dict[str, str] = {}
+        all_items, all_systems, all_sources = list[str](), list[str](), list[str]()
+        self.items, self.systems, self.sources = all_items, all_systems, all_sources
         blocks: dict[str, list[Block]] = {text: [] for text in self.signatures}
         # An external program loads its model again for each shard, so it gets large ones.
         small = any(map(is_resident, self._metrics)) and not any(metric.programs for metric in self._metrics)
@@ -288,10 +296,10 @@ class Pipeline:
                     self._warn(start, records)
                     intern = names.setdefault  # Names repeat: each is kept once.
                     items, systems = [record.item for record in records], [record.system for record in records]
-                    self.items += map(intern, items, items)
-                    self.systems += map(intern, systems, systems)
+                    all_items.extend(map(intern, items, items))
+                    all_systems.extend(map(intern, systems, systems))
                     sources = [digest_source(record.source) for record in records]
-                    self.sources += map(intern, sources, sources)
+                    all_sources.extend(map(intern, sources, sources))
                     self.reference_counts |= {len(record.references) for record in records if record.references}
                 if not (start or self._total) and "metric" in self._progress_keywords:
                     self._report(0)  # How many there are is known before the first is scored.
@@ -369,6 +377,58 @@ class _Group:
     reported: int = 0
 
 
+class _GroupList:
+    """Position and hashes of each group of an input. Those of a long input go to disk."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._hashes = tempfile.SpooledTemporaryFile(max_size=16 * columns.MAX_IN_MEMORY)  # noqa: SIM115
+        weakref.finalize(self, self._hashes.close)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def append(self, start: int, hashes: Sequence[str]) -> None:
+        self._starts.append(start)
+        self._ends.append(len(hashes) + (self._ends[-1] if self._ends else 0))
+        self._hashes.seek(0, os.SEEK_END)
+        self._hashes.write(bytes.fromhex("".join(hashes)))
+
+    def count(self, number: int) -> int:
+        """How many units a group has."""
+        return self._ends[number] - (self._ends[number - 1] if number else 0)
+
+    def read(self, number: int) -> tuple[int, tuple[str, ...]]:
+        """The position and the hashes of a group."""
+        count = self.count(number)
+        self._hashes.seek(16 * (self._ends[number] - count))
+        return self._starts[number], tuple(HashColumn(self._rows(count)))
+
+    def has(self, number: int, start: int, hashes: tuple[str, ...]) -> bool:
+        """Whether this is what a group was when it was first read."""
+        return number < len(self) and self.read(number) == (start, hashes)
+
+    def all_rows(self) -> NDArray[np.uint8]:
+        """The hashes of all groups as rows of bytes."""
+        self._hashes.seek(0)
+        return self._rows(self._ends[-1] if self._ends else 0)
+
+    def _rows(self, count: int) -> NDArray[np.uint8]:
+        return np.frombuffer(self._hashes.read(16 * count), np.uint8).reshape(-1, 16)
+
+
+@dataclass(eq=False, slots=True)
+class _Finished:
+    """The file of a finished group. `block` is what it holds, None in a large run; `usages` are what it cost."""
+
+    name: str
+    count: int
+    tokens: bool
+    block: Block | None
+    usages: Mapping[int, Any] = field(default_factory=dict)
+
+
 @dataclass(eq=False, slots=True)
 class _Part:
     """What one metric has of a group so far."""
@@ -416,10 +476,13 @@ class StoredPipeline(Pipeline):
             ]
             self._update = ViewUpdate(View.read(folder.path), drafts)
         self._view: View | None = None
+        self._covers_folder = False
         #: Position and hashes of each group, once the input has been read.
-        self._groups: list[tuple[int, tuple[str, ...]]] = []
+        self._groups = _GroupList()
         #: The file of each finished group, by the metric's text and the number of the group.
-        self._files: dict[str, dict[int, ShardFile]] = {text: {} for text in self.signatures}
+        self._files: dict[str, dict[int, _Finished]] = {text: {} for text in self.signatures}
+        #: The metrics that have scored a unit of this run.
+        self._scored: set[str] = set()
         readers = {_Kind.of(metric) for metric in metrics if "references" in metric.needs}
         self._paces = {kind: Pace(references=kind in readers) for kind in _Kind}
         self._pending: deque[tuple[_Kind, _Group, tuple[int, ...], list[_Part]]] = deque()
@@ -458,7 +521,7 @@ class StoredPipeline(Pipeline):
 
     def _read_groups(self, units: Iterable[Unit]) -> Iterator[_Group]:
         """The groups of the input. When it is first read, its records are noted; later they are checked."""
-        number, is_first, reader = 0, not self._groups, self._reader
+        number, is_first, reader = 0, not len(self._groups), self._reader
         # Each unit with the number of the source that it comes from.
         tagged: Iterator[tuple[int, Unit]] = ((reader.source_number if reader else 0, unit) for unit in units)
         if is_first:
@@ -473,9 +536,11 @@ class StoredPipeline(Pipeline):
                         records: Any = shard
                         self._warn(start, records)
                         self._update.add(self._update.drafts[source], records, hashes)
-                    self._groups.append((start, hashes))
+                    self._groups.append(start, hashes)
                     self._count += len(shard)
-                elif self._groups[number : number + 1] != [(start, hashes)]:
+                    if self._is_large:
+                        self._drop_blocks()
+                elif not self._groups.has(number, start, hashes):
                     raise RunError(self._describe_change(source))
                 yield _Group(number, start, shard, hashes)
                 number += 1
@@ -492,7 +557,11 @@ class StoredPipeline(Pipeline):
         """Write the lists of records, once all of them have been read."""
         if self._update and self._view is None:
             self._view = self._update.finish()
-            self.has_all_records = self._view.hashes == [digest for _, hashes in self._groups for digest in hashes]
+            own = self._groups.all_rows()
+            self.has_all_records = bool(np.array_equal(to_rows(self._view.hashes, 16), own))
+            self._covers_folder = self.has_all_records or bool(
+                np.isin(to_keys(to_rows(self._view.hashes, 16)), to_keys(own)).all()
+            )
             self.items, self.systems, self.sources = self._view.items, self._view.systems, self._view.sources
             self.reference_counts = set(self._view.references)
             self.notes += [*self._update.notes, *self._view.notes]
@@ -501,17 +570,17 @@ class StoredPipeline(Pipeline):
 
     def _run_phase(self, metrics: Sequence[Metric], executor: Executor, units: Iterable[Unit]) -> None:
         waiting: set[int] | None = None
-        if self._groups:
+        if len(self._groups):
             self._begin(metrics)
-            waiting = {
-                group
-                for group, (start, hashes) in enumerate(self._groups)
-                for metric in metrics
-                if self._restore(metric.text, group, start, hashes) is not None
-            }
+            waiting = set()
+            for group in range(len(self._groups)):
+                start, hashes = self._groups.read(group)
+                for metric in metrics:
+                    if self._restore(metric.text, group, start, hashes) is not None:
+                        waiting.add(group)
             if waiting:
                 self._finish_view()  # What is stored from now on has its records listed, should the run be killed.
-            restored = sum(len(hashes) for group, (_, hashes) in enumerate(self._groups) if group not in waiting)
+            restored = sum(self._groups.count(group) for group in range(len(self._groups)) if group not in waiting)
             if restored:
                 self._report(restored, restored)
             if not waiting:
@@ -552,8 +621,29 @@ class StoredPipeline(Pipeline):
         if not is_whole:
             return pieces
         ((_, block, tokens),) = pieces
-        self._files[text][number] = ShardFile(header=self._header(text, start, hashes, tokens=tokens), block=block)
+        self._keep(text, number, self._header(text, start, hashes, tokens=tokens), block)
         return None
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether the run has so many records that their scores are read back from columns in the end."""
+        return self._update is not None and self._count > columns.MAX_IN_MEMORY
+
+    def _keep(self, text: str, number: int, header: Header, block: Block) -> None:
+        """Note the file of a finished group, with its scores as long as there are few."""
+        if text not in self._scored and len(block) > _count_failures(block):
+            self._scored.add(text)
+        usages = block.usages if isinstance(block, Scores) and self._is_large else {}
+        kept = None if self._is_large else block
+        self._files[text][number] = _Finished(header.file_name, len(block), header.tokens, kept, usages)
+
+    def _drop_blocks(self) -> None:
+        """Forget scores that are in files, once there are too many of them."""
+        for files in self._files.values():
+            for file in reversed(files.values()):
+                if file.block is None:
+                    break
+                file.usages, file.block = file.block.usages if isinstance(file.block, Scores) else {}, None
 
     def _plan_group(self, group: _Group, kind: _Kind, metrics: Sequence[Metric]) -> Iterator[Task]:
         by_missing: dict[tuple[int, ...], list[_Part]] = {}
@@ -676,7 +766,7 @@ class StoredPipeline(Pipeline):
         if part.timing:
             store.write_timing(name, part.timing)
         store.remove(file for file in part.partial_files if file != name)
-        self._files[header.metric][group.number] = ShardFile(header=header, block=block)
+        self._keep(header.metric, group.number, header, block)
         self._open.pop(id(part), None)
 
     def _report_group(self, group: _Group) -> None:
@@ -692,10 +782,16 @@ class StoredPipeline(Pipeline):
     def _close(self, metric: Metric) -> None:
         """Record that a metric is finished."""
         store = self._stores[metric.text]
-        files = {file.header.file_name: file.header for file in self._files[metric.text].values()}
-        records = self._view.hashes if self._view else ()
-        notes = self._misuse.get(metric.text, ())
-        older = store.close(metric.text, self.signatures[metric.text], metric.higher_is_better, files, records, notes)
+        files = {file.name: file.count for file in self._files[metric.text].values()}
+        older = store.close(
+            metric.text,
+            self.signatures[metric.text],
+            metric.higher_is_better,
+            files,
+            self._view.hashes if self._view else (),
+            self._misuse.get(metric.text, ()),
+            has_all_records=self._view is None or self._covers_folder,
+        )
         if older:
             removal = f"`metrist remove {shlex.quote(f'{self._folder.path}/')} --unused` deletes them"
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
@@ -703,20 +799,38 @@ class StoredPipeline(Pipeline):
 
     def _collect(self, text: str) -> Any:
         files = [file for _, file in sorted(self._files[text].items())]
-        own = join_blocks([file.block for file in files])
-        if self._view is None or self.has_all_records:
-            return own
         store = self._stores[text]
+        is_mapped = self._view is not None and isinstance(self._view.hashes, HashColumn)
+        own: Any = None
+        if not is_mapped or (text not in self._scored and not self.has_all_records):
+            own = join_blocks([file.block if file.block is not None else store.read_block(file.name) for file in files])
+        if self._view is None or (self.has_all_records and not is_mapped):
+            return own
         page = store.complete()
         if page is None:
             raise RunError(f"{store.results} was removed while it was scored: run the same command again")
-        self.own_blocks[text] = own
-        self.notes += [note for note in page.notes if note not in self.notes]
-        known = {file.header.file_name: file for file in files}
-        scores, missing = store.arrange(page, self._view.hashes, known)
+        if own is not None:
+            self.own_blocks[text] = own
+        if not self.has_all_records:
+            self.notes += [note for note in page.notes if note not in self.notes]
+        scores, missing = store.arrange(page, self._view, {} if is_mapped else self._list_files(text))
+        if is_mapped and self.has_all_records:
+            starts = np.cumsum([0, *(file.count for file in files)]).tolist()
+            usages = {start + n: u for start, file in zip(starts, files, strict=False) for n, u in file.usages.items()}
+            scores = replace(scores, usages=usages) if usages else scores
         name = next((metric.short_name for metric in self._metrics if metric.text == text), None)
-        self.notes += self._view.describe_missing(text, name, missing) if missing else ()
+        self.notes += self._view.describe_missing(text, name, missing) if len(missing) else ()
         return scores
+
+    def _list_files(self, text: str) -> dict[str, ShardFile]:
+        """The files of this run whose scores are at hand."""
+        files = {}
+        for number, file in self._files[text].items():
+            if file.block is not None:
+                start, hashes = self._groups.read(number)
+                header = self._header(text, start, hashes, tokens=file.tokens)
+                files[file.name] = ShardFile(header=header, block=file.block)
+        return files
 
     def _write_machine(self) -> None:
         machine = {
@@ -729,3 +843,9 @@ class StoredPipeline(Pipeline):
             "platform": platform.platform(),
         }
         write_object(self._folder.path / "timings" / "machine.json", f"{json.dumps(machine, indent=2)}\n".encode())
+
+
+def _count_failures(block: Block) -> int:
+    if isinstance(block, Scores):
+        return len(block.failures)
+    return sum(judgment.failure is not None for judgment in block)

@@ -11,6 +11,7 @@ from pathlib import Path
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.io.writer import atomic_write_bytes
 from metrist.records import Record
+from metrist.run.columns import remove_columns
 from metrist.run.run_folder import FORMAT, MANIFEST, Complete, MetricFolder, RunFolder, is_run_folder, write_object
 from metrist.run.shard_file import Header, decode, digest_of, encode, take_rows
 from metrist.run.view import FOLDER, RunInput, View
@@ -22,6 +23,7 @@ class Removal:
 
     messages: list[str] = field(default_factory=list)
     _steps: list[Callable[[], None]] = field(default_factory=list)
+    _run: Path | None = None
 
     @property
     def deletes(self) -> bool:
@@ -32,6 +34,8 @@ class Removal:
         """Delete it. Whatever else is in the folder stays; a killed removal can be repeated."""
         for step in self._steps:
             step()
+        if self._steps and self._run is not None:
+            remove_columns(self._run)
 
 
 def plan_removal(
@@ -54,7 +58,7 @@ def plan_removal(
     manifest = folder.manifest
     if manifest and manifest.format != FORMAT and (inputs or systems or unused):
         raise RunError(f"{path} was written by an older version of metrist: remove metrics of it, or all of it")
-    removal = Removal()
+    removal = Removal(_run=path)
     chosen = _choose_metrics(folder, metrics)
     if inputs or systems or unused:
         view = View.read(path)
@@ -224,6 +228,7 @@ def _plan_whole(folder: RunFolder) -> Removal:
     removal = Removal([f"the whole run {folder.path}: scores by {metrics}{about}"])
 
     def step() -> None:
+        remove_columns(folder.path)
         for name in folder.metric_folders():
             _delete_store(MetricFolder(folder.path, name))
         _delete_files(folder.path / "results")

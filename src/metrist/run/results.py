@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import encode_names, release_pages
 from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count, label_item
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
@@ -24,9 +25,11 @@ from metrist.report.tables import Better, Column, Count, Estimate, Share, Shares
 from metrist.run.flat_file import Flat, encodable, write_flat
 from metrist.run.inputs import read_inputs
 from metrist.scores import FailureKind, Score, Scores
-from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
+from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, resample_counts
 
 DRAWS = 1000
+#: Bytes of statistics up to which metrics and systems share resamples.
+_MAX_BYTES = 1 << 28
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
 #: In the remark of a metric on how many of its outputs were scored.
@@ -175,37 +178,41 @@ class Results:
             raise RunError(
                 f"expected draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}"
             )
-        positions: dict[str, list[int]] = {}
-        for position, system in enumerate(self.systems):
-            positions.setdefault(system, []).append(position)
         columns = self.columns if metrics is None else tuple(map(self.metric, metrics))
-        selected = {metric.label: self._select(metric) for metric in columns}
-        rows = []
-        for system, at in ((name, np.array(numbers, np.intp)) for name, numbers in positions.items()):
-            # Metrics that scored the same records share the resamples, the costly part.
-            groups: dict[bytes, list[Metric]] = {}
-            for metric in columns:
-                groups.setdefault(np.isnan(selected[metric.label].values[at]).tobytes(), []).append(metric)
-            by_metric: dict[str, tuple[float, float, float, int, float]] = {}
-            for failed, group in groups.items():
-                scored = at[~np.frombuffer(failed, dtype=np.bool_)]
-                estimates = _estimates(scored, group, selected, draws, seed, confidence)
-                for metric, estimate in zip(group, estimates, strict=True):
-                    by_metric[metric.label] = (*estimate, len(scored), len(scored) / len(at))
-            rows += [SystemScore(system, metric.label, *by_metric[metric.label]) for metric in columns]
-        return rows
+        estimates: dict[tuple[str, str], SystemScore] = {}
+        waiting, size = list[_SystemSums](), 0
+        by_system = self._split_by_system()
+        for metric in columns:
+            scores = self._select(metric)
+            for system, at in by_system.items():
+                scored = at[~np.isnan(scores.values[at])]
+                # All pages of mapped statistics are read; those of one system at a time take little memory.
+                sums = ExactSums(scores.stats[scored][None])
+                waiting.append(_SystemSums(system, metric, sums, len(scored) / len(at)))
+                size += sums.nbytes
+                if size > _MAX_BYTES:
+                    estimates |= _estimate_together(waiting, draws, seed, confidence)
+                    waiting, size = [], 0
+            release_pages(scores.values, scores.stats)
+        estimates |= _estimate_together(waiting, draws, seed, confidence)
+        return [estimates[system, metric.label] for system in by_system for metric in columns]
+
+    def _split_by_system(self) -> dict[str, NDArray[np.intp]]:
+        """The positions of each system's outputs, systems in the order of their first use."""
+        column = encode_names(self.systems)
+        order = np.argsort(column.codes, kind="stable")
+        ends = np.cumsum(np.bincount(column.codes, minlength=len(column.names)))
+        return dict(zip(column.names, np.split(order, ends[:-1]), strict=True)) if len(column.names) else {}
 
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
         """System scores, one row per system and one column per metric, with intervals. Coverage is the least of the
         system's metrics; where they differ, another column has that of each."""
         rows = self.system_scores(draws, seed, confidence)
         about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
-        items_of: dict[str, set[str]] = {}
-        for item, system in zip(self.items, self.systems, strict=True):
-            items_of.setdefault(system, set()).add(item)
-        first, *others = items_of.values()
+        items = encode_names(self.items).codes
+        first, *others = (np.unique(items[at]) for at in self._split_by_system().values())
         different = "The systems have outputs for different items: `metrist compare` compares them on shared ones"
-        notes = (*([different] if any(other != first for other in others) else []), *self.notes)
+        notes = (*([different] if any(not np.array_equal(other, first) for other in others) else []), *self.notes)
         decimals: dict[str, int] = {}
         columns = self.columns
         for metric in columns:
@@ -442,30 +449,37 @@ class NothingScored(RunError):
 # ---- System scores ----
 
 
-def _estimates(
-    scored: NDArray[np.intp],
-    metrics: Sequence[Metric],
-    scores: Mapping[str, Scores],
-    draws: int,
-    seed: int,
-    confidence: float,
-) -> list[tuple[float, float, float]]:
-    """Value and interval by each of the metrics that have scored the same records. The generator restarts for each
-    group, so that no interval depends on which other metrics are in the run."""
-    if not len(scored):
-        return [(np.nan, np.nan, np.nan)] * len(metrics)
-    sums = [ExactSums(scores[metric.label].stats[scored][None]) for metric in metrics]
-    once = np.ones((1, len(scored)))
-    values = [float(metric.pool(total(once))[0, 0]) for metric, total in zip(metrics, sums, strict=True)]
-    drawn: list[list[NDArray[np.float64]]] = [[np.empty(0)] for _ in metrics]
-    for counts in resample_counts(len(scored), draws, np.random.default_rng(seed), max(1, CHUNK // len(scored))):
-        for metric, total, resampled in zip(metrics, sums, drawn, strict=True):
-            resampled.append(metric.pool(total(counts))[:, 0])
-    intervals = [
-        interval(np.concatenate(resampled), confidence, len(scored), value)
-        for value, resampled in zip(values, drawn, strict=True)
-    ]
-    return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
+class _SystemSums(NamedTuple):
+    system: str
+    metric: Metric
+    sums: ExactSums
+    coverage: float
+
+
+def _estimate_together(
+    waiting: Sequence[_SystemSums], draws: int, seed: int, confidence: float
+) -> dict[tuple[str, str], SystemScore]:
+    """Value and interval of each. Those on equally many records share the resamples, the costly part. The generator
+    restarts for each number of records, so that no interval depends on what else is in the run."""
+    by_count: dict[int, list[_SystemSums]] = {}
+    for one in waiting:
+        by_count.setdefault(one.sums.items, []).append(one)
+    estimates = {}
+    for count, members in by_count.items():
+        values, drawn = [np.nan] * len(members), [[np.empty(0)] for _ in members]
+        if count:
+            once = np.ones((1, count))
+            values = [float(one.metric.pool(one.sums(once))[0, 0]) for one in members]
+            counts = resample_counts(count, draws, np.random.default_rng(seed), max(1, CHUNK // count))
+            for sums in draw_sums(counts, [one.sums for one in members]):
+                for one, total, resampled in zip(members, sums, drawn, strict=True):
+                    resampled.append(one.metric.pool(total)[:, 0])
+        for one, value, resampled in zip(members, values, drawn, strict=True):
+            low, high = interval(np.concatenate(resampled), confidence, count, value)
+            estimates[one.system, one.metric.label] = SystemScore(
+                one.system, one.metric.label, value, low, high, count, one.coverage
+            )
+    return estimates
 
 
 def score_column(metric: Metric, header: str | None = None) -> Column:

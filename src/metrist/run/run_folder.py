@@ -6,6 +6,7 @@ run/results/<metric>/<start>-<digest>.jsonl      scores, each with the hash of i
 run/results/<metric>/complete.json               the metric was finished, and which files have to be there
 run/results/<metric>/unfinished.json             exists while a run by another version of the metric is under way
 run/timings/…                                    seconds and costs, never part of the results' bytes
+run/columns/…                                    of a large run: copies of lists and scores as arrays (see `columns`)
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from metrist._version import __version__
+from metrist.columns import HashColumn
 from metrist.errors import RunError
 from metrist.metrics.base import NAME, Metric
+from metrist.run.columns import FOLDER as COLUMNS
+from metrist.run.columns import ColumnsWriter, ScoresWriter, open_columns, read_scores, to_keys, to_rows
 from metrist.run.shard_file import (
     DIGEST_LENGTH,
     SHARD_NAME,
@@ -126,8 +133,8 @@ class Stored:
     metric: str
     signature: str
     higher_is_better: bool | None
-    items: list[str]
-    systems: list[str]
+    items: Sequence[str]
+    systems: Sequence[str]
     scores: Scores
     name: str | None = None
     content: str | None = None
@@ -247,7 +254,7 @@ class RunFolder:
         pages = {name: page for name, part in parts.items() if (page := part.complete())}
         manifest = self.manifest
         view = None if manifest and manifest.format != FORMAT else View.read(self.path)
-        if not pages or (view is not None and not view.hashes):
+        if not pages or (view is not None and not len(view.hashes)):
             raise RunError(f"{self.path} holds no finished metric: run the same `metrist score` again to finish it")
         names = {metric.text: metric.name for metric in manifest.metrics} if manifest else {}
         stored, notes = list[Stored](), list[str](view.notes if view else ())
@@ -256,8 +263,8 @@ class RunFolder:
             if view is None:
                 stored.append(replace(parts[name].read_whole(page), name=names.get(page.metric)))
                 continue
-            scores, missing = parts[name].arrange(page, view.hashes)
-            notes += view.describe_missing(page.metric, names.get(page.metric), missing) if missing else ()
+            scores, missing = parts[name].arrange(page, view)
+            notes += view.describe_missing(page.metric, names.get(page.metric), missing) if len(missing) else ()
             stored.append(
                 Stored(
                     metric=page.metric,
@@ -295,10 +302,12 @@ class MetricFolder:
     #: Whether scores that failed for any reason are to be computed again.
     retry_failed: bool = False
     damaged: list[str] = field(default_factory=list)
-    _headers: dict[str, Header] | None = None
+    #: Where the scores of records are that no file of their own group holds.
+    _index: _HashIndex | None = None
     #: Files that were read, None where one is damaged, with the rows that are to be computed again.
     _files: dict[str, tuple[ShardFile | None, frozenset[int]]] = field(default_factory=dict)
-    _rows: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    #: Files that hold exactly a group of this run. Each record of a run is in one group.
+    _whole: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.results, self.timings = self.run / "results" / self.name, self.run / "timings" / self.name
@@ -312,24 +321,22 @@ class MetricFolder:
             name = SHARD_NAME.format(start, digest_of(hashes, signature, tokens=with_tokens))
             file = self._read_file(name, note=with_tokens == tokens)
             if file is not None and not find_unsettled(file.block, retry_failed=self.retry_failed):
+                self._whole.add(name)
                 return [(range(len(hashes)), file.block, with_tokens)], True
-        if self._headers is None:
-            self._headers = dict(self.iterate_headers())
-            for name, header in self._headers.items():
-                if header.signature == signature:
-                    for row, digest in enumerate(header.hashes):
-                        self._rows.setdefault(digest, []).append((name, row))
+        if self._index is None:
+            others = ((name, header) for name, header in self.iterate_headers() if name not in self._whole)
+            self._index = _HashIndex.of((name, header) for name, header in others if header.signature == signature)
         by_file: dict[str, tuple[list[int], list[int]]] = {}
-        for position, digest in enumerate(hashes):
-            for name, row in self._rows.get(digest, ()):
-                if tokens and not self._headers[name].tokens:
+        for position, places in self._index.find(hashes):
+            for name, row in places:
+                if tokens and name not in self._index.with_tokens:
                     continue
                 if name not in self._files:
                     file = self._read_file(name)
                     unsettled = find_unsettled(file.block, retry_failed=self.retry_failed) if file else frozenset[int]()
                     self._files[name] = file, unsettled
                 file, unsettled = self._files[name]
-                if file is not None and row not in unsettled:
+                if file is not None and row not in unsettled and file.header.hashes[row] == hashes[position]:
                     positions, rows = by_file.setdefault(name, ([], []))
                     positions.append(position)
                     rows.append(row)
@@ -338,7 +345,7 @@ class MetricFolder:
         for name, (positions, rows) in by_file.items():
             file, _ = self._files[name]
             assert file is not None
-            pieces.append((positions, take_rows(file.block, rows), self._headers[name].tokens))
+            pieces.append((positions, take_rows(file.block, rows), file.header.tokens))
         return pieces, False
 
     def _read_file(self, name: str, *, note: bool = True) -> ShardFile | None:
@@ -351,6 +358,11 @@ class MetricFolder:
             message = f"{self.results / name} was set aside and scored again: {error}"
             self.damaged += [message] if note and message not in self.damaged else []
             return None
+
+    def read_block(self, name: str) -> Block:
+        """What a file of this run holds."""
+        block: Block = read_shard(self.results / name).block
+        return block
 
     # ---- Files ----
 
@@ -430,26 +442,25 @@ class MetricFolder:
         metric: str,
         signature: str,
         higher_is_better: bool | None,
-        files: Mapping[str, Header],
-        records: Collection[str] = (),
+        files: Mapping[str, int],
+        records: Sequence[str] = (),
         notes: Sequence[str] = (),
+        *,
+        has_all_records: bool = False,
     ) -> int:
-        """Record that the metric is finished. `files` are those of this run, `records` the hashes of all records of
-        the run folder. `notes` of earlier runs stay, unless this one had all records.
+        """Record that the metric is finished. `files` are those of this run with the number of their scores, `records`
+        the hashes of all records of the run folder. `notes` of earlier runs stay, unless this one had all records.
 
         Files whose scores are all in `files` are removed; whatever else is in the folder stays. Where the page was that
         of another version of the metric, returns how many scores by other versions there are.
         """
-        plain = {digest for header in files.values() for digest in header.hashes}
-        with_tokens = {digest for header in files.values() if header.tokens for digest in header.hashes}
         page = self.complete()
         listed = set(page.shards) if page else set()
-        wanted = set(records)
-        counts = {name: header.count for name, header in files.items()}
+        counts = dict(files)
         repeated, older = list[str](), 0
-        for name in self.list_files():
-            if name in files:
-                continue
+        others = [name for name in self.list_files() if name not in files]
+        known = _RunHashes(self, files, records) if others else None
+        for name in others:
             header = self.read_header(name)
             if name not in listed and self._is_torn(name):
                 # What a killed run left of a write is no score; a file that was whole once is kept.
@@ -458,9 +469,9 @@ class MetricFolder:
                 continue
             elif header.signature != signature:
                 older += header.count
-            elif (with_tokens if header.tokens else plain).issuperset(header.hashes):
+            elif known and known.holds_all(header):
                 repeated.append(name)
-            elif not wanted.isdisjoint(header.hashes):
+            elif known and known.is_wanted(header):
                 counts[name] = header.count
         self.write_page(
             Complete(
@@ -469,14 +480,14 @@ class MetricFolder:
                 higher_is_better=higher_is_better,
                 records=sum(counts.values()),
                 shards=tuple(sorted(counts)),
-                notes=tuple(dict.fromkeys([*(page.notes if page and not wanted <= plain else ()), *notes])),
+                notes=tuple(dict.fromkeys([*(page.notes if page and not has_all_records else ()), *notes])),
             )
         )
         self.remove([_UNFINISHED, *repeated])
         # What was read is no longer needed, and must not fill the memory.
-        self._headers = None
+        self._index = None
         self._files.clear()
-        self._rows.clear()
+        self._whole.clear()
         return older if page and page.signature != signature else 0
 
     def _is_torn(self, name: str) -> bool:
@@ -498,12 +509,15 @@ class MetricFolder:
     # ---- All scores ----
 
     def arrange(
-        self, page: Complete, hashes: Sequence[str], known: Mapping[str, ShardFile] | None = None
-    ) -> tuple[Scores, set[str]]:
-        """The scores of these records, and which of them are not there yet; those have a failure of kind `pending`.
-        `known` are files that need not be read again."""
+        self, page: Complete, view: View, known: Mapping[str, ShardFile] | None = None
+    ) -> tuple[Scores, Sequence[str] | set[str]]:
+        """The scores of the records, and the hashes of those that are not there yet, which have a failure of kind
+        `pending`. `known` are files that need not be read again. The scores of a large run are mapped columns."""
+        hashes = view.hashes
+        if isinstance(hashes, HashColumn):
+            return self._map_columns(page, view, hashes)
         files = self._read_page(page, known or {})
-        if [digest for file in files for digest in file.header.hashes] == hashes:
+        if [digest for file in files for digest in file.header.hashes] == list(hashes):
             return Scores.join([file.scores for file in files]), set()
         rows: dict[str, int] = {}
         blocks, position = list[Scores](), 0
@@ -524,23 +538,19 @@ class MetricFolder:
         return scores.spread(len(hashes), positions, failures), missing
 
     def _read_page(self, page: Complete, known: Mapping[str, ShardFile]) -> list[ShardFile]:
+        return list(self._iterate_page(page, known))
+
+    def _iterate_page(self, page: Complete, known: Mapping[str, ShardFile]) -> Iterator[ShardFile]:
         """The files of the page; a missing or damaged one is an error, since there are no records to redo it."""
-        files = list[ShardFile]()
+        count = 0
         for name in page.shards:
             path = self.results / name
             try:
-                files.append(known[name] if name in known else read_shard(path))
+                file = known[name] if name in known else read_shard(path)
             except FileNotFoundError:
                 raise RunError(f"{path} is missing: run the same `metrist score` again to redo it") from None
             except Torn as error:
                 raise RunError(f"{path} is damaged ({error}): run the same `metrist score` again to redo it") from None
-        count = sum(file.header.count for file in files)
-        if count != page.records:
-            raise RunError(
-                f"{self.results / _COMPLETE} lists files with {count:,} scores and promises {page.records:,}: run the "
-                "same `metrist score` again to redo it"
-            )
-        for file in files:
             if file.header.signature != page.signature:
                 raise RunError(
                     f"{self.results}: a file has the signature {file.header.signature!r}, expected {page.signature!r}: "
@@ -548,7 +558,54 @@ class MetricFolder:
                 )
             if not isinstance(file.block, Scores):
                 raise RunError(f"{self.results} holds preferences, expected scores")
-        return files
+            count += file.header.count
+            yield file
+        if count != page.records:
+            raise RunError(
+                f"{self.results / _COMPLETE} lists files with {count:,} scores and promises {page.records:,}: run the "
+                "same `metrist score` again to redo it"
+            )
+
+    def _map_columns(self, page: Complete, view: View, hashes: HashColumn) -> tuple[Scores, HashColumn]:
+        """The scores of a large run, from columns. Their key is a hash of the page, of the lists of records, and of the
+        names, sizes and times of all shard files."""
+        state = [_read_bytes(self.results / _COMPLETE) or b"", *(one.key.encode("ascii") for one in view.inputs)]
+        for entry in sorted(os.scandir(self.results), key=lambda entry: entry.name):
+            if _SHARD_NAME.fullmatch(entry.name):
+                status = entry.stat()
+                state.append(f"{entry.name} {status.st_size} {status.st_mtime_ns}".encode("ascii"))
+        key = hashlib.sha256(b"\n".join(state)).hexdigest()
+        columns = open_columns(
+            self.run / COLUMNS / "results" / self.name, key, lambda writer: self._write_columns(writer, page, hashes)
+        )
+        return read_scores(columns), HashColumn(hashes.rows[columns.arrays["missing"]])
+
+    def _write_columns(self, writer: ColumnsWriter, page: Complete, hashes: HashColumn) -> dict[str, Any]:
+        scores, unsettled = ScoresWriter(writer), list[int]()
+
+        def add(file: ShardFile) -> None:
+            unsettled.extend(scores.rows + row for row in find_unsettled(file.block))
+            writer.append("hashes", to_rows(file.header.hashes, 16))
+            scores.append(file.scores)
+
+        for file in self._iterate_page(page, {}):
+            add(file)
+        missing = np.empty(0, np.int64)
+        if not np.array_equal(writer.read("hashes"), hashes.rows):
+            wanted = to_keys(hashes.rows)
+            known = to_keys(writer.read("hashes"))
+            if not np.isin(wanted, known).all():
+                for name, header in self.iterate_headers():
+                    if name not in page.shards and header.signature == page.signature:
+                        unlisted = self._read_file(name)
+                        if unlisted is not None and isinstance(unlisted.block, Scores):
+                            add(unlisted)
+            chosen = _choose_rows(wanted, to_keys(writer.read("hashes")), np.array(unsettled, np.int64))
+            missing = np.flatnonzero(chosen < 0)
+            scores.reorder(chosen, Failure(FailureKind.pending, f"{page.metric} has not scored this output yet"))
+        writer.drop("hashes")
+        writer.append("missing", missing.astype(np.int64))
+        return scores.finish()
 
     def _with_unlisted(self, page: Complete, files: list[ShardFile], hashes: Sequence[str]) -> Iterator[ShardFile]:
         """The files of the page, and what runs that were not finished have added."""
@@ -583,6 +640,97 @@ class MetricFolder:
             content=page.content,
             references=page.references,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _HashIndex:
+    """Where shard files hold the scores of records: beginnings of the records' hashes, sorted, with the number of the
+    file and the row. It takes 16 bytes a score."""
+
+    names: Sequence[str]
+    with_tokens: frozenset[str]
+    starts: NDArray[np.uint64]
+    files: NDArray[np.int32]
+    rows: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, headers: Iterable[tuple[str, Header]]) -> _HashIndex:
+        names, tokens, starts, counts = list[str](), set[str](), list[NDArray[np.uint64]](), list[int]()
+        for name, header in headers:
+            names.append(name)
+            starts.append(_begin_hashes(header.hashes))
+            counts.append(len(header.hashes))
+            tokens |= {name} if header.tokens else set()
+        joined = np.concatenate([np.empty(0, np.uint64), *starts])
+        starts.clear()
+        order = np.argsort(joined, kind="stable")
+        files = np.repeat(np.arange(len(names), dtype=np.int32), counts)[order]
+        ends = np.cumsum([0, *counts])
+        return cls(names, frozenset(tokens), joined[order], files, (order - ends[files]).astype(np.int32))
+
+    def find(self, hashes: Sequence[str]) -> Iterator[tuple[int, list[tuple[str, int]]]]:
+        """The positions of the hashes that some file may hold, with these files and rows. The rest of the hash is to be
+        compared with the file's."""
+        if not len(self.starts):
+            return
+        begins = _begin_hashes(hashes)
+        first, last = np.searchsorted(self.starts, begins, "left"), np.searchsorted(self.starts, begins, "right")
+        for position in np.flatnonzero(first < last).tolist():
+            span = range(int(first[position]), int(last[position]))
+            yield position, [(self.names[self.files[n]], int(self.rows[n])) for n in span]
+
+
+def _begin_hashes(hashes: Sequence[str]) -> NDArray[np.uint64]:
+    data = bytes.fromhex("".join(digest[:16] for digest in hashes))
+    return np.frombuffer(data, ">u8").astype(np.uint64)
+
+
+class _RunHashes:
+    """The hashes of the records that files of one run hold, and of all records of the folder."""
+
+    def __init__(self, store: MetricFolder, files: Iterable[str], records: Sequence[str]) -> None:
+        headers = [header for name in files if (header := store.read_header(name))]
+        tokens = [to_rows(header.hashes, 16) for header in headers if header.tokens]
+        empty = np.empty((0, 16), np.uint8)
+        self._plain = np.sort(
+            to_keys(np.concatenate([empty, *(to_rows(h.hashes, 16) for h in headers if not h.tokens), *tokens]))
+        )
+        self._with_tokens = np.sort(to_keys(np.concatenate([empty, *tokens])))
+        self._records = np.sort(to_keys(to_rows(records, 16)))
+
+    def holds_all(self, header: Header) -> bool:
+        """Whether the run has scored all records of another file."""
+        return bool(_contains(self._with_tokens if header.tokens else self._plain, header).all())
+
+    def is_wanted(self, header: Header) -> bool:
+        """Whether another file holds scores of records of the folder."""
+        return bool(_contains(self._records, header).any())
+
+
+def _contains(known: NDArray[np.bytes_], header: Header) -> NDArray[np.bool_]:
+    keys = to_keys(to_rows(header.hashes, 16))
+    if not len(known):
+        return np.zeros(len(keys), np.bool_)
+    at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return np.asarray(known[at] == keys)
+
+
+def _choose_rows(
+    wanted: NDArray[np.bytes_], known: NDArray[np.bytes_], unsettled: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """For each hash the row that has it, -1 if there is none: of several, the last that is not to be computed again, or
+    the first."""
+    order = np.argsort(known, kind="stable")
+    if not len(order):
+        return np.full(len(wanted), -1, np.int64)
+    ordered = known[order]
+    first, last = np.searchsorted(ordered, wanted, "left"), np.searchsorted(ordered, wanted, "right")
+    chosen = np.where(first < last, order[np.minimum(first, len(order) - 1)], -1)
+    doubtful = set(unsettled.tolist())
+    for position in np.flatnonzero(last - first > 1).tolist():
+        rows = order[first[position] : last[position]].tolist()
+        chosen[position] = next((row for row in reversed(rows) if row not in doubtful), rows[0])
+    return chosen.astype(np.int64)
 
 
 def is_run_folder(path: Path) -> bool:

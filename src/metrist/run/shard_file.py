@@ -42,9 +42,9 @@ SHARD_NAME = "{:09d}-{}.jsonl"
 CHECKSUM = b'{"sha256": "%s"}\n'
 #: Optional keys next to a failure's message and a score; older files have neither.
 KIND, INCOMPLETE = "failure_kind", "incomplete"
-# The key in a file, and the sparse column of `Scores`, of what only some scores carry. Usage is left out: what a score
-# cost differs from run to run and is kept with the timings.
-_SPARSE = {
+#: The key in a file, and the sparse column of `Scores`, of what only some scores carry. Usage is left out: what a score
+#: cost differs from run to run and is kept with the timings.
+SPARSE_KEYS = {
     "errors": "errors",
     "explanation": "explanations",
     "failure": "failures",
@@ -213,7 +213,7 @@ def encode(header: Header, units: Sequence[Any], block: Scores | Sequence[Judgme
             strict=False,
         )
         lines = [f"[{i},{s},{v},[{','.join(p)}],[{','.join(q)}]]" for i, s, v, p, q in columns]
-        for position, fields in _sparse_fields(block).items():
+        for position, fields in sparse_fields(block).items():
             lines[position] = f"{lines[position][:-1]},{_dump(fields)}]"
     else:
         rows = zip(units, block, strict=True)
@@ -222,10 +222,10 @@ def encode(header: Header, units: Sequence[Any], block: Scores | Sequence[Judgme
     return body + CHECKSUM % hashlib.sha256(body).hexdigest().encode("ascii")
 
 
-def _sparse_fields(scores: Scores) -> dict[int, dict[str, Any]]:
+def sparse_fields(scores: Scores) -> dict[int, dict[str, Any]]:
     """What only some scores carry, by position."""
     fields: dict[int, dict[str, Any]] = {}
-    for key, column in _SPARSE.items():
+    for key, column in SPARSE_KEYS.items():
         for position, value in getattr(scores, column).items():
             fields.setdefault(position, {})[key] = error_rows(value) if key == "errors" else value
     for position, failure in scores.failures.items():
@@ -285,7 +285,8 @@ def _read_scores(header: Header, rows: list[list[Any]]) -> Scores:
 def read_sparse(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """What only some scores carry, by position, as arguments of `Scores`."""
     columns: dict[str, Any] = {
-        column: {i: row[key] for i, row in rows.items() if row.get(key) is not None} for key, column in _SPARSE.items()
+        column: {i: row[key] for i, row in rows.items() if row.get(key) is not None}
+        for key, column in SPARSE_KEYS.items()
     }
     columns["errors"] = {i: tuple(Error(**e) for e in errors) for i, errors in columns["errors"].items() if errors}
     columns["failures"] = {i: read_failure(text, rows[i].get(KIND)) for i, text in columns["failures"].items()}

@@ -17,22 +17,35 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.columns import HashColumn
 from metrist.errors import RunError, agree, format_count, format_path, label_item, quote_word
 from metrist.io.dedup import SourceCheck, digest_source
 from metrist.io.writer import atomic_write_bytes
 from metrist.records import Record
+from metrist.run import columns
+from metrist.run.columns import ColumnsWriter, NamesWriter, open_columns, read_names, to_keys, to_rows
 
 FOLDER = "inputs"
 _HASH = re.compile(r"[0-9a-f]{32}")
 _ROWS_IN_MEMORY = "rows in memory"
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
+
+#: Lines of a long list that are read at a time.
+_LINES = 4096
 
 Key = tuple[str, str]
 
@@ -54,6 +67,8 @@ class RunInput:
     hashes: Sequence[str]
     #: Digests of the sources, by which systems' items are compared; empty where there is none, or in older folders.
     sources: Sequence[str]
+    #: The hash of its file, where its records are read from columns.
+    key: str = ""
 
     @property
     def label(self) -> str:
@@ -63,11 +78,13 @@ class RunInput:
     @property
     def file_name(self) -> str:
         """The name of its file in the run folder."""
-        text = self.path or "".join(self.hashes)
+        digest = hashlib.sha256((self.path or "").encode("utf-8", "surrogatepass"))
+        for start in range(0, 0 if self.path else len(self.hashes), _LINES):
+            digest.update("".join(self.hashes[start : start + _LINES]).encode("ascii"))
         legible = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(self.name or "rows").name).strip("-.")[:40] or "input"
         options = json.dumps(_identity(self.options), sort_keys=True, default=str)
-        digest = hashlib.sha256(f"{text}\n{options}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        return f"{legible}-{digest}.jsonl"
+        digest.update(f"\n{options}".encode("utf-8", "surrogatepass"))
+        return f"{legible}-{digest.hexdigest()[:12]}.jsonl"
 
     def keys(self) -> Iterator[Key]:
         return zip(self.items, self.systems, strict=True)
@@ -108,8 +125,8 @@ class RunInput:
                 texts.append(f"{option} {'tab' if value == chr(9) else quote_word(value)}")
         return " ".join(texts)
 
-    def encode(self) -> bytes:
-        """The bytes of its file."""
+    def encode_facts(self, records: int) -> bytes:
+        """The first line of its file."""
         facts = {
             "name": self.name,
             "path": self.path,
@@ -117,25 +134,25 @@ class RunInput:
             "options": dict(self.options),
             "order": self.order,
             "references": list(self.references),
-            "records": len(self.hashes),
+            "records": records,
         }
-        names = zip(map(quoted, self.items), map(quoted, self.systems), self.hashes, self.sources, strict=True)
-        rows = (f'[{item},{system},"{digest}","{source}"]' for item, system, digest, source in names)
-        lines = [json.dumps(facts, default=str), *rows]
-        return "".join(f"{line}\n" for line in lines).encode("ascii")
+        return f"{json.dumps(facts, default=str)}\n".encode("ascii")
+
+    def encode(self) -> bytes:
+        """The bytes of its file."""
+        rows = _encode_rows(self.items, self.systems, self.hashes, self.sources)
+        return self.encode_facts(len(self.hashes)) + rows
 
     @classmethod
     def decode(cls, data: bytes) -> RunInput:
         """Read a file back; ValueError, TypeError, KeyError or RecursionError if it is none of ours."""
         facts, *rows = json.loads(b"[" + b",".join(data.splitlines()) + b"]")
-        if len(rows) != facts["records"]:
-            raise ValueError(f"it lists {len(rows)} records, its first line promises {facts['records']}")
-        texts = [text for row in rows for text in row]
-        width = len(rows[0]) if rows else 4
-        if width not in (3, 4) or any(len(row) != width for row in rows) or not all(isinstance(t, str) for t in texts):
-            raise ValueError("expected an item, a system and the hashes of the record and of its source in each line")
-        if not all(map(_HASH.fullmatch, texts[2::width])):
-            raise ValueError("the hash of a record must have 32 digits")
+        _check_count(facts, len(rows))
+        items, systems, hashes, sources = _decode_rows(rows)
+        return cls._of(facts, items=items, systems=systems, hashes=hashes, sources=sources)
+
+    @classmethod
+    def _of(cls, facts: Mapping[str, Any], **rows: Any) -> RunInput:
         for name in ("name", "path", "sha256"):
             if not isinstance(facts[name], str | None):
                 raise TypeError(f"{name} must be a text or null")
@@ -146,11 +163,68 @@ class RunInput:
             options=dict(facts["options"]),
             order=int(facts["order"]),
             references=tuple(int(number) for number in facts["references"]),
-            items=texts[0::width],
-            systems=texts[1::width],
-            hashes=texts[2::width],
-            sources=texts[3::width] if width == 4 else [""] * len(rows),
+            **rows,
         )
+
+    @classmethod
+    def read(cls, path: Path, run: Path) -> RunInput:
+        """Read a file of a run folder; a long one is mapped, as columns."""
+        with path.open("rb") as file:
+            facts = json.loads(file.readline())
+        if facts["records"] <= columns.MAX_IN_MEMORY:
+            return cls.decode(path.read_bytes())
+        key = hash_file(str(path))
+        stored = open_columns(
+            run / columns.FOLDER / FOLDER / path.stem, key, lambda writer: _write_columns(writer, path)
+        )
+        return cls._of(
+            facts,
+            items=read_names(stored, "item"),
+            systems=read_names(stored, "system"),
+            hashes=HashColumn(stored.arrays["hashes"]),
+            sources=HashColumn(stored.arrays["sources"]),
+            key=key,
+        )
+
+
+def _encode_rows(items: Sequence[str], systems: Sequence[str], hashes: Sequence[str], sources: Sequence[str]) -> bytes:
+    names = zip(map(quoted, items), map(quoted, systems), hashes, sources, strict=True)
+    return "".join(f'[{item},{system},"{digest}","{source}"]\n' for item, system, digest, source in names).encode(
+        "ascii"
+    )
+
+
+def _decode_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Items, systems, hashes and sources of rows; ValueError if they are none of ours."""
+    texts = [text for row in rows for text in row]
+    width = len(rows[0]) if rows else 4
+    if width not in (3, 4) or any(len(row) != width for row in rows) or not all(isinstance(t, str) for t in texts):
+        raise ValueError("expected an item, a system and the hashes of the record and of its source in each line")
+    if not all(map(_HASH.fullmatch, texts[2::width])):
+        raise ValueError("the hash of a record must have 32 digits")
+    sources = texts[3::width] if width == 4 else [""] * len(rows)
+    return texts[0::width], texts[1::width], texts[2::width], sources
+
+
+def _check_count(facts: Mapping[str, Any], count: int) -> None:
+    if count != facts["records"]:
+        raise ValueError(f"it lists {count} records, its first line promises {facts['records']}")
+
+
+def _write_columns(writer: ColumnsWriter, path: Path) -> dict[str, Any]:
+    """Write the rows of a list of records as columns, a few thousand at a time."""
+    item_names, system_names, count = NamesWriter(writer, "item"), NamesWriter(writer, "system"), 0
+    with path.open("rb") as file:
+        facts = json.loads(file.readline())
+        while lines := list(islice(file, _LINES)):
+            items, systems, hashes, sources = _decode_rows(json.loads(b"[" + b",".join(lines) + b"]"))
+            item_names.append(items)
+            system_names.append(systems)
+            writer.append("hashes", to_rows(hashes, 16))
+            writer.append("sources", to_rows(sources, 8))
+            count += len(items)
+    _check_count(facts, count)
+    return {"rows": count}
 
 
 @dataclass(eq=False)
@@ -160,14 +234,19 @@ class View:
 
     run: Path
     inputs: list[RunInput]
-    items: list[str] = field(init=False)
-    systems: list[str] = field(init=False)
-    hashes: list[str] = field(init=False)
-    sources: list[str] = field(init=False)
+    items: Sequence[str] = field(init=False)
+    systems: Sequence[str] = field(init=False)
+    hashes: Sequence[str] = field(init=False)
+    sources: Sequence[str] = field(init=False)
     notes: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.inputs.sort(key=lambda one: (one.order, one.file_name))
+        if len(self.inputs) == 1 and self.inputs[0].key:  # An input names each of its records once.
+            (only,) = self.inputs
+            self.items, self.systems, self.hashes, self.sources = only.items, only.systems, only.hashes, only.sources
+            self.notes = []
+            return
         names: dict[str, str] = {}
         hashes: dict[Key, str] = {}
         sources: dict[str, str] = {}
@@ -204,7 +283,7 @@ class View:
         folder = run / FOLDER
         for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
             try:
-                inputs.append(RunInput.decode(path.read_bytes()))
+                inputs.append(RunInput.read(path, run))
             except FileNotFoundError:
                 continue  # Removed by another run at the same time.
             except OSError as error:
@@ -235,12 +314,15 @@ class View:
                 moved = one
         return moved
 
-    def describe_missing(self, metric: str, name: str | None, missing: set[str]) -> list[str]:
+    def describe_missing(self, metric: str, name: str | None, missing: Sequence[str] | set[str]) -> list[str]:
         """Notes on the records, by hash, that a metric, which may have a short name, has not scored, with the command
         that adds their scores."""
         notes = []
         for one in self.inputs:
-            count = sum(digest in missing for digest in one.hashes)
+            if isinstance(missing, HashColumn):
+                count = int(np.isin(to_keys(to_rows(one.hashes, 16)), to_keys(missing.rows)).sum())
+            else:
+                count = sum(digest in missing for digest in one.hashes)
             if not count:
                 continue
             outputs = f"{count:,} of {len(one.hashes):,} outputs of {one.describe(self.run)}"
@@ -266,6 +348,52 @@ class Draft:
     sources: list[str] = field(default_factory=list)
     sha256: str | None = None
     previous: RunInput | None = None
+    #: The rows of a long input, and their hashes, in files without a name.
+    _rows_file: IO[bytes] | None = None
+    _hashes_file: IO[bytes] | None = None
+    count: int = 0
+
+    def add(self, items: list[str], systems: list[str], hashes: Sequence[str], sources: list[str], near: Path) -> None:
+        """Add records. Those of a long input go to disk, near the run folder."""
+        self.count += len(items)
+        self.items += items
+        self.systems += systems
+        self.hashes += hashes
+        self.sources += sources
+        if self.path is not None and (self._rows_file or self.count > columns.MAX_IN_MEMORY):
+            if self._rows_file is None or self._hashes_file is None:
+                place = next((folder for folder in (near, *near.parents) if folder.is_dir()), None)
+                place = place if place and os.access(place, os.W_OK) else None
+                self._rows_file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115
+                self._hashes_file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115
+                weakref.finalize(self, self._rows_file.close)
+                weakref.finalize(self, self._hashes_file.close)
+            self._rows_file.write(_encode_rows(self.items, self.systems, self.hashes, self.sources))
+            self._hashes_file.write(bytes.fromhex("".join(self.hashes)))
+            self.items, self.systems, self.hashes, self.sources = [], [], [], []
+
+    def hash_rows(self) -> NDArray[np.uint8]:
+        """The hashes of all records as rows of bytes."""
+        if self._hashes_file is None:
+            return to_rows(self.hashes, 16)
+        self._hashes_file.flush()
+        return np.memmap(self._hashes_file, np.uint8, "r", shape=(self.count, 16))  # type: ignore[call-overload,no-any-return]
+
+    def write(self, entry: RunInput, path: Path, run: Path) -> RunInput:
+        """Write the list of the records, and return the entry with them."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self._rows_file is None:
+            data = entry.encode()
+            if not path.exists() or path.read_bytes() != data:
+                with atomic_write_bytes(path) as file:
+                    file.write(data)
+            return entry if self.count <= columns.MAX_IN_MEMORY else RunInput.read(path, run)
+        self._rows_file.seek(0)
+        with atomic_write_bytes(path) as file:
+            file.write(entry.encode_facts(self.count))
+            shutil.copyfileobj(self._rows_file, file, 1 << 20)
+        self._rows_file.close()
+        return RunInput.read(path, run)
 
 
 @dataclass(eq=False)
@@ -299,10 +427,8 @@ class ViewUpdate:
                 other = self._others.get((item, system))
                 if other and other[0] != digest:
                     raise RunError(self._describe_conflict(draft, item, system, other[1]))
-        draft.items += items
-        draft.systems += systems
-        draft.hashes += hashes
-        draft.sources += [digest_source(record.source) for record in records]
+        sources = [digest_source(record.source) for record in records]
+        draft.add(items, systems, hashes, sources, self.view.run)
         draft.references |= {len(record.references) for record in records if record.references}
 
     def _describe_conflict(self, draft: Draft, item: str, system: str, other: RunInput) -> str:
@@ -330,11 +456,10 @@ class ViewUpdate:
             earlier = draft.previous
             if draft.path is None:
                 self._drop_stored_rows(draft)
+                draft.count = len(draft.hashes)
                 if not draft.hashes:
                     continue
-            elif earlier is not None:
-                self._note_changes(draft, earlier)
-            else:
+            elif earlier is None:
                 earlier = self._find_same(draft)
             place = draft.path and os.path.relpath(os.path.realpath(draft.path), os.path.realpath(self.view.run))
             entry = RunInput(
@@ -352,12 +477,9 @@ class ViewUpdate:
             order += 1
             if earlier is not None:
                 replaced.add(id(earlier))
-            path = self.view.run / FOLDER / entry.file_name
-            data = entry.encode()
-            if not path.exists() or path.read_bytes() != data:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write_bytes(path) as file:
-                    file.write(data)
+            entry = draft.write(entry, self.view.run / FOLDER / entry.file_name, self.view.run)
+            if draft.path is not None and draft.previous is not None:
+                self._note_changes(draft, entry, draft.previous)
             if earlier is not None and earlier.file_name != entry.file_name:
                 (self.view.run / FOLDER / earlier.file_name).unlink(missing_ok=True)
             written.append(entry)
@@ -375,12 +497,14 @@ class ViewUpdate:
         """The same file, read with other options that changed nothing: it stays one input."""
         for one in self.view.inputs:
             is_same_file = one.path and os.path.realpath(str(draft.path)) == os.path.realpath(self.view.run / one.path)
-            if is_same_file and list(one.hashes) == draft.hashes:
+            if is_same_file and np.array_equal(to_rows(one.hashes, 16), draft.hash_rows()):
                 return one
         return None
 
-    def _note_changes(self, draft: Draft, earlier: RunInput) -> None:
-        now = dict(zip(zip(draft.items, draft.systems, strict=True), draft.hashes, strict=True))
+    def _note_changes(self, draft: Draft, entry: RunInput, earlier: RunInput) -> None:
+        if np.array_equal(to_rows(entry.hashes, 16), to_rows(earlier.hashes, 16)):
+            return
+        now = dict(zip(entry.keys(), entry.hashes, strict=True))
         changed = gone = 0
         for key, digest in zip(earlier.keys(), earlier.hashes, strict=True):
             changed += key in now and now[key] != digest

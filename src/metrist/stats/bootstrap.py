@@ -19,7 +19,7 @@ import numpy as np
 
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats, resampling
-from metrist.stats.grouping import Estimated, estimate
+from metrist.stats.grouping import Estimated, Estimator, estimate
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import (
     OVER,
@@ -161,11 +161,10 @@ def _resampled(
 ) -> Floats:
     """Return values (draws, metrics) on resamples that all metrics share."""
     chunks = [np.empty((0, len(own)))]
-    samples = [panel.sample(metric) for metric in range(len(own))]
+    estimators = [Estimator(m, panel.sample(metric), grouping, average) for metric, m in enumerate(own)]
     rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
     for chunk in draw_resamples(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
-        values = [estimate(m, s, grouping, chunk, average).values for m, s in zip(own, samples, strict=True)]
-        chunks.append(np.stack(values, axis=1))
+        chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
     return np.concatenate(chunks)
 
 

@@ -11,7 +11,7 @@ have the same weight, and otherwise the pairs of outputs, by the product of thei
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,25 +200,86 @@ def estimate(
     their groups. Macro averages the values of the groups in which the measure is defined; micro pools the sum of all
     groups' rows, so that larger groups count more. The mean of no groups is NaN.
     """
-    if average not in ("macro", "micro"):
-        raise RunError(f"unknown average {average!r}; known are macro and micro")
-    if isinstance(grouping, str) and grouping == "system-level":
-        values = system_level_values(measure, sample, weights)
-        return Estimated(values=values, groups=_to_counts(~np.isnan(values)), undefined=_to_counts(np.isnan(values)))
-    column = _column(sample, grouping)
-    order = np.argsort(column, kind="stable")
-    sample, column = sample.take(order), column[order]
-    starts = _starts(column)
-    within, between = _split(sample, weights, order, starts)
-    worth = np.ones((1, len(starts) - 1))
-    if sample.weight is not None:
-        if weighs_whole_groups(sample.weight, starts):
-            worth = sample.weight[starts[:-1]][None]
-        else:
-            within = within * sample.weight
-    stats = measure.grouped_rows(sample.human, sample.metric, within, starts)
-    drawn = (segment_sums(within, starts) > 0) * between
-    return (_macro if average == "macro" else _micro)(measure, stats, drawn, worth)
+    return Estimator(measure, sample, grouping, average)(weights)
+
+
+class Estimator:
+    """Estimates the measure of one sample on many draws, see `estimate`. Where draws take or leave whole groups, the
+    groups' statistics are computed once, and nothing is kept that grows with the outputs."""
+
+    def __init__(
+        self, measure: Measure, sample: Sample, grouping: Grouping | Codes = "none", average: Average = "macro"
+    ) -> None:
+        if average not in ("macro", "micro"):
+            raise RunError(f"unknown average {average!r}; known are macro and micro")
+        self._measure, self._sample, self._grouping = measure, sample, grouping
+        self._pool = _macro if average == "macro" else _micro
+        self._groups: _WholeGroups | None = None
+
+    def __call__(self, weights: Draws | Floats | None = None) -> Estimated:
+        if isinstance(self._grouping, str) and self._grouping == "system-level":
+            values = system_level_values(self._measure, self._sample, weights)
+            unknown = np.isnan(values)
+            return Estimated(values=values, groups=_to_counts(~unknown), undefined=_to_counts(unknown))
+        if self._groups is not None and (between := self._groups.draw(weights)) is not None:
+            return self._pool(self._groups.values, self._groups.stats, self._groups.drawn * between, self._groups.worth)
+        column = _column(self._sample, self._grouping)
+        order = np.argsort(column, kind="stable")
+        sample, column = self._sample.take(order), column[order]
+        starts = _starts(column)
+        within, between = _split(sample, weights, order, starts)
+        is_whole = within is None
+        within = np.ones((1, len(sample))) if within is None else within
+        worth = np.ones((1, len(starts) - 1))
+        if sample.weight is not None:
+            if weighs_whole_groups(sample.weight, starts):
+                worth = sample.weight[starts[:-1]][None]
+            else:
+                within = within * sample.weight
+        stats = self._measure.grouped_rows(sample.human, sample.metric, within, starts)
+        present = segment_sums(within, starts) > 0
+        values = Pooled(self._measure, self._measure.pool(stats))
+        if is_whole:
+            codes = [
+                codes[starts[:-1]] if draws_whole_groups(codes, starts) else None
+                for codes in (sample.item, sample.system)
+            ]
+            self._groups = _WholeGroups(values, stats, present, worth, codes[0], codes[1])
+        return self._pool(values, stats, present * between, worth)
+
+
+class Pooled(NamedTuple):
+    """A measure, and its value in each group."""
+
+    measure: Measure
+    groups: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WholeGroups:
+    """Groups of a sample: their values and statistics, whether they have outputs, and the item and the system that all
+    outputs of each group have; None if a group has several."""
+
+    values: Pooled
+    stats: Floats
+    drawn: NDArray[np.bool_]
+    worth: Floats
+    items: Codes | None
+    systems: Codes | None
+
+    def draw(self, weights: Draws | Floats | None) -> Floats | None:
+        """Return how often each group was drawn; None if draws do not take or leave whole groups."""
+        between = np.ones((1, self.drawn.shape[1]))
+        if weights is None:
+            return between
+        if not isinstance(weights, Draws):
+            return None
+        for codes, drawn in ((self.items, weights.items), (self.systems, weights.systems)):
+            if drawn is not None:
+                if codes is None or (len(codes) and codes.max() >= drawn.shape[1]):
+                    return None
+                between = between * drawn.take(codes, axis=1)
+        return between
 
 
 def _column(sample: Sample, grouping: Grouping | Codes) -> Codes:
@@ -238,10 +299,12 @@ def _starts(column: Codes) -> Places:
     return np.append(np.flatnonzero(first), len(column))
 
 
-def _split(sample: Sample, weights: Draws | Floats | None, order: Places, starts: Places) -> tuple[Floats, Floats]:
-    """Return weights of outputs within their groups (draws, outputs), and of whole groups (draws, groups); one row each
-    if all draws have the same."""
-    within, between = np.ones((1, len(sample))), np.ones((1, len(starts) - 1))
+def _split(
+    sample: Sample, weights: Draws | Floats | None, order: Places, starts: Places
+) -> tuple[Floats | None, Floats]:
+    """Return weights of outputs within their groups (draws, outputs), None if each counts once, and of whole groups
+    (draws, groups); one row if all draws have the same."""
+    within, between = None, np.ones((1, len(starts) - 1))
     if weights is None:
         return within, between
     if not isinstance(weights, Draws):
@@ -254,7 +317,8 @@ def _split(sample: Sample, weights: Draws | Floats | None, order: Places, starts
             if draws_whole_groups(codes, starts):
                 between = between * drawn.take(codes[starts[:-1]], axis=1)
             else:
-                within = within * of_outputs(sample)
+                picked = of_outputs(sample)
+                within = picked if within is None else within * picked
     return within, between
 
 
@@ -269,8 +333,8 @@ def weighs_whole_groups(weight: Floats, starts: Places) -> bool:
     return bool(np.isin(np.flatnonzero(np.diff(weight)) + 1, starts).all())
 
 
-def _macro(measure: Measure, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
-    values = measure.pool(stats)
+def _macro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:  # noqa: ARG001
+    values = pooled.groups
     defined = ~np.isnan(values)
     counts = drawn * defined
     number = counts.sum(axis=1)
@@ -280,9 +344,9 @@ def _macro(measure: Measure, stats: Floats, drawn: Floats, worth: Floats) -> Est
     return Estimated(values=mean, groups=_to_counts(number), undefined=_to_counts(drawn.sum(axis=1) - number))
 
 
-def _micro(measure: Measure, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
-    defined = (drawn * ~np.isnan(measure.pool(stats))).sum(axis=1)
-    values = measure.pool(((drawn * worth)[..., None] * stats).sum(axis=1))
+def _micro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
+    defined = (drawn * ~np.isnan(pooled.groups)).sum(axis=1)
+    values = pooled.measure.pool(((drawn * worth)[..., None] * stats).sum(axis=1))
     return Estimated(values=values, groups=_to_counts(defined), undefined=_to_counts(drawn.sum(axis=1) - defined))
 
 

@@ -16,10 +16,11 @@ sums that are pooled are one matrix product `draws @ stats`. Nothing is scored a
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,10 @@ OVER: tuple[Over, ...] = ("items", "systems", "both")
 #: Draws that equal what was observed must count, although their sums were rounded differently.
 _SLACK = 1e-12
 _MANTISSA = 53
+#: Numbers up to which columns are kept as one matrix of doubles (64 MiB).
+_MAX_MATRIX = 1 << 23
+#: Items whose columns are summed at a time, and draws that are collected for them.
+_BLOCK, _COLLECTED = 1 << 12, 128
 
 
 class Difference(NamedTuple):
@@ -107,8 +112,8 @@ def pool_rows(stats: Floats, pool: Pool) -> Floats:
 
 def bootstrap_scores(stats: Floats, pool: Pool, draws: int, rng: np.random.Generator) -> Floats:
     """Return scores (draws, s) of s systems on resamples of the n items that they share; rows are (s, n, k)."""
-    sums = ExactSums(stats)
-    chunks = [pool(sums(counts)) for counts in resample_counts(stats.shape[1], draws, rng, _chunk_rows(stats))]
+    counts = resample_counts(stats.shape[1], draws, rng, _chunk_rows(stats.shape[1], len(stats), stats.shape[2]))
+    chunks = [pool(sums) for (sums,) in draw_sums(counts, [ExactSums(stats)])]
     return np.concatenate(chunks) if chunks else np.empty((0, len(stats)))
 
 
@@ -119,13 +124,18 @@ def exchanged_differences(
 
     They come in chunks, because all draws of all pairs of many systems would not fit into memory.
     """
-    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     sums = ExactSums(stats)
     total = sums(np.ones((1, stats.shape[1])))
-    for tosses in coin_tosses(stats.shape[1], draws, rng, _chunk_rows(stats, len(pairs))):
-        moved = sums(tosses)
-        gained = moved[:, second] - moved[:, first]
-        yield pool(total[:, first] + gained) - pool(total[:, second] - gained)
+    rows = _chunk_rows(stats.shape[1], len(stats), stats.shape[2], len(pairs))
+    for (moved,) in draw_sums(coin_tosses(stats.shape[1], draws, rng, rows), [sums]):
+        yield _exchange(total, moved, pairs, pool)
+
+
+def _exchange(total: Floats, moved: Floats, pairs: Sequence[tuple[int, int]], pool: Pool) -> Floats:
+    """The differences (draws, pairs) after `moved` sums of rows have changed sides."""
+    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    gained = moved[:, second] - moved[:, first]
+    return pool(total[:, first] + gained) - pool(total[:, second] - gained)
 
 
 def count_extreme(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
@@ -211,36 +221,145 @@ class ExactSums:
     """Weighted sums of rows (s, n, k), for whole weights that add up to at most n: `sums(weights)` is (draws, s, k).
 
     Each column becomes one or two columns of whole numbers, so small that no sum of n of them exceeds the 53 bits of a
-    double. Such sums are exact in any order, and only their last step is rounded.
+    double. Such sums are exact in any order, and only their last step is rounded. Many rows are kept in narrow types,
+    equal columns once, and summed block by block.
     """
 
     def __init__(self, stats: Floats) -> None:
         systems, items, width = stats.shape
-        if not np.isfinite(stats).all():
-            raise RunError("statistics to pool must be finite numbers, got NaN or infinity")
-        rows = np.ascontiguousarray(stats.transpose(1, 0, 2), dtype=np.float64).reshape(items, systems * width)
-        room = _MANTISSA - items.bit_length()
-        _, exponent = np.frexp(np.abs(rows).max(axis=0, initial=0.0))
-        self._shape = (systems, width)
-        self._shift = room - exponent
-        self._fine_shift = self._shift + room
-        coarse = np.rint(np.ldexp(rows, self._shift))
-        rest = rows - np.ldexp(coarse, -self._shift)
-        self._fractional = np.flatnonzero(rest.any(axis=0))
-        fine = np.rint(np.ldexp(rest[:, self._fractional], self._fine_shift[self._fractional]))
-        self._columns = np.concatenate([coarse, fine], axis=1)
+        self._begin(systems, items, width)
+        for system in range(systems):
+            self._add(stats[system])
+        self._finish()
 
-    def __call__(self, weights: Floats) -> Floats:
-        products = weights @ self._columns
-        width = len(self._shift)
-        sums = np.ldexp(products[:, :width], -self._shift)
-        sums[:, self._fractional] += np.ldexp(products[:, width:], -self._fine_shift[self._fractional])
+    @classmethod
+    def of(cls, systems: int, items: int, width: int, read: Callable[[int], Floats]) -> ExactSums:
+        """The same of rows that are read system by system: `read(s)` is (n, k)."""
+        sums = cls.__new__(cls)
+        sums._begin(systems, items, width)
+        for system in range(systems):
+            sums._add(np.asarray(read(system), np.float64))
+        sums._finish()
+        return sums
+
+    def _begin(self, systems: int, items: int, width: int) -> None:
+        self._shape = (systems, width)
+        self.items = items
+        self._room = _MANTISSA - items.bit_length()
+        #: Distinct columns of whole numbers, and by digest where each is.
+        self._columns: list[NDArray[Any]] = []
+        self._places: dict[bytes, int] = {}
+        #: For each statistic: its coarse and its fine column (or -1), and by which powers of two they are divided.
+        self._coarse: list[tuple[int, int]] = []
+        self._fine: list[tuple[int, int]] = []
+
+    def _add(self, rows: Floats) -> None:
+        if not np.isfinite(rows).all():
+            raise RunError("statistics to pool must be finite numbers, got NaN or infinity")
+        for column in rows.T:
+            _, exponent = np.frexp(np.abs(column).max(initial=0.0))
+            shift = self._room - int(exponent)
+            coarse = np.rint(np.ldexp(column, shift))
+            rest = column - np.ldexp(coarse, -shift)
+            if rest.any():
+                fine_shift = shift + self._room
+                self._fine.append((self._place(np.rint(np.ldexp(rest, fine_shift))), fine_shift))
+            else:
+                self._fine.append((-1, 0))
+            narrow = _narrow(column)
+            self._coarse.append((self._place(coarse), shift) if narrow is None else (self._place(narrow), 0))
+
+    def _place(self, column: NDArray[Any]) -> int:
+        data = np.ascontiguousarray(column)
+        digest = hashlib.blake2b(data, digest_size=16, person=data.dtype.str.encode("ascii")).digest()
+        if digest not in self._places:
+            self._places[digest] = len(self._columns)
+            self._columns.append(data)
+        return self._places[digest]
+
+    def _finish(self) -> None:
+        self._places.clear()
+        #: All columns as one matrix of doubles, if that is small enough.
+        self._matrix: Floats | None = None
+        if self.is_small:
+            self._matrix = self._block(0, self.items)
+            self._columns = []
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the rows are few enough to be summed at once."""
+        return self.items * max(1, len(self._columns)) <= _MAX_MATRIX if self._columns else True
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the columns take."""
+        return sum(column.nbytes for column in self._columns) + (0 if self._matrix is None else self._matrix.nbytes)
+
+    def _block(self, start: int, stop: int) -> Floats:
+        block = np.empty((stop - start, len(self._columns)))
+        for number, column in enumerate(self._columns):
+            block[:, number] = column[start:stop]
+        return block
+
+    def __call__(self, weights: NDArray[Any]) -> Floats:
+        if self._matrix is not None:
+            products = np.asarray(weights, np.float64) @ self._matrix
+        else:
+            products = np.zeros((len(weights), len(self._columns)))
+            for start in range(0, self.items, _BLOCK):
+                stop = min(start + _BLOCK, self.items)
+                products += np.asarray(weights[:, start:stop], np.float64) @ self._block(start, stop)
+        places, shifts = np.array(self._coarse, np.int64).reshape(-1, 2).T
+        sums = np.ldexp(products[:, places], -shifts)
+        fine = np.array(self._fine, np.int64).reshape(-1, 2)
+        (fractional,) = np.nonzero(fine[:, 0] >= 0)
+        sums[:, fractional] += np.ldexp(products[:, fine[fractional, 0]], -fine[fractional, 1])
         per_system: Floats = sums.reshape(len(weights), *self._shape)
         return per_system
 
 
-def _chunk_rows(stats: Floats, pairs: int = 0) -> int:
-    systems, items, width = map(int, stats.shape)
+def _narrow(column: Floats) -> NDArray[Any] | None:
+    """The column in a narrow type, if it holds only whole numbers that fit into it."""
+    low, high = column.min(initial=0.0), column.max(initial=0.0)
+    for dtype in (np.uint16, np.int32):
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            narrow = column.astype(dtype)
+            return narrow if (narrow == column).all() else None
+    return None
+
+
+def draw_sums(draws: Iterator[Floats], sums: Sequence[ExactSums]) -> Iterator[list[Floats]]:
+    """Yield the sums of each of `sums` for some draws at a time. Where there are many rows, draws are collected, so
+    that the rows are read once for all of them."""
+    if all(one.is_small for one in sums):
+        for weights in draws:
+            yield [one(weights) for one in sums]
+        return
+    collected: NDArray[np.uint8] | None = None
+    count = 0
+    for weights in draws:
+        for row in weights:
+            if collected is None:
+                collected = np.empty((_COLLECTED, len(row)), np.uint8)
+            if row.max(initial=0.0) > np.iinfo(np.uint8).max:
+                yield (
+                    [one(row[None]) for one in sums]
+                    if not count
+                    else [np.concatenate([one(collected[:count]), one(row[None])]) for one in sums]
+                )
+                count = 0
+                continue
+            collected[count] = row
+            count += 1
+            if count == _COLLECTED:
+                yield [one(collected) for one in sums]
+                count = 0
+    if count and collected is not None:
+        yield [one(collected[:count]) for one in sums]
+
+
+def _chunk_rows(items: int, systems: int, width: int, pairs: int = 0) -> int:
     return max(1, CHUNK // max(1, items, max(systems, pairs) * width))
 
 
@@ -273,34 +392,84 @@ def pair_tests(
 
     All pairs share the draws, so that a pair's numbers do not depend on the other pairs.
     """
-    for_resamples, for_tosses = rng.spawn(2)
-    items = int(stats.shape[1])
-    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
-    scores = pool_rows(stats, pool)
-    observed, slack = scores[first] - scores[second], rounding_slack(scores[first], scores[second])
+    (results,) = pair_tests_together(
+        [Contestants(sums=ExactSums(stats), pairs=pairs, pool=pool)], draws, rng, tests, alternative, confidence
+    )
+    return results
 
-    resampled = bootstrap_scores(stats, pool, draws, for_resamples)
-    spreads = [
-        interval(resampled[:, a] - resampled[:, b], confidence, items, float(observed[i]))
-        for i, (a, b) in enumerate(pairs)
-    ]
-    p: dict[Test, Floats] = {}
+
+class Contestants(NamedTuple):
+    """Systems under one metric, on items that all of them share, and the pairs of them to test."""
+
+    sums: ExactSums
+    pairs: Sequence[tuple[int, int]]
+    pool: Pool
+
+
+def pair_tests_together(
+    contestants: Sequence[Contestants],
+    draws: int,
+    rng: np.random.Generator,
+    tests: Collection[Test] = ("bootstrap", "randomisation"),
+    alternative: Alternative = "two-sided",
+    confidence: float = 0.95,
+) -> list[list[PairTest]]:
+    """The tests of several metrics, or of several groups of systems, on equally many items each. All share the draws,
+    the costly part; the numbers are those of `pair_tests` for each of them."""
+    for_resamples, for_tosses = rng.spawn(2)
+    (items,) = {each.sums.items for each in contestants}
+    all_sums = [each.sums for each in contestants]
+    once = np.ones((1, items))
+    totals = [sums(once) for sums in all_sums]
+    rows = min(
+        _chunk_rows(items, *total.shape[1:], len(each.pairs)) for total, each in zip(totals, contestants, strict=True)
+    )
+    scores = [each.pool(total)[0] for total, each in zip(totals, contestants, strict=True)]
+    indices = [np.array(each.pairs, dtype=np.intp).reshape(-1, 2).T for each in contestants]
+    observed = [own[first] - own[second] for own, (first, second) in zip(scores, indices, strict=True)]
+    slack = [rounding_slack(own[first], own[second]) for own, (first, second) in zip(scores, indices, strict=True)]
+
+    chunks: list[list[Floats]] = [[np.empty((0, len(own)))] for own in scores]
+    for sums in draw_sums(resample_counts(items, draws, for_resamples, rows), all_sums):
+        for each, own, collected in zip(contestants, sums, chunks, strict=True):
+            collected.append(each.pool(own))
+    resampled = [np.concatenate(collected) for collected in chunks]
+
+    p: list[dict[Test, Floats]] = [{} for _ in contestants]
     if "bootstrap" in tests:
-        nulls = (resampled[:, a] - resampled[:, b] - observed[i] for i, (a, b) in enumerate(pairs))
-        counts = [count_extreme(null, observed[i], alternative, slack[i]) for i, null in enumerate(nulls)]
-        p["bootstrap"] = p_values(np.array(counts), draws, observed, items)
+        for n, each in enumerate(contestants):
+            counts = [
+                count_extreme(
+                    resampled[n][:, a] - resampled[n][:, b] - observed[n][i], observed[n][i], alternative, slack[n][i]
+                )
+                for i, (a, b) in enumerate(each.pairs)
+            ]
+            p[n]["bootstrap"] = p_values(np.array(counts), draws, observed[n], items)
     if "randomisation" in tests:
-        chunks = exchanged_differences(stats, pairs, pool, draws, for_tosses)
-        extreme = np.sum([count_extreme(null, observed, alternative, slack) for null in chunks], axis=0)
-        p["randomisation"] = p_values(extreme, draws, observed, items)
+        extreme = [np.zeros(len(each.pairs), np.intp) for each in contestants]
+        for moved in draw_sums(coin_tosses(items, draws, for_tosses, rows), all_sums):
+            for n, (each, own) in enumerate(zip(contestants, moved, strict=True)):
+                null = _exchange(totals[n], own, each.pairs, each.pool)
+                extreme[n] += count_extreme(null, observed[n], alternative, slack[n])
+        for n in range(len(contestants)):
+            p[n]["randomisation"] = p_values(extreme[n], draws, observed[n], items)
     return [
-        PairTest(
-            first=float(scores[a]),
-            second=float(scores[b]),
-            difference=float(observed[i]),
-            low=spreads[i][0],
-            high=spreads[i][1],
-            p={test: float(values[i]) for test, values in p.items()},
-        )
-        for i, (a, b) in enumerate(pairs)
+        [
+            _describe_pair(
+                pair, scores[n], resampled[n], confidence, items, {test: float(v[i]) for test, v in p[n].items()}
+            )
+            for i, pair in enumerate(each.pairs)
+        ]
+        for n, each in enumerate(contestants)
     ]
+
+
+def _describe_pair(
+    pair: tuple[int, int], scores: Floats, resampled: Floats, confidence: float, items: int, p: dict[Test, float]
+) -> PairTest:
+    first, second = pair
+    difference = float(scores[first] - scores[second])
+    low, high = interval(resampled[:, first] - resampled[:, second], confidence, items, difference)
+    return PairTest(
+        first=float(scores[first]), second=float(scores[second]), difference=difference, low=low, high=high, p=p
+    )

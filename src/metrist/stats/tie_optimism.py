@@ -77,6 +77,13 @@ class Choice:
         """Return the threshold; NaN without any pair."""
         return best_threshold(self.pairing()).epsilon
 
+    def is_too_large(self) -> bool:
+        """Return whether `choose_again` would surely take too long."""
+        if self.sample.weight is not None or self.slices is not None or len(self.sample) <= MAX_OUTPUTS:
+            return False
+        sizes = np.unique(self.groups, return_counts=True)[1].astype(np.int64)
+        return int((sizes * (sizes - 1) // 2).sum()) > MAX_PAIRS
+
     def choose_again(self, draws: Draws) -> Floats | None:
         """Return the threshold chosen in each draw, NaN if it has no pair; None if that would take too long. Slices
         keep the share in the average that they have in the data."""

@@ -144,6 +144,12 @@ def estimate_optimism(
     values, weights = [], []
     for code in np.unique(parts):
         sample, inside, choice = selected.sample.take(parts == code), groups[parts == code], thresholds.choices[code]
+        if choice.is_too_large():  # No draw is needed to know that it is taken as 0.
+            sizes = np.unique(inside, return_counts=True)[1].astype(np.int64)
+            pairs = sizes[sizes > 1] * (sizes[sizes > 1] - 1) // 2
+            values.append(0.0)
+            weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
+            continue
         draws = next(
             draw_resamples(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, plan.rng(), _DRAWS)
         )

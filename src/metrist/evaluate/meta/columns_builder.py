@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import InputError, label_item
 from metrist.evaluate.meta.dataset import (
@@ -19,6 +20,7 @@ from metrist.evaluate.meta.dataset import (
     MetricScores,
 )
 from metrist.io import ParsedRow, StoredScore
+from metrist.io.dedup import DigestIndex
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.stats import Codes, Floats
@@ -116,25 +118,64 @@ class _Values:
 
 
 class _LongTable:
-    """Long-form rows of numbers, stored flat."""
+    """Long-form rows of numbers, stored as one array for each column; `types` are those of `array`."""
 
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._cells = array("d")
+    def __init__(self, types: str) -> None:
+        self._columns = [array(type_code) for type_code in types]
 
     def add(self, *cells: float) -> None:
-        self._cells.extend(cells)
+        for column, cell in zip(self._columns, cells, strict=True):
+            column.append(cell)  # type: ignore[arg-type]
 
-    def columns(self) -> Floats:
-        table: Floats = np.array(self._cells, dtype=np.float64).reshape(-1, self._width).T
-        return table
+    def columns(self) -> list[NDArray[Any]]:
+        return [np.array(column) for column in self._columns]
+
+
+class OutputNumbers:
+    """Numbers outputs, by item and system, in the order in which they come: arrays of codes, which take a tenth of the
+    memory of a dict."""
+
+    def __init__(self) -> None:
+        self.items, self.systems = _Names(), _Names()
+        self._item_codes, self._system_codes = array("i"), array("i")
+        self._index = DigestIndex()
+        self._last: tuple[str, str, int] = ("", "", -1)
+
+    def __len__(self) -> int:
+        return len(self._item_codes)
+
+    def number(self, item: str, system: str) -> int:
+        """Return the output's number; a new output gets the next one."""
+        last_item, last_system, number = self._last
+        if number >= 0 and item == last_item and system == last_system:
+            return number
+        codes = self.items(item), self.systems(system)
+        number = self._index.number(hash(codes), codes[0] << 32 | codes[1])
+        if number == len(self._item_codes):
+            self._item_codes.append(codes[0])
+            self._system_codes.append(codes[1])
+        self._last = item, system, number
+        return number
+
+    def name(self, number: int) -> tuple[str, str]:
+        """Return the item and the system of an output."""
+        items, systems = list(self.items.number), list(self.systems.number)
+        return items[self._item_codes[number]], systems[self._system_codes[number]]
+
+    def labels(self) -> tuple[Labels, Labels]:
+        """Return the items and the systems of all outputs."""
+        columns = ((self._item_codes, self.items), (self._system_codes, self.systems))
+        items, systems = (
+            Labels(codes=np.array(codes).astype(np.intp), names=tuple(names.number)) for codes, names in columns
+        )
+        return items, systems
 
 
 class ErrorColumns:
     """Collects the errors that raters, or one metric, marked."""
 
     def __init__(self, raters: _Names) -> None:
-        self._rows = _LongTable(7)
+        self._rows = _LongTable("qqqiiib")
         self._raters, self._severities, self._aspects = raters, _Names(), _Names()
 
     def add(self, output: int, error: Error) -> None:
@@ -166,10 +207,9 @@ class ColumnsBuilder:
     """Everything read so far. Rows about the same output are joined by (item, system)."""
 
     def __init__(self) -> None:
-        self.outputs: dict[tuple[str, str], int] = {}
+        self.outputs = OutputNumbers()
         self.raters = _Names()
         self.labels = LabelSets()
-        self._names: dict[str, str] = {}
         self._columns: dict[str, _Column] = {}
         self._lengths = {name: _Values() for name in LENGTHS}
         self._ratings: dict[str, _LongTable] = {}
@@ -183,8 +223,7 @@ class ColumnsBuilder:
 
     def number(self, item: str, system: str) -> int:
         """Return the output's number; a new output gets the next one."""
-        key = (self._names.setdefault(item, item), self._names.setdefault(system, system))
-        return self.outputs.setdefault(key, len(self.outputs))
+        return self.outputs.number(item, system)
 
     def add(self, entry: ParsedRow) -> None:
         """Add everything that one row holds."""
@@ -194,7 +233,7 @@ class ColumnsBuilder:
         for key in entry.keys:
             self._put_columns(self.number(*key), entry.columns)
         for rating in entry.ratings:
-            rows = self._ratings.setdefault(rating.aspect, _LongTable(4))
+            rows = self._ratings.setdefault(rating.aspect, _LongTable("iidq"))
             output = self.number(rating.item, rating.system)
             rows.add(output, self.raters(rating.rater), rating.value, self._row)
         if entry.weight is not None and len(entry.keys) == 1:
@@ -236,21 +275,15 @@ class ColumnsBuilder:
 
     def _add_choices(self, entry: ParsedRow) -> None:
         for preference in entry.preferences:
-            rows = self._preferences.setdefault(preference.aspect, _LongTable(6))
+            rows = self._preferences.setdefault(preference.aspect, _LongTable("iiidqd"))
             first = self.number(preference.item, preference.first)
             second = self.number(preference.item, preference.second)
             choice = _CHOICES[preference.choice]
             rows.add(first, second, self.raters(preference.rater), choice, self._row, entry.weight or 1.0)
         for stored in entry.choices:
-            rows = self._choices.setdefault(stored.metric, _LongTable(4))
+            rows = self._choices.setdefault(stored.metric, _LongTable("iiid"))
             first, second = self.number(stored.item, stored.first), self.number(stored.item, stored.second)
             rows.add(first, second, UNKNOWN, _CHOICES[stored.choice])
-
-    def items(self) -> Labels:
-        return Labels.of(item for item, _ in self.outputs)
-
-    def systems(self) -> Labels:
-        return Labels.of(system for _, system in self.outputs)
 
     def columns(self) -> dict[str, Labels]:
         return {name: column.labels(len(self.outputs)) for name, column in self._columns.items()}
@@ -297,7 +330,7 @@ class ColumnsBuilder:
             aspects.setdefault(_describe_repeats("outputs are rated", output, rater, row), []).append(aspect)
         for aspect, rows in self._preferences.items():
             first, second, rater, _, row, _ = rows.columns()
-            pair = np.minimum(first, second) * len(self.outputs) + np.maximum(first, second)
+            pair = np.minimum(first, second).astype(np.int64) * len(self.outputs) + np.maximum(first, second)
             aspects.setdefault(_describe_repeats("pairs are judged", pair, rater, row), []).append(aspect)
         return [f"{', '.join(listed)}: {note}" for note, listed in aspects.items() if note]
 
@@ -321,26 +354,31 @@ def _describe_conflict(entry: ParsedRow, score: StoredScore, previous: float) ->
     )
 
 
-def _describe_repeats(judgments: str, target: Floats, rater: Floats, row: Floats) -> str:
+def _describe_repeats(judgments: str, target: Codes, rater: Codes, row: Codes) -> str:
     """Say how many were judged again in another row; empty if none."""
+    distinct = len(np.unique(target))
+    if distinct == len(target):
+        return ""
+    order = np.lexsort((row, rater, target))
     # Several unnamed ratings within one row come from different raters.
-    by_row = np.unique(np.stack([target, rater, row]), axis=1)
-    by_rater, rows = np.unique(by_row[:2], axis=1, return_counts=True)
-    again = len(np.unique(by_rater[0][rows > 1]))
+    same = np.diff(target[order]) == 0
+    same &= np.diff(rater[order]) == 0
+    same &= np.diff(row[order]) != 0
+    again = len(np.unique(target[order[1:][same]]))
     if not again:
         return ""
     return (
-        f"{again:,} of {len(np.unique(target)):,} {judgments} in more than one row by the same rater, or by unnamed "
+        f"{again:,} of {distinct:,} {judgments} in more than one row by the same rater, or by unnamed "
         "raters: if a file was given twice, its ratings count twice."
     )
 
 
-def _make_choices(columns: Floats) -> Choices:
+def _make_choices(columns: Sequence[NDArray[Any]]) -> Choices:
     first, second, rater, choice = columns
     return Choices(first=_codes(first), second=_codes(second), rater=_codes(rater), choice=choice)
 
 
-def _codes(column: Floats) -> Codes:
+def _codes(column: NDArray[Any]) -> Codes:
     return column.astype(np.intp)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from metrist.columns import release_pages
 from metrist.errors import RunError, format_count
 from metrist.evaluate.meta.calibration import (
     CalibratedScores,
@@ -25,7 +26,7 @@ from metrist.evaluate.meta.slices import Slice, group_codes, resolve_column, res
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.gold import LeftOut, leave_one_out
-from metrist.stats.grouping import Estimated, estimate
+from metrist.stats.grouping import Estimated, Estimator, estimate
 from metrist.stats.measures import Measure, measure
 from metrist.stats.resampling import explain_missing_interval, interval
 from metrist.stats.samples import CorpusStats, Grouping, Panel, Sample
@@ -116,7 +117,11 @@ class AspectData:
         else:
             calibrated = [CalibratedScores(column, measure(name), math.nan, parted=False) for column in columns]
             epsilons = np.full(len(columns), np.nan)
-        values = np.stack([scores.values[rated] for scores in calibrated])
+        values = np.empty((len(calibrated), len(rated)))
+        for row, scores in zip(values, calibrated, strict=True):
+            np.take(scores.values, rated, out=row)
+            row[~np.isfinite(row)] = np.nan
+            release_pages(scores.values)
         selected = select_sample(self.dataset, self.gold, self.gold, rated)
         parted = any(scores.parted for scores in calibrated)
         return SlicePanel(
@@ -124,7 +129,7 @@ class AspectData:
             measure=name,
             panel=Panel(
                 human=self.gold[rated],
-                metrics=np.where(np.isfinite(values), values, np.nan),
+                metrics=values,
                 item=selected.sample.item,
                 system=selected.sample.system,
                 corpus=tuple(stats and stats.take(rated) for stats in map(self.corpus, self.metrics)),
@@ -341,11 +346,11 @@ def resample_trials(data: AspectData, trials: Sequence[Trial], outputs: Codes) -
         rows = max(1, resampling.CHUNK // len(outputs))
         items, systems = dataset.items.codes[outputs], dataset.systems.codes[outputs]
         chunks = draw_resamples(items, systems, plan.resample, plan.draws, plan.rng(), rows)
+        estimators = [Estimator(trial.measure, trial.sample, trial.grouping, trial.average) for trial in trials]
         for start, chunk in zip(range(0, plan.draws, rows), chunks, strict=True):
             for column, trial in enumerate(trials):
                 if len(trial.sample):
-                    estimated = estimate(trial.measure, trial.sample, trial.grouping, chunk, trial.average)
-                    values[start : start + rows, column] = estimated.values
+                    values[start : start + rows, column] = estimators[column](chunk).values
     return [
         ResampledValue(
             value=trial.value(),

@@ -67,12 +67,13 @@ def join(
             builder.add(entry)
         notes += [*reader.remarks, *reader.skipped.describe()]
     scores, errors = _read_runs(builder, runs, parts, metrics)
-    if case := describe_case(dict.fromkeys(system for _, system in builder.outputs)):
+    if case := describe_case(builder.outputs.systems.number):
         notes.append(f"Warning{case.replace(';', ':', 1)}.")
     reading_notes = (*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes))
+    items, systems = builder.outputs.labels()
     dataset = JudgedDataset(
-        items=builder.items(),
-        systems=builder.systems(),
+        items=items,
+        systems=systems,
         columns=builder.columns(),
         lengths=builder.lengths(),
         raters=tuple(builder.raters.number),
@@ -167,18 +168,25 @@ def _read_runs(
     scores: list[MetricScores] = []
     errors: dict[str, ErrorSpans] = {}
     for name, results in runs:
-        at = np.fromiter((builder.number(*key) for key in zip(results.items, results.systems, strict=True)), np.intp)
+        keys = zip(results.items, results.systems, strict=True)
+        at = np.fromiter((builder.number(*key) for key in keys), np.intp, count=len(results))
+        is_same_order = len(at) == len(builder.outputs) and bool((at == np.arange(len(at))).all())
         costs = read_costs(Path(name), results)
         signatures = sign_metrics(results.metrics, results.signatures, results.reference_counts)
         for metric, signature in zip(results.metrics, signatures, strict=True):
             block = results.scores[metric.label]
             for label, values in _select_parts(metric.label, block.values, block.parts, parts, metrics):
-                column = np.full(len(builder.outputs), np.nan)
-                column[at] = values
+                column = values
+                if not is_same_order:
+                    column = np.full(len(builder.outputs), np.nan)
+                    column[at] = values
                 corpus = None
                 if label == metric.label and not pools_to_mean(metric):
-                    corpus = CorpusStats(rows=np.zeros((len(column), block.stats.shape[1])), pool=metric.pool)
-                    corpus.rows[at] = block.stats
+                    stats = block.stats
+                    if not is_same_order:
+                        stats = np.zeros((len(column), block.stats.shape[1]))
+                        stats[at] = block.stats
+                    corpus = CorpusStats(rows=stats, pool=metric.pool)
                 scores.append(
                     MetricScores(
                         name=label,
@@ -221,7 +229,9 @@ def _check_parts(runs: Sequence[tuple[str, Results]], names: Sequence[str]) -> N
 def _pad(scores: Iterable[MetricScores], outputs: int) -> list[MetricScores]:
     """Extend the columns to the final number of outputs."""
     return [
-        replace(
+        column
+        if len(column.values) == outputs
+        else replace(
             column,
             values=np.append(column.values, np.full(outputs - len(column.values), np.nan)),
             corpus=column.corpus
@@ -244,7 +254,7 @@ def _merge(
         both = ~np.isnan(column.values) & ~np.isnan(earlier.values)
         differ = np.flatnonzero(both & (column.values != earlier.values))
         if len(differ):
-            item, system = list(builder.outputs)[differ[0]]
+            item, system = builder.outputs.name(int(differ[0]))
             raise InputError(
                 f"{column.name} is in {earlier.origin} and in {column.origin} with different scores: item "
                 f"{label_item(item)!r} of system {system!r} has {earlier.values[differ[0]]:g} and "
