@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-scale lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -149,6 +149,10 @@ bench-viewer: $(VENV)/.bench  ## metrist view on 100,000 outputs, over HTTP and 
 bench-serve: $(VENV)/.bench  ## metrist serve: rate and times, overload, SIGTERM, guard
 	$(PIP) '.[serve]'
 	$(BIN)/python -m bench.serve $(SERVE)
+
+# RECORDS=10000000 measures ten million records.
+bench-scale: $(VENV)/.bench  ## large runs on one machine: seconds and peak memory of score, compare, meta, export
+	$(BIN)/python -m bench.scale --records $(or $(RECORDS),1000000)
 
 bench-judge: $(VENV)/.bench  ## the LLM client compared with the openai SDK, requests per second
 	$(BIN)/python -m bench.judge

@@ -111,7 +111,7 @@ class HashColumn(_Column):
         texts = [digits[n : n + size] for n in range(0, len(digits), size)]
         return ["" if text.count("0") == size else text for text in texts]
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, HashColumn):
@@ -178,7 +178,7 @@ class SparseColumn(Mapping[int, _T], Generic[_T]):
         return self.read(number)
 
     def __contains__(self, position: object) -> bool:
-        number = bisect_left(self.positions, position)  # type: ignore[type-var]
+        number = bisect_left(self.positions, position)
         return number < len(self.positions) and bool(self.positions[number] == position)
 
     def __reduce__(self) -> tuple[Any, ...]:

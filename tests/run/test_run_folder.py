@@ -64,7 +64,8 @@ def note_rows(folder: RunFolder, *items: str) -> View:
 
 
 def close(part: MetricFolder, files: Files, view: View, version: int = 1) -> int:
-    return part.close("chrf", f"chrf | {version}", True, files, view.hashes)
+    counts = {name: header.count for name, header in files.items()}
+    return part.close("chrf", f"chrf | {version}", True, counts, view.hashes)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Detect repeated (item, system) keys, and keys that come back with different texts, in about 15 bytes per key.
+"""Detect repeated (item, system) keys, and keys that come back with different texts, in about 20 bytes per key.
 
 Only digests of texts are stored. They are Python's string hashes: keyed, valid within one process, and many times
 faster than cryptographic ones. A key's digest has 128 bits and a text's has 32, so one in four billion changed texts
@@ -161,7 +161,7 @@ _BUFFERED = 1 << 16
 class RecordKeys:
     """The (item, system) of all records so far, with their locations and the digests of their texts.
 
-    In memory each takes about 15 bytes, for half of the digest of its key. The rest is in a file without a name, which
+    In memory each takes about 20 bytes, for half of the digest of its key. The rest is in a file without a name, which
     is read where a key comes again.
     """
 

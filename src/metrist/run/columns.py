@@ -117,6 +117,17 @@ def remove_columns(run: Path) -> None:
     shutil.rmtree(run / FOLDER, ignore_errors=True)
 
 
+@dataclass(slots=True, eq=False)
+class _ArrayFile:
+    """An array that is being written."""
+
+    file: IO[bytes]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    digest: Any
+    count: int = 0
+
+
 class ColumnsWriter:
     """Writes arrays in parts, into a folder that gets its name at the end."""
 
@@ -124,66 +135,53 @@ class ColumnsWriter:
         self._target = folder
         self._part = folder.with_name(f".{folder.name[:32]}-{secrets.token_hex(6)}.part")
         self._part.mkdir(parents=True)
-        self._files: dict[str, IO[bytes]] = {}
-        self._entries: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-        self._counts: dict[str, int] = {}
-        self._hashes: dict[str, Any] = {}
+        self._arrays: dict[str, _ArrayFile] = {}
 
     def append(self, name: str, array: NDArray[Any]) -> None:
         """Append rows to an array."""
-        if name not in self._files:
-            self._files[name] = (self._part / f"{name}.bin").open("w+b")
-            self._entries[name] = array.dtype, array.shape[1:]
-            self._counts[name] = 0
-            self._hashes[name] = hashlib.sha256()
-        dtype, shape = self._entries[name]
-        assert (array.dtype, array.shape[1:]) == (dtype, shape)
+        if name not in self._arrays:
+            file = (self._part / f"{name}.bin").open("w+b")
+            self._arrays[name] = _ArrayFile(file, array.dtype, array.shape[1:], hashlib.sha256())
+        own = self._arrays[name]
+        assert (array.dtype, array.shape[1:]) == (own.dtype, own.shape)
         data = np.ascontiguousarray(array).data.cast("B") if array.size else b""
-        self._files[name].write(data)
-        self._hashes[name].update(data)
-        self._counts[name] += len(array)
+        own.file.write(data)
+        own.digest.update(data)
+        own.count += len(array)
 
     def read(self, name: str) -> NDArray[Any]:
         """An array as far as it is written."""
-        self._files[name].flush()
-        dtype, shape = self._entries[name]
-        if not self._counts[name]:
-            return np.empty((0, *shape), dtype)
-        return np.memmap(self._part / f"{name}.bin", dtype, "r", shape=(self._counts[name], *shape))
+        own = self._arrays[name]
+        own.file.flush()
+        if not own.count:
+            return np.empty((0, *own.shape), own.dtype)
+        return np.memmap(self._part / f"{name}.bin", own.dtype, "r", shape=(own.count, *own.shape))
 
     def replace(self, name: str, parts: Iterator[NDArray[Any]]) -> None:
         """Write an array again, from parts that may be made of its present rows."""
-        old = self._files.pop(name)
         fresh = f"{name}.new"
         for part in parts:
             self.append(fresh, part)
-        old.close()
-        self._files[fresh].flush()
+        self._arrays.pop(name).file.close()
+        self._arrays[name] = self._arrays.pop(fresh)
+        self._arrays[name].file.flush()
         os.replace(self._part / f"{fresh}.bin", self._part / f"{name}.bin")
-        for table in (self._files, self._entries, self._counts, self._hashes):
-            table[name] = table.pop(fresh)  # type: ignore[attr-defined]
 
     def drop(self, name: str) -> None:
         """Leave out an array that was needed only to make others."""
-        for table in (self._entries, self._counts, self._hashes):
-            table.pop(name, None)  # type: ignore[attr-defined]
-        if name in self._files:
-            self._files.pop(name).close()
+        if name in self._arrays:
+            self._arrays.pop(name).file.close()
             (self._part / f"{name}.bin").unlink()
 
     def finish(self, key: str, facts: dict[str, Any]) -> None:
         """Close the arrays and give the folder its name."""
         arrays = {}
-        for name, file in self._files.items():
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            dtype, shape = self._entries[name]
-            arrays[name] = {
-                "dtype": dtype.str,
-                "shape": [self._counts[name], *shape],
-                "sha256": self._hashes[name].hexdigest(),
-            }
+        for name, own in self._arrays.items():
+            own.file.flush()
+            os.fsync(own.file.fileno())
+            own.file.close()
+            shape = [own.count, *own.shape]
+            arrays[name] = {"dtype": own.dtype.str, "shape": shape, "sha256": own.digest.hexdigest()}
         rows = facts.pop("rows")
         page = json.dumps({"key": key, "rows": rows, "facts": facts, "arrays": arrays}, indent=1)
         with (self._part / _PAGE).open("wb") as file:
@@ -200,8 +198,8 @@ class ColumnsWriter:
 
     def discard(self) -> None:
         """Delete what got no name."""
-        for file in self._files.values():
-            file.close()
+        for own in self._arrays.values():
+            own.file.close()
         shutil.rmtree(self._part, ignore_errors=True)
 
 

@@ -271,7 +271,9 @@ class ExactSums:
 
     def _place(self, column: NDArray[Any]) -> int:
         data = np.ascontiguousarray(column)
-        digest = hashlib.blake2b(data, digest_size=16, person=data.dtype.str.encode("ascii")).digest()
+        digest = hashlib.blake2b(
+            data.data.cast("B") if data.size else b"", digest_size=16, person=data.dtype.str.encode("ascii")
+        ).digest()
         if digest not in self._places:
             self._places[digest] = len(self._columns)
             self._columns.append(data)
@@ -422,7 +424,8 @@ def pair_tests_together(
     once = np.ones((1, items))
     totals = [sums(once) for sums in all_sums]
     rows = min(
-        _chunk_rows(items, *total.shape[1:], len(each.pairs)) for total, each in zip(totals, contestants, strict=True)
+        _chunk_rows(items, total.shape[1], total.shape[2], len(each.pairs))
+        for total, each in zip(totals, contestants, strict=True)
     )
     scores = [each.pool(total)[0] for total, each in zip(totals, contestants, strict=True)]
     indices = [np.array(each.pairs, dtype=np.intp).reshape(-1, 2).T for each in contestants]
