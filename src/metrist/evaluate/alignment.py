@@ -68,7 +68,7 @@ class AlignedScores:
     @property
     def width(self) -> int:
         """The number of statistics. A run in which every output failed does not know it."""
-        return max(part.stats.shape[1] for part in self.stats)
+        return max(int(part.stats.shape[1]) for part in self.stats)
 
     def rows(self, systems: Sequence[int], items: Mask) -> Floats:
         """Statistics (systems, items, k) of cells that all have a score."""
@@ -110,11 +110,11 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         chosen.append(_ChosenRows(labels, items, values, _select_sources(results, rows)))
         stats.append(_RunStats(scores.stats, rows, start))
         start += len(rows)
-    columns = [_join_names([getattr(one, name) for one in chosen]) for name in ("labels", "items")]
-    grid = Grid.of(metric.label, *columns, np.concatenate([one.values for one in chosen]))
+    labels, items = _join_names([one.labels for one in chosen]), _join_names([one.items for one in chosen])
+    grid = Grid.of(metric.label, labels, items, np.concatenate([one.values for one in chosen]))
     numbers = _number_sources([one.sources for one in chosen])
     by_cell = np.zeros(grid.rows.shape, np.intp)
-    by_cell[columns[0].codes, columns[1].codes] = numbers
+    by_cell[labels.codes, items.codes] = numbers
     return AlignedScores(metric, grid, tuple(stats), by_cell)
 
 

@@ -188,12 +188,14 @@ class ColumnsWriter:
             file.write(f"{page}\n".encode("ascii"))
             file.flush()
             os.fsync(file.fileno())
-        if self._target.exists():  # Another process was faster, or what is there is damaged.
+        if self._target.exists() and _read(self._target, key) is not None:
+            return  # Another process was faster: it made the same columns.
+        if self._target.exists():  # It is damaged.
             old = self._target.with_name(f".{self._target.name[:32]}-{secrets.token_hex(6)}.old")
             with suppress(OSError):
                 self._target.rename(old)
                 shutil.rmtree(old, ignore_errors=True)
-        with suppress(OSError):  # Another process was faster: it made the same columns.
+        with suppress(OSError):  # Another process may have been faster even now.
             self._part.rename(self._target)
 
     def discard(self) -> None:

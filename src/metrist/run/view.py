@@ -377,7 +377,7 @@ class Draft:
         if self._hashes_file is None:
             return to_rows(self.hashes, 16)
         self._hashes_file.flush()
-        return np.memmap(self._hashes_file, np.uint8, "r", shape=(self.count, 16))  # type: ignore[call-overload,no-any-return]
+        return np.memmap(self._hashes_file, np.uint8, "r", shape=(self.count, 16))
 
     def write(self, entry: RunInput, path: Path, run: Path) -> RunInput:
         """Write the list of the records, and return the entry with them."""

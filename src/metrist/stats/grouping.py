@@ -238,14 +238,14 @@ class Estimator:
                 within = within * sample.weight
         stats = self._measure.grouped_rows(sample.human, sample.metric, within, starts)
         present = segment_sums(within, starts) > 0
-        values = Pooled(self._measure, self._measure.pool(stats))
+        pooled = Pooled(self._measure, self._measure.pool(stats))
         if is_whole:
             codes = [
                 codes[starts[:-1]] if draws_whole_groups(codes, starts) else None
                 for codes in (sample.item, sample.system)
             ]
-            self._groups = _WholeGroups(values, stats, present, worth, codes[0], codes[1])
-        return self._pool(values, stats, present * between, worth)
+            self._groups = _WholeGroups(pooled, stats, present, worth, codes[0], codes[1])
+        return self._pool(pooled, stats, present * between, worth)
 
 
 class Pooled(NamedTuple):
