@@ -266,7 +266,8 @@ class ExactSums:
                 self._fine.append((self._place(np.rint(np.ldexp(rest, fine_shift))), fine_shift))
             else:
                 self._fine.append((-1, 0))
-            narrow = _narrow(column)
+            # Sums of small whole numbers are exact as they are.
+            narrow = _narrow(column) if shift >= 0 else None
             self._coarse.append((self._place(coarse), shift) if narrow is None else (self._place(narrow), 0))
 
     def _place(self, column: NDArray[Any]) -> int:
