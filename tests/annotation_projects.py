@@ -70,8 +70,8 @@ def answer_all(project: Project, answers: Answers, choose: Callable[[str, str, s
 def serve_project(project: Project) -> Iterator[RunningServer]:
     """The pages of a project on a free port."""
     with project.open_store() as store:
-        access = grant_project_access(project)
-        with run_server(create_annotation_app(project, Answers(project, store), access)) as server:
+        answers = Answers(project, store)
+        with run_server(create_annotation_app(answers, grant_project_access(answers))) as server:
             yield server
 
 

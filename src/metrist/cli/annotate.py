@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,6 @@ from metrist.errors import InputError
 
 if TYPE_CHECKING:
     from metrist.web.annotation.answers import Answers
-    from metrist.web.annotation.project import Project
 
 
 class PickName(StrEnum):
@@ -131,6 +131,18 @@ def annotate(
     port: Annotated[
         int | None, typer.Option("--port", min=0, help="The port to listen on.", show_default="8517, or a free one")
     ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="The address that raters use, if a proxy stands before the server."),
+    ] = None,
+    add_raters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-rater",
+            metavar="NAME",
+            help="Instead: add a rater to a project, also while its server runs; -n says with how many tasks.",
+        ),
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option(
@@ -163,12 +175,32 @@ def annotate(
 
     check_installed("annotate")
     if len(inputs) == 1 and is_project(inputs[0]):
-        if schema is not None or out is not None:
-            raise InputError(f"{inputs[0]} is a project, which is set up already: leave --schema and --out out")
+        _refuse_options(
+            inputs[0],
+            {
+                "--schema": schema is not None,
+                "--out": out is not None,
+                "--aspect": bool(aspects),
+                "--points": points != 5,
+                "--error-table": table is not None,
+                "--count": count is not None and not add_raters,
+                "--pick": pick is not PickName.random,
+                "--run": run is not None,
+                "--metric": bool(metrics),
+                "--systems": bool(systems),
+                "--rater": bool(raters),
+                "--raters": number != 1,
+                "--overlap": overlap is not None,
+                "--overlap-share": share != 1.0,
+                "--attention": bool(attention),
+                "--show-references": show_references,
+                "--seed": seed != 0,
+            },
+        )
         project = open_project(inputs[0])
     else:
-        if export is not None or status:
-            raise InputError(f"--export and --status need the folder of a project; {inputs[0]} is none")
+        if export is not None or status or add_raters:
+            raise InputError(f"--export, --status and --add-rater need the folder of a project; {inputs[0]} is none")
         if schema is None or out is None:
             raise InputError("a new project needs --schema (likert, pairwise, errors, …) and a folder: -o FOLDER")
         from metrist.web.annotation.setup import set_up
@@ -204,10 +236,23 @@ def annotate(
 
             rows = write_export(answers, export, export_format.value, min_attention=min_attention)
             print_note(f"wrote {format_count(rows, 'row')} to {export}")
+        elif add_raters:
+            for name in add_raters:
+                added = answers.add_rater(name, count)
+                print_note(f"added {name} with {format_count(len(added.assignments), 'task')}")
+            print_note(f"the owner's page and `metrist annotate {inputs[0]}` show the new link")
         elif status:
             _print_status(answers, form)
         elif serve:
-            _serve(project, answers, host, port)
+            _serve(answers, host, port, url)
+
+
+def _refuse_options(folder: str, given: Mapping[str, bool]) -> None:
+    """Raise InputError if an option was given that says how a project is set up: this one is already."""
+    for option, is_given in given.items():
+        if is_given:
+            hint = "; --add-rater adds one" if option.startswith("--rater") else ""
+            raise InputError(f"{folder} is a project, which is set up already: leave {option} out{hint}")
 
 
 def _print_status(answers: Answers, form: Format) -> None:
@@ -248,16 +293,17 @@ def _format_alpha(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _serve(project: Project, answers: Answers, host: str, port: int | None) -> None:
+def _serve(answers: Answers, host: str, port: int | None, url: str | None) -> None:
     from metrist.cli.output import print_note, print_text
     from metrist.web.annotation.app import create_annotation_app, describe_links, grant_project_access
     from metrist.web.server import serve
 
-    access = grant_project_access(project, host)
+    access = grant_project_access(answers, host, url)
 
     def announce(address: str) -> None:
-        for line in describe_links(project, address.partition("?")[0]):
+        base = address.partition("?")[0] if url is None else f"{url.rstrip('/')}/"
+        for line in describe_links(answers.project, base):
             print_text(line)
         print_note("each link is personal; Ctrl-C stops the server, and the same folder goes on where it stopped")
 
-    serve(create_annotation_app(project, answers, access), access, port=port, announce=announce)
+    serve(create_annotation_app(answers, access), access, port=port, announce=announce)

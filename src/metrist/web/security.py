@@ -25,6 +25,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from metrist.errors import InputError
 from metrist.web.pages import render_error, render_redirect
 
 #: The largest body that a request may have, in bytes.
@@ -80,11 +81,13 @@ class Access:
 
     `tokens` maps each token to its user, which handlers find as `request.scope["metrist.user"]`. A server with
     tokens needs one for each request, on loopback too, unless `guest` names the user of requests without a token.
-    `find_user` is for users who come while the server runs: it gives a token's user, or None.
+    `find_user` is for users who come while the server runs: it gives a token's user, or None. `url` is the address
+    that people use where a proxy stands before the server; if it is https, cookies are sent over nothing else.
     """
 
     host: str = "127.0.0.1"
     names: tuple[str, ...] = ()
+    url: str | None = None
     tokens: Mapping[str, str] = field(default_factory=dict)
     guest: str | None = None
     find_user: Callable[[str], str | None] | None = None
@@ -93,6 +96,8 @@ class Access:
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and (not (self.tokens or self.find_user) or self.guest is not None):
             raise ValueError(f"a server on {self.host} needs a token for every request")
+        if self.url is not None and not _is_root_url(self.url):
+            raise InputError(f"{self.url!r} is no address of a whole site: expected https://NAME or http://NAME:PORT")
 
     def identify(self, token: str) -> str | None:
         """Return the user of a token, or None."""
@@ -117,7 +122,8 @@ class Access:
         name = _split_host(header)
         if name is None:
             return False
-        if name in ("localhost", "127.0.0.1", "::1", self.host.strip("[]").lower(), *map(str.lower, self.names)):
+        known = ("localhost", "127.0.0.1", "::1", self.host.strip("[]").lower(), *map(str.lower, self.names))
+        if name in known or (self.url is not None and name == urlsplit(self.url).hostname):
             return True
         if is_loopback(self.host):
             return False
@@ -127,6 +133,22 @@ class Access:
         except ValueError:
             return name in (socket.gethostname().lower(), socket.getfqdn().lower())
         return True
+
+
+def _is_root_url(url: str) -> bool:
+    """Whether a URL names a server, and no page on it."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 — raises ValueError for a port that is no number.
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and parts.username is None
+        and parts.path in ("", "/")
+        and not (parts.query or parts.fragment)
+    )
 
 
 def _split_host(header: str) -> str | None:
@@ -179,7 +201,7 @@ class Security:
             return render_error(
                 scope, 421, "This server is not reached by that name. Use the address that metrist printed."
             )
-        if not _is_own_request(scope["method"], headers, hosts[0]):
+        if not _is_own_request(scope["method"], headers, hosts[0], self.access.url):
             return render_error(scope, 403, "The request comes from another site.")
         try:
             length = int(headers.get("content-length", "0"))
@@ -214,7 +236,13 @@ class Security:
 
     def _set_cookie(self, response: Response, headers: Headers, token: str) -> None:
         response.set_cookie(
-            _cookie_name(headers), token, max_age=_COOKIE_DAYS * 86400, path="/", httponly=True, samesite="strict"
+            _cookie_name(headers),
+            token,
+            max_age=_COOKIE_DAYS * 86400,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=(self.access.url or "").startswith("https:"),
         )
 
 
@@ -223,10 +251,12 @@ def _cookie_name(headers: Headers) -> str:
     return f"metrist_{urlsplit('//' + headers.get('host', '')).port or 80}"
 
 
-def _is_own_request(method: str, headers: Headers, host: str) -> bool:
+def _is_own_request(method: str, headers: Headers, host: str, url: str | None = None) -> bool:
     """Whether a request comes from a page of this server, from the address bar, or from a link."""
     origins = headers.getlist("origin")
     own = {f"http://{host}".lower(), f"https://{host}".lower()}
+    if url is not None:  # A proxy may ask for this machine by its address, while the page has its own.
+        own.add(url.rstrip("/").lower())
     if any(origin.lower() not in own for origin in origins) or len(origins) > 1:
         return False
     if method not in _SAFE_METHODS:

@@ -105,12 +105,53 @@ def test_the_folder_is_private_and_opens_again(tmp_path: Path) -> None:
         ({"overlap": 3}, "overlap of 3"),
         ({"share": 2.0}, "0 to 1"),
         ({"raters": ["a", "a"]}, "different names"),
+        ({"raters": ["a", " b"]}, "printable"),
+        ({"raters": ["a\x1b[31m"]}, "printable"),
         ({"systems": ["q"]}, "'q'"),
     ],
 )
 def test_settings_that_make_no_sense_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_project(tmp_path, **settings)
+
+
+def test_a_rater_who_comes_later_takes_nothing_from_others(tmp_path: Path) -> None:
+    project = make_project(tmp_path, "pairwise", rows=make_rows(6), raters=["ann", "ben"], overlap=1)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        ann = project.raters_by_name["ann"]
+        for own in ann.assignments:
+            clicker(project, answers)("ann", own.task, "set", name="overall", value="left")
+        before = [*store.read()]
+        rows = list(export_rows(answers))
+        other = Answers(project, store)  # As a server that runs meanwhile has it.
+        carol = answers.add_rater("carol")
+        # As many as the others have, in whole items, and those without answers first: all of ben's.
+        assert {own.task for own in carol.assignments} == {
+            own.task for own in project.raters_by_name["ben"].assignments
+        }
+        assert len(answers.add_rater("dan", 4).assignments) == 6
+        other.refresh()
+        for view in (answers.project, other.project, open_project(project.folder)):
+            assert [rater.name for rater in view.raters] == ["ann", "ben", "carol", "dan"]
+            assert view.raters[:2] == project.raters
+            assert view.tasks == project.tasks
+        assert (store.read(), list(export_rows(other))) == (before, rows)
+        clicker(other.project, other)("carol", carol.assignments[0].task, "set", name="overall", value="tie")
+        assert [row["raters"] for row in export_rows(other)].count(["carol"]) == 1
+        for name in ("ann", "", "x" * 101):
+            with pytest.raises(InputError):
+                answers.add_rater(name)
+    assert stat.S_IMODE((project.folder / "project.json").stat().st_mode) == 0o600
+
+
+def test_everyone_sees_everything_also_who_comes_later(tmp_path: Path) -> None:
+    checks = [{"item": "x", "system": "s", "output": "gibberish", "ratings": {"naturalness": 1}}]
+    write_rows(iter(checks), tmp_path / "checks.jsonl")
+    project = make_project(tmp_path, attention=[str(tmp_path / "checks.jsonl")])
+    with project.open_store() as store:
+        added = Answers(project, store).add_rater("late")
+    assert sorted(own.task for own in added.assignments) == sorted(project.tasks)
 
 
 # ---- Answers

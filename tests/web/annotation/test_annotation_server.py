@@ -21,7 +21,7 @@ import pytest
 from annotation_projects import make_project, make_rows, read_clicks, serve_project
 from metrist.web.annotation.answers import Answers
 from metrist.web.annotation.export import export_rows
-from metrist.web.annotation.project import Project, Rater
+from metrist.web.annotation.project import Project, Rater, open_project
 from web_server import Answer, RunningServer
 
 HOSTILE = "<script>alert(1)</script>\u202e\0\x1b[31m\ud800"
@@ -70,6 +70,23 @@ def test_raters_see_neither_systems_nor_items_nor_what_the_owner_sees(tmp_path: 
             assert ask(server, project.owner_token, path).status == 200
         assert ask(server, project.owner_token, "/api/project").status == 403
         assert ask(server, project.owner_token, "/export/..%2Fproject.json").status == 404
+
+
+def test_a_rater_who_is_added_while_the_server_runs_has_a_link_at_once(tmp_path: Path) -> None:
+    project = make_project(tmp_path, raters=2)
+    with serve_project(project) as server, project.open_store() as store:
+        added = ask(server, project.owner_token, "/api/raters", {"name": "Zoë"}).json()
+        assert added["tasks"] == 12
+        # By another process, as `--add-rater` does.
+        late = Answers(open_project(project.folder), store).add_rater("late")
+        for token, name in ((added["token"], "Zoë"), (late.token, "late"), (project.raters[0].token, "r1")):
+            assert ask(server, token, "/api/project").json()["rater"] == name
+        overview = ask(server, project.owner_token, "/api/overview").json()
+        assert [rater["name"] for rater in overview["raters"]] == ["r1", "r2", "Zoë", "late"]
+        for name in ("r1", "", " ", "a\nb", 7):
+            assert ask(server, project.owner_token, "/api/raters", {"name": name}).status == 400
+        assert ask(server, late.token, "/api/raters", {"name": "x"}).status == 403
+        assert ask(server, "x" * 24, "/api/project").status == 401
 
 
 def test_a_click_is_stored_before_it_is_acknowledged_and_counts_once(tmp_path: Path) -> None:

@@ -16,15 +16,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from metrist.errors import InputError
+from metrist.errors import InputError, RunError
 from metrist.stats.agreement import agreement
 from metrist.stats.gold import Ratings
-from metrist.web.annotation.project import Project, Task
+from metrist.web.annotation.project import (
+    PROJECT,
+    Project,
+    Rater,
+    Task,
+    append_rater,
+    check_names,
+    choose_tasks,
+    open_project,
+)
 from metrist.web.annotation.schemas import LEFT, RIGHT, TIE, normalise
 from metrist.web.annotation.store import Click, ClickStore
 
@@ -147,9 +157,36 @@ class Answers:
         self._live: Counter[str] = Counter()
         self.last_times: dict[str, float] = {}
         self._answers: dict[tuple[str, str], Answer] = {}
+        self._stamp = _stamp_project(project)
+
+    def refresh_project(self) -> None:
+        """Open the project again if its file is another: somebody was added."""
+        stamp = _stamp_project(self.project)
+        if stamp is not None and stamp != self._stamp:
+            self._stamp = stamp
+            with suppress(RunError):  # A damaged file must not stop those who are at work.
+                self.project = open_project(self.project.folder)
+
+    def add_rater(self, name: str, count: int | None = None) -> Rater:
+        """Add a rater, who gets whole items with about `count` tasks (as many as the others have on average, if None),
+        those with the fewest complete answers first."""
+        self.refresh()
+        project = self.project
+        check_names([*project.raters_by_name, name])
+        complete = Counter(
+            own.task
+            for rater in project.raters
+            for own in rater.assignments
+            if self.is_complete(rater.name, own.task) and not self.find(rater.name, own.task).skipped
+        )
+        rng = np.random.default_rng([project.seed, len(project.raters)])
+        assignments = choose_tasks(project, complete, count, rng)
+        self.project = append_rater(project, self.store, name, assignments)
+        return self.project.raters_by_name[name]
 
     def refresh(self) -> None:
-        """Read the clicks that are new in the log, also those of other processes."""
+        """Read the clicks that are new in the log, and raters who were added, also by other processes."""
+        self.refresh_project()
         for click in self.store.read(self._last):
             self._last = click.number
             self.last_times[click.rater] = click.time
@@ -267,6 +304,15 @@ class Answers:
                 return _SIGNS.get(self.choice(rater, task, name) or "", math.nan)
         value = answer.values.get(name)
         return math.nan if value is None else float(value)
+
+
+def _stamp_project(project: Project) -> tuple[int, int, int] | None:
+    """What tells cheaply whether the file of a project was written again; None if it is away."""
+    try:
+        status = (project.folder / PROJECT).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 __all__ = ["LEFT", "MAX_NOTE", "RIGHT", "TIE", "Answer", "Answers", "check_click"]

@@ -6,6 +6,7 @@ acknowledged; a page that gets no answer sends it again under the same id.
 
 from __future__ import annotations
 
+import hmac
 import json
 import threading
 from collections.abc import Mapping
@@ -32,15 +33,24 @@ _RATER = "rater:"
 _CLICK_FIELDS = frozenset({"id", "rater", "task", "kind", "content"})
 
 
-def grant_project_access(project: Project, host: str = "127.0.0.1", names: tuple[str, ...] = ()) -> Access:
-    """Return who may use the pages: the owner and each rater, by the tokens of their links, on loopback too."""
-    tokens = {project.owner_token: OWNER, **{rater.token: f"{_RATER}{rater.name}" for rater in project.raters}}
-    return Access(host=host, names=names, tokens=tokens)
+def grant_project_access(answers: Answers, host: str = "127.0.0.1", url: str | None = None) -> Access:
+    """Return who may use the pages: the owner and each rater, by the tokens of their links, on loopback too. `url` is
+    the address that people use, where a proxy stands before the server."""
+
+    def find_rater(token: str) -> str | None:
+        answers.refresh_project()
+        user = None
+        for rater in answers.project.raters:  # All of them: the time taken says nothing about the tokens.
+            if hmac.compare_digest(rater.token.encode(), token.encode("utf-8", "surrogateescape")):
+                user = f"{_RATER}{rater.name}"
+        return user
+
+    return Access(host=host, url=url, tokens={answers.project.owner_token: OWNER}, find_user=find_rater)
 
 
-def create_annotation_app(project: Project, answers: Answers, access: Access) -> ASGIApp:
+def create_annotation_app(answers: Answers, access: Access) -> ASGIApp:
     """Return the app of a project."""
-    pages = Pages(project, answers)
+    pages = Pages(answers)
     routes = [
         Route("/", pages.home),
         Route("/api/project", pages.send_project),
@@ -48,6 +58,7 @@ def create_annotation_app(project: Project, answers: Answers, access: Access) ->
         Route("/api/clicks", pages.take_click, methods=["POST"]),
         Route("/api/undo", pages.take_undo, methods=["POST"]),
         Route("/api/overview", pages.send_overview),
+        Route("/api/raters", pages.add_rater, methods=["POST"]),
         Route("/export/{name}", pages.send_export),
     ]
     return create_app(routes, access, static=["metrist.web.annotation"])
@@ -56,14 +67,17 @@ def create_annotation_app(project: Project, answers: Answers, access: Access) ->
 class Pages:
     """Handlers of requests. One lock guards the answers; the work is done in threads, since it waits for the disk."""
 
-    def __init__(self, project: Project, answers: Answers) -> None:
-        self.project = project
+    def __init__(self, answers: Answers) -> None:
         self.answers = answers
         self._lock = threading.Lock()
 
+    @property
+    def project(self) -> Project:
+        return self.answers.project
+
     async def home(self, request: Request) -> Response:
         if request.scope["metrist.user"] == OWNER:
-            return _render("overview.js", "Annotation", self.project.schema.name)
+            return _render("overview.js", "Annotation", f"Annotation: {self.project.schema.name}")
         return _render("annotate.js", "Annotation", self.project.schema.about)
 
     # ---- Raters
@@ -171,12 +185,25 @@ class Pages:
         _check_owner(request)
         return await run_in_threadpool(self._describe_overview)
 
+    async def add_rater(self, request: Request) -> Response:
+        _check_owner(request)
+        body = await _read_json(request)
+        if set(body) != {"name"}:
+            raise HTTPException(400, "To add a rater, send a name.")
+        _check_names(body, "name")
+        return await run_in_threadpool(self._add_rater, body["name"])
+
     async def send_export(self, request: Request) -> Response:
         _check_owner(request)
         name = request.path_params["name"]
         if name not in ("answers.jsonl", "label-studio.json", "label-studio.xml"):
             raise HTTPException(404, "There is no such file.")
         return await run_in_threadpool(self._make_export, name)
+
+    def _add_rater(self, name: str) -> Response:
+        with self._lock:
+            rater = self.answers.add_rater(name)
+        return _send_json({"name": rater.name, "token": rater.token, "tasks": len(rater.assignments)})
 
     def _describe_overview(self) -> Response:
         with self._lock:
@@ -199,8 +226,8 @@ class Pages:
                 "schema": self.project.schema.name,
                 "kind": self.project.schema.kind,
                 "about": self.project.schema.about,
-                "folder": str(self.project.folder),
-                "pick": self.project.pick,
+                "folder": str(self.project.folder.resolve()),
+                "pick": None if all(task.weight == 1 for task in self.project.tasks.values()) else self.project.pick,
                 "tasks": sum(task.expected is None for task in self.project.tasks.values()),
                 "attention": sum(task.expected is not None for task in self.project.tasks.values()),
                 "raters": raters,

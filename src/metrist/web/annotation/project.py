@@ -1,6 +1,7 @@
 """An annotation project: a folder with its tasks, who gets which of them, and the log of clicks.
 
-project.json   the schema, the raters with their links, the order of each rater's tasks; readable by its owner only
+project.json   the schema, the raters with their links, the order of each rater's tasks; readable by its owner only. It
+               is replaced as a whole when a rater comes later; nothing else ever changes
 tasks.jsonl    the texts of each task with its sampling weight
 clicks.sqlite  every click
 """
@@ -8,8 +9,10 @@ clicks.sqlite  every click
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +33,7 @@ from metrist.web.annotation.store import ClickStore
 PROJECT, TASKS, CLICKS = "project.json", "tasks.jsonl", "clicks.sqlite"
 _VERSION = 1
 _MAX_RATERS = 1000
+_MAX_NAME = 100
 _ERROR_FIELDS = ("aspect", "severity", "explanation", "revision", "text", "start", "end", "side")
 
 
@@ -68,7 +72,7 @@ class Rater:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project as it was set up; it never changes. Clicks are in the store."""
+    """A project as its folder had it when it was opened. Clicks are in the store."""
 
     folder: Path
     schema: Schema
@@ -175,8 +179,7 @@ def assign_tasks(
     have the fewest tasks so far. A rater gets the tasks of an item one after the other, in random order, and the
     attention items, which all raters get, in between.
     """
-    if not raters or len(set(raters)) < len(raters) or len(raters) > _MAX_RATERS:
-        raise InputError(f"expected 1 to {_MAX_RATERS} raters with different names, got {len(raters)}")
+    check_names(raters)
     per_item = len(raters) if overlap is None else overlap
     if not 1 <= per_item <= len(raters):
         raise InputError(f"an overlap of {per_item} is not possible with {format_count(len(raters), 'rater')}")
@@ -200,6 +203,47 @@ def assign_tasks(
             load[rater] += len(own)
     checks = [task for task in tasks if task.expected is not None]
     return {rater: _order_tasks(blocks, checks, rng) for rater, blocks in dealt.items()}
+
+
+def check_names(raters: Sequence[str]) -> None:
+    """Raise InputError unless these are names of raters: different ones, that a terminal can show."""
+    if not 1 <= len(raters) <= _MAX_RATERS:
+        raise InputError(f"expected 1 to {_MAX_RATERS} raters, got {len(raters)}")
+    if len(set(raters)) < len(raters):
+        twice = Counter(raters).most_common(1)[0][0]
+        raise InputError(f"raters have different names; {twice!r} is there twice")
+    for name in raters:
+        if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
+            raise InputError(f"a rater's name has 1 to {_MAX_NAME} printable characters, got {name!r:.120}")
+
+
+def choose_tasks(
+    project: Project, answers: Mapping[str, int], count: int | None, rng: np.random.Generator
+) -> tuple[Assignment, ...]:
+    """Return the tasks of a rater who comes later, in order: whole items until there are `count` tasks, by default as
+    many as the other raters have on average. First come items with the fewest `answers` (a number per task), then
+    those that the fewest raters have, then chance decides. Attention items come on top."""
+    checks = [task for task in project.tasks.values() if task.expected is not None]
+    by_item: dict[str, list[Task]] = {}
+    for task in project.tasks.values():
+        if task.expected is None:
+            by_item.setdefault(task.item, []).append(task)
+    raters_of = Counter(own.task for rater in project.raters for own in rater.assignments)
+    if count is None:
+        count = math.ceil(sum(raters_of[task.id] for own in by_item.values() for task in own) / len(project.raters))
+    items = [list(by_item)[number] for number in rng.permutation(len(by_item))]
+    items.sort(
+        key=lambda item: (
+            sum(answers.get(task.id, 0) for task in by_item[item]) / len(by_item[item]),
+            sum(raters_of[task.id] for task in by_item[item]) / len(by_item[item]),
+        )
+    )
+    blocks: list[list[Task]] = []
+    for item in items:
+        if sum(map(len, blocks)) >= count:
+            break
+        blocks.append(by_item[item])
+    return _order_tasks(blocks, checks, rng)
 
 
 def _order_tasks(
@@ -240,15 +284,6 @@ def create_project(
     if not tasks:
         raise InputError("there is nothing to annotate: the files have no outputs for this schema")
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    raters = [
-        {
-            "name": name,
-            "token": secrets.token_urlsafe(18),
-            "tasks": [own.task for own in assigned],
-            "swapped": [own.task for own in assigned if own.swapped],
-        }
-        for name, assigned in assignments.items()
-    ]
     with atomic_write(path / TASKS) as file:
         for task in tasks:
             file.write(f"{json_line(_task_to_dict(task))}\n")
@@ -261,12 +296,35 @@ def create_project(
         "inputs": list(inputs),
         "show_references": show_references,
         "owner_token": secrets.token_urlsafe(18),
-        "raters": raters,
+        "raters": [_new_rater(name, assigned) for name, assigned in assignments.items()],
     }
-    with atomic_write(path / PROJECT) as file:
+    _write_project(path, content)
+    return open_project(path)
+
+
+def append_rater(project: Project, store: ClickStore, name: str, assignments: Sequence[Assignment]) -> Project:
+    """Add a rater to the project's file, and return the project as it is then. What others have and did stays."""
+    with store.lock():  # Of two processes that do this at once, one waits for the other.
+        content = json.loads((project.folder / PROJECT).read_text(encoding="utf-8"))
+        check_names([*(rater["name"] for rater in content["raters"]), name])
+        content["raters"].append(_new_rater(name, assignments))
+        _write_project(project.folder, content)
+    return open_project(project.folder)
+
+
+def _new_rater(name: str, assignments: Sequence[Assignment]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "token": secrets.token_urlsafe(18),
+        "tasks": [own.task for own in assignments],
+        "swapped": [own.task for own in assignments if own.swapped],
+    }
+
+
+def _write_project(folder: Path, content: Mapping[str, Any]) -> None:
+    with atomic_write(folder / PROJECT) as file:
         os.fchmod(file.fileno(), 0o600)
         json.dump(content, file, ensure_ascii=False, indent=1)
-    return open_project(path)
 
 
 def open_project(folder: str | os.PathLike[str]) -> Project:

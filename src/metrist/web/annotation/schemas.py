@@ -153,7 +153,7 @@ def _make_pairwise(aspects: Sequence[str]) -> Schema:
         Choice(value=TIE, label="Tie"),
         Choice(value=RIGHT, label="Right is better"),
     )
-    questions = tuple(Question(name=name, text=_describe(name), choices=choices) for name in _distinct(aspects))
+    questions = tuple(Question(name=name, text=_ask_which(name), choices=choices) for name in _distinct(aspects))
     return Schema(kind="pairwise", name="pairwise", about="Which of the two outputs is better?", questions=questions)
 
 
@@ -232,6 +232,14 @@ def _describe(aspect: str) -> str:
     """Return the instruction of a known criterion, or the aspect's own words."""
     criterion = criteria.known(aspect)
     return criterion.instruction if criterion else aspect
+
+
+def _ask_which(aspect: str) -> str:
+    """Return the question of a choice by one aspect."""
+    if aspect == _OVERALL:
+        return "Which is better on the whole?"
+    criterion = criteria.known(aspect)
+    return f"Which is better? {criterion.instruction}" if criterion else f"Which is better: {aspect}?"
 
 
 def _distinct(aspects: Sequence[str]) -> list[str]:

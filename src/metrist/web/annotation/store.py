@@ -130,6 +130,12 @@ class ClickStore:
         self.close()
 
     @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep all other processes from writing to the log while the block runs."""
+        with self._write():
+            yield
+
+    @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             try:

@@ -27,19 +27,17 @@ bar.append(
   element("span", { class: "end row" }, progressText, progressBar, saved, undoButton, helpButton),
 );
 
+const keyLine = ([key, text]) => [element("dt", {}, element("kbd", {}, key)), element("dd", {}, text)];
 const help = element("dialog", { "aria-labelledby": "help-title" },
   element("h2", { id: "help-title" }, "Keys"),
   element("dl", { class: "keys" }, ...[
-    ["1 … 9", "answer the marked question"],
     ["Enter or →", "next task"],
     ["←", "previous task"],
     ["U", "first task that is not done"],
     ["Z", "undo"],
     ["S", "cannot judge this"],
     ["N", "write a remark"],
-    ["M", "mark words (errors)"],
-    ["D", "all errors are marked (errors)"],
-  ].map(([key, text]) => [element("dt", {}, element("kbd", {}, key)), element("dd", {}, text)])),
+  ].map(keyLine)),
   element("form", { method: "dialog" }, element("button", { class: "primary" }, "Close")),
 );
 document.body.append(help);
@@ -278,6 +276,10 @@ async function start() {
     return;
   }
   heading.textContent = project.schema.about;
+  const own = project.schema.kind === "errors"
+    ? [["M", "type words to mark"], ["D", "all errors are marked"]]
+    : [["1 … 9", "answer the marked question"]];
+  help.querySelector("dl").prepend(...own.map(keyLine).flat());
   document.title = safeName(`${project.schema.about} – ${project.rater}`);
   complete = new Set(project.complete);
   canUndo = project.can_undo;

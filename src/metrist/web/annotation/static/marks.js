@@ -224,12 +224,11 @@ export function markTask({ send, task, schema }) {
   }
 
   showDefinition();
-  const node = element("div", {},
-    texts.output.node,
-    texts.source ? element("details", { open: true }, element("summary", {}, "Source"), texts.source.node) : null,
-    form,
-    element("h3", {}, "Marked errors"), none, list,
-    element("p", {}, done));
+  const node = element("div", { class: "marking" },
+    element("div", { class: "texts" },
+      texts.output.node,
+      texts.source ? element("details", { open: true }, element("summary", {}, "Source"), texts.source.node) : null),
+    element("div", {}, form, element("h3", {}, "Marked errors"), none, list, element("p", {}, done)));
   return {
     node,
     showsSource: true,

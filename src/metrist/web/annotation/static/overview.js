@@ -55,24 +55,49 @@ function table(caption, heads, rows) {
     element("tbody", {}, rows)));
 }
 
+// Made once: drawing the rest again must not take away what somebody types.
+const head = element("div", { class: "overview" });
+const tail = element("div", { class: "overview" });
+const name = element("input", { type: "text", id: "new-rater", maxlength: 100, required: true, autocomplete: "off" });
+const refusal = element("p", { class: "message bad", role: "alert", hidden: true });
+const form = element("form", { class: "overview", onsubmit: addRater },
+  element("div", { class: "row add" },
+    element("label", { class: "above", for: "new-rater" }, "Add a rater", name),
+    element("button", {}, "Add")),
+  refusal);
+
+async function addRater(event) {
+  event.preventDefault();
+  try {
+    await request("/api/raters", { method: "POST", body: { name: name.value.trim() } });
+    name.value = "";
+    refusal.hidden = true;
+  } catch (error) {
+    refusal.textContent = error.message;
+    refusal.hidden = false;
+  }
+  await refresh();
+}
+
 function draw(overview) {
   const picks = { random: "at random", items: "by whole items at random", system: "equally by system", disagreement: "where metrics disagree" };
   const done = overview.raters.reduce((sum, rater) => sum + rater.done, 0);
   const total = overview.raters.reduce((sum, rater) => sum + rater.total, 0);
-  main.replaceChildren(
-    element("div", { class: "overview" },
-      element("p", {}, `${safeName(overview.about)} `, element("span", { class: "soft" },
-        `${overview.tasks} tasks, picked ${picks[overview.pick] ?? safeName(overview.pick)}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
-        element("code", { class: "name" }, safeName(overview.folder)), ".")),
-      element("h2", {}, "Raters"),
-      table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)),
-      element("h2", {}, "Agreement (Krippendorff’s α)"),
-      table("Agreement", ["Question", "α", "Scale", "Tasks with two answers", "Remark"], overview.agreement.map(agreementRow)),
-      element("h2", {}, "Export"),
-      element("p", { class: "row" },
-        element("a", { class: "button primary", href: "/export/answers.jsonl", download: "" }, "Answers (.jsonl)"),
-        overview.kind === "questionnaire" ? null : element("a", { class: "button", href: "/export/label-studio.json", download: "" }, "Label Studio (.json)"),
-        overview.kind === "questionnaire" ? null : element("a", { class: "button", href: "/export/label-studio.xml", download: "" }, "Its labeling configuration (.xml)"))));
+  head.replaceChildren(
+    element("p", {}, `${safeName(overview.about)} `, element("span", { class: "soft" },
+      `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
+      element("code", { class: "name" }, safeName(overview.folder)), ".")),
+    element("h2", {}, "Raters"),
+    table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)));
+  tail.replaceChildren(
+    element("h2", {}, "Agreement (Krippendorff’s α)"),
+    table("Agreement", ["Question", "α", "Scale", "Tasks with two answers", "Remark"], overview.agreement.map(agreementRow)),
+    element("h2", {}, "Export"),
+    element("p", { class: "row" },
+      element("a", { class: "button primary", href: "/export/answers.jsonl", download: "" }, "Answers (.jsonl)"),
+      overview.kind === "questionnaire" ? null : element("a", { class: "button", href: "/export/label-studio.json", download: "" }, "Label Studio (.json)"),
+      overview.kind === "questionnaire" ? null : element("a", { class: "button", href: "/export/label-studio.xml", download: "" }, "Its labeling configuration (.xml)")));
+  if (!form.isConnected) main.replaceChildren(head, form, tail);
 }
 
 let shown = "";
