@@ -4,8 +4,9 @@ Resampling and grouping meet here. A group that is drawn twice counts twice; out
 the group, where pairwise measures do not pair them with themselves. So drawn items weight whole groups if each group
 belongs to one item, and outputs within groups otherwise; the same holds for systems.
 
-Sampling weights of a sample (one over the probability of its choice) work alike: they weight groups whose outputs all
-have the same weight, and otherwise the pairs of outputs, by the product of their weights.
+Sampling weights of a sample (one over the probability of its choice) work alike. They weight whole groups if groups
+were sampled: if each belongs to one item, and all its outputs have one weight. Otherwise they weight outputs within
+groups, and pairs of outputs by the product of their weights: systems, say, were not sampled, only their outputs.
 """
 
 from __future__ import annotations
@@ -231,11 +232,11 @@ class Estimator:
         is_whole = within is None
         within = np.ones((1, len(sample))) if within is None else within
         worth = np.ones((1, len(starts) - 1))
-        if sample.weight is not None:
-            if weighs_whole_groups(sample.weight, starts):
-                worth = sample.weight[starts[:-1]][None]
-            else:
-                within = within * sample.weight
+        inside, whole = split_weights(sample, starts)
+        if inside is not None:
+            within = within * inside
+        if whole is not None:
+            worth = whole[None]
         stats = self._measure.grouped_rows(sample.human, sample.metric, within, starts)
         present = segment_sums(within, starts) > 0
         pooled = Pooled(self._measure, self._measure.pool(stats))
@@ -328,9 +329,15 @@ def draws_whole_groups(codes: Codes, starts: Places) -> bool:
     return bool(np.isin(changes, starts).all())
 
 
-def weighs_whole_groups(weight: Floats, starts: Places) -> bool:
-    """Return whether all outputs of each group have the same weight."""
-    return bool(np.isin(np.flatnonzero(np.diff(weight)) + 1, starts).all())
+def split_weights(sample: Sample, starts: Places) -> tuple[Floats | None, Floats | None]:
+    """Return the sampling weights of outputs within their groups, and those of whole groups, of a sample that is sorted
+    by groups; None for weights that change nothing."""
+    weight = sample.weight
+    if weight is None:
+        return None, None
+    if not np.isin(np.flatnonzero(np.diff(weight)) + 1, starts).all():
+        return weight, None
+    return None, weight[starts[:-1]] if draws_whole_groups(sample.item, starts) else None
 
 
 def _macro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:  # noqa: ARG001

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from metrist.kernels import best_prefixes
 from metrist.stats import Codes, Floats
-from metrist.stats.grouping import draws_whole_groups, estimate, weighs_whole_groups
+from metrist.stats.grouping import draws_whole_groups, estimate, split_weights
 from metrist.stats.measures import accuracy_at
 from metrist.stats.samples import Draws, Grouping, Sample
 from metrist.stats.significance import normal_quantile, student_t_tail
@@ -49,10 +49,9 @@ class Choice:
     slice_average: Average = "macro"
 
     def pairing(self, weights: Floats | None = None) -> Pairing:
-        worth = self.sample.weight
-        by_group = worth is not None and self._weighs_whole_groups(worth)
-        if worth is not None and not by_group:
-            weights = worth if weights is None else weights * worth
+        inside, whole = self._weights()
+        if inside is not None:
+            weights = inside if weights is None else weights * inside
         paired = pairing(
             self.sample.human,
             self.sample.metric,
@@ -62,16 +61,18 @@ class Choice:
             slice_average=self.slice_average,
             weights=weights,
         )
-        if worth is None or not by_group or not len(paired.pairs):
+        if whole is None or not len(paired.pairs):
             return paired
-        units = paired.units * worth[paired.order[paired.ranked.starts[:-1]]]
+        units = paired.units * whole[paired.order[paired.ranked.starts[:-1]]]
         scale = _MAX_UNITS / float(np.dot(paired.pairs, units))
         return replace(paired, units=np.maximum(1, np.rint(units * scale)).astype(np.int64))
 
-    def _weighs_whole_groups(self, worth: Floats) -> bool:
+    def _weights(self) -> tuple[Floats | None, Floats | None]:
+        """Return the sampling weights of outputs within groups, and those of the group of each output."""
         order = np.argsort(self.groups, kind="stable")
         starts = np.append(np.flatnonzero(np.diff(self.groups[order], prepend=-1)), len(order))
-        return weighs_whole_groups(worth[order], starts)
+        inside, whole = split_weights(self.sample.take(order), starts)
+        return None if inside is None else self.sample.weight, None if whole is None else self.sample.weight
 
     def best(self) -> float:
         """Return the threshold; NaN without any pair."""
@@ -97,7 +98,7 @@ class Choice:
                     between = between * drawn.take(codes[order[starts[:-1]]], axis=1)
                 else:
                     within = drawn.take(codes, axis=1) * (1.0 if within is None else within)
-        if within is None and self.sample.weight is not None and not self._weighs_whole_groups(self.sample.weight):
+        if within is None and self._weights()[0] is not None:
             within = np.ones((len(between), len(self.sample)))
         if within is None:
             return _choose_by_sorting(paired, between) if paired.pairs.sum() <= MAX_PAIRS else None

@@ -141,7 +141,13 @@ class Viewer:
         with atomic_write(self.picks) as file:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
         path = format_path(self.picks)
-        return answer_json({"count": len(rows), "path": path, "command": f"metrist annotate {quote_word(path)}"})
+        return answer_json(
+            {
+                "count": len(rows),
+                "path": path,
+                "command": f"metrist annotate {quote_word(path)} --schema likert -o annotation/",
+            }
+        )
 
 
 def list_picked_records(run: RunIndex) -> list[dict[str, Any]]:

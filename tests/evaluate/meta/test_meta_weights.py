@@ -10,11 +10,12 @@ import pytest
 
 from metrist.errors import InputError, RunError
 from metrist.evaluate.meta import meta_evaluate
-from metrist.stats import Floats
+from metrist.records import Record
+from metrist.stats import Codes, Floats
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import measure
-from metrist.stats.samples import Sample, whole_weights
-from metrist.web.annotation.sampling import draw_systematic, inclusion_probabilities
+from metrist.stats.samples import Grouping, Sample, whole_weights
+from metrist.web.annotation.sampling import Pick, list_units, sample_units
 
 #: In proportions that whole numbers have exactly.
 WEIGHTS = (10.0, 5.0, 2.5, 1.0, 4.0)
@@ -159,36 +160,72 @@ def test_preferences_count_by_their_weights() -> None:
     assert any("sampling_weight" in note for note in evaluation.notes)
 
 
-def test_a_weighted_sample_estimates_everything() -> None:
+@pytest.mark.parametrize(
+    ("pick", "grouping"),
+    [("disagreement", "item"), ("disagreement", "none"), ("system", "none"), ("system", "system")],
+)
+def test_a_weighted_sample_estimates_everything(pick: Pick, grouping: Grouping) -> None:
+    """On average over many samples (Hájek 1971), where the plain figure is off, or where it is the weighted one."""
     rng = np.random.default_rng(0)
-    items, systems = 60, 4
-    human = rng.normal(size=(items, systems))
-    noise = rng.uniform(0.1, 3, size=(items, 1))
-    metric = human + noise * rng.normal(size=(items, systems))
-    # Items with much noise are drawn more often, as where metrics disagree.
-    probability = inclusion_probabilities(0.3 + noise[:, 0], 20)
-    tau = measure("kendall_a")
-    truth = estimate(tau, make_sample(human, metric, None), "item").values[0]
+    # System 0 is rare, and the metric is wrong about it; items are unlike each other.
+    place = np.array([(item, system) for item in range(60) for system in range(5) if system or item % 6 == 0])
+    noise = rng.uniform(0.1, 2, size=60)
+    human = np.round(rng.normal(size=len(place)) * 2) / 2
+    metric = human * np.where(place[:, 1] == 0, -3, 1) + noise[place[:, 0]] * rng.normal(size=len(place))
+    records = [Record(item=f"i{i}", system=f"s{s}", output="", extra={"row": n}) for n, (i, s) in enumerate(place)]
+    units = list_units(records, pairs=False)
+    disagreement = {f"i{item}": float(noise[item]) for item in range(60)}
+
+    def tau(rows: Codes, weights: Floats | None) -> float:
+        sample = Sample(
+            human=human[rows], metric=metric[rows], item=place[rows, 0], system=place[rows, 1], weight=weights
+        )
+        return float(estimate(measure("kendall_a"), sample, grouping).values[0])
+
+    truth = tau(np.arange(len(place)), None)
     weighted, plain = [], []
-    for _ in range(300):
-        drawn = draw_systematic(probability, rng)
-        weights = whole_weights(1 / probability[drawn])
-        weighted.append(estimate(tau, make_sample(human[drawn], metric[drawn], weights), "item").values[0])
-        plain.append(estimate(tau, make_sample(human[drawn], metric[drawn], None), "item").values[0])
+    for _ in range(200):
+        chosen = sample_units(units, 100, pick, rng, disagreement)
+        rows = np.array([unit.records[0].extra["row"] for unit in chosen])
+        weighted.append(tau(rows, whole_weights(np.array([unit.weight for unit in chosen]))))
+        plain.append(tau(rows, None))
     error = np.std(weighted) / len(weighted) ** 0.5
     assert abs(np.mean(weighted) - truth) < 4 * error
-    assert abs(np.mean(plain) - truth) > 8 * error
+    if grouping == "system":  # All systems are in the sample: none stands for others.
+        assert weighted == pytest.approx(plain)
+    else:
+        assert abs(np.mean(plain) - truth) > 8 * error
 
 
-def make_sample(human: Floats, metric: Floats, weights: Floats | None) -> Sample:
-    items, systems = human.shape
-    return Sample(
-        human=human.ravel(),
-        metric=metric.ravel(),
-        item=np.repeat(np.arange(items), systems),
-        system=np.tile(np.arange(systems), items),
-        weight=None if weights is None else np.repeat(weights, systems),
-    )
+def test_weights_of_any_size_and_precision_count_as_they_are() -> None:
+    rng = np.random.default_rng(3)
+    rows = make_rows(by_item=False)
+    for number, row in enumerate(rows):
+        row["sampling_weight"] = float(rng.uniform(1, 2) * (5000 if number % 4 == 0 else 1))
+    human, metric, weight = columns(rows)
+    covariance = np.cov(human, metric, aweights=weight)
+    expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    assert figure(rows, "pearson", group="none") == pytest.approx(expected, rel=1e-4)
+    assert figure(rows, "kendall_a", group="none") == pytest.approx(weighted_pairs(rows, same_order), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["kendall_a", "acc_eq"])
+def test_systems_that_are_all_there_do_not_stand_for_others(name: str) -> None:
+    rows = make_rows(by_item=False)
+    for row in rows:
+        row["sampling_weight"] = {"s0": 9.0}.get(row["system"], 1.0)
+    assert figure(rows, name, group="system") == pytest.approx(figure(rows, name, group="system", weighted=False))
+
+
+def test_outputs_that_nobody_rated_have_no_weight() -> None:
+    rows = [{**row, "sampling_weight": 3.0} for row in make_rows()]
+    others = [
+        {name: row[name] for name in ("item", "system", "output", "scores")}
+        for row in make_rows(items=20)
+        if int(row["item"][1:]) >= 12
+    ]
+    evaluation = meta_evaluate([*rows, *others], draws=100, test="permutation")  # Which knows no weights.
+    assert not any("sampling_weight" in note for note in evaluation.notes)
 
 
 def test_intervals_and_tests_resample_weighted_items() -> None:

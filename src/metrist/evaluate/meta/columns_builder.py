@@ -314,10 +314,20 @@ class ColumnsBuilder:
         return preferences
 
     def weight(self) -> Floats | None:
-        """Return the sampling weights of the outputs; one without stands for itself."""
+        """Return the sampling weights of the outputs; a rated one without stands for itself, and those that nobody
+        rated have none."""
         if self._weights is None:
             return None
-        return whole_weights(np.nan_to_num(self._weights.column(len(self.outputs)), nan=1.0))
+        given = self._weights.column(len(self.outputs))
+        rated = ~np.isnan(given)
+        for rows in self._ratings.values():
+            rated[rows.columns()[0].astype(np.intp)] = True
+        whole = whole_weights(np.nan_to_num(given[rated], nan=1.0))
+        if whole is None:
+            return None
+        weight = np.ones(len(given))
+        weight[rated] = whole
+        return weight
 
     def choices(self) -> dict[str, Choices]:
         return {metric: _make_choices(rows.columns()) for metric, rows in self._choices.items()}

@@ -204,7 +204,21 @@ def weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
         return []
     ratio = max(float(weight.max() / weight.min()) for weight in weights)
     what = "Pairs" if plan.preferences else "Outputs"
-    return [f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other (--unweighted: all alike)."]
+    notes = [f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other (--unweighted: all alike)."]
+    if plan.group == "item" and not plan.preferences and _varies_within_items(dataset, weights[0]):
+        notes.append(
+            "Outputs of one item have different weights: they were sampled one by one, and items with two or more of "
+            "them are no fair sample of all items. --group none and system are right; so is a sample of whole items."
+        )
+    return notes
+
+
+def _varies_within_items(dataset: JudgedDataset, weight: Floats) -> bool:
+    rated = np.zeros(len(dataset), bool)
+    for ratings in dataset.ratings.values():
+        rated[ratings.output] = True
+    distinct = np.unique(np.stack([dataset.items.codes[rated], weight[rated]]), axis=1)
+    return bool(len(np.unique(distinct[0])) < distinct.shape[1])
 
 
 def _split_names(dataset: JudgedDataset, names: Sequence[str]) -> tuple[str, ...]:

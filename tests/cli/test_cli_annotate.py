@@ -1,0 +1,81 @@
+"""`metrist annotate`, and what other commands make of its exports, called as a user calls them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from annotation_projects import answer_all, make_rows
+from metrist.io.writer import write_rows
+from metrist.web.annotation.answers import Answers
+from metrist.web.annotation.project import open_project
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Twenty items of two systems; those of `a` are longer."""
+    made = make_rows(20, systems=("a", "b"))
+    for row in made:
+        row["output"] += " And it says more." if row["system"] == "a" else ""
+    write_rows(iter(made), tmp_path / "rows.jsonl")
+    return tmp_path / "rows.jsonl"
+
+
+def answer(folder: Path, prefer: str = "a") -> None:
+    """All raters give 3 to the preferred system and 1 to others, or choose it, whichever side it is on."""
+    project = open_project(folder)
+
+    def choose(rater: str, task: str, _: str) -> object:
+        first = project.tasks[task].records[0].system == prefer
+        if project.schema.kind == "rating":
+            return 3 if first else 1
+        return "left" if first != project.assigned[rater, task].swapped else "right"
+
+    with project.open_store() as store:
+        answer_all(project, Answers(project, store), choose)
+
+
+def test_ratings_are_read_as_they_are(metrist, rows: Path, tmp_path: Path) -> None:
+    folder, answers, run = tmp_path / "ratings", tmp_path / "answers.jsonl", tmp_path / "run"
+    command = ["annotate", rows, "--schema", "reliability", "--aspect", "correctness", "--raters", 2, "-n", 32]
+    assert metrist(*command, "--pick", "items", "-o", folder, "--no-serve").code == 0
+    answer(folder)
+    assert "32 rows" in metrist("annotate", folder, "--export", answers).err
+    assert metrist("score", answers, "-m", "length", "-m", "chrf", "-o", run).code == 0
+    agreement = metrist("meta", answers, run, "--aspect", "correctness", "--draws", 50, "--format", "json")
+    assert agreement.code == 0, agreement.err
+    assert {row["metric"]: row["value"] for row in json.loads(agreement.out)["rows"]}["length"] == 1.0
+    pairs = metrist("build", "pairs", answers, "--aspect", "correctness", "-o", tmp_path / "pairs.jsonl")
+    assert "wrote 16 pairs" in pairs.err, pairs.err
+    for data in (run, answers):
+        assert "mean" in metrist("calibrate", data, "-m", "length", "-o", tmp_path / f"{data.stem}.json").out
+
+
+def test_a_project_takes_new_raters_and_no_new_settings(metrist, rows: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ratings"
+    command = ["annotate", rows, "--schema", "likert", "--rater", "ann", "-n", 6, "-o", folder, "--no-serve"]
+    assert metrist(*command).code == 0
+    for option in (("--rater", "ben"), ("-n", 3), ("--schema", "likert"), ("--seed", 2), ("--pick", "items")):
+        refused = metrist("annotate", folder, "--no-serve", *option)
+        assert (refused.code, "set up already" in refused.err) == (2, True), option
+    assert "added ben with 6 tasks" in metrist("annotate", folder, "--add-rater", "ben").err
+    assert "twice" in metrist("annotate", folder, "--add-rater", "ben").err
+    assert metrist("annotate", rows, "--add-rater", "ben").code == 2
+    assert [rater.name for rater in open_project(folder).raters] == ["ann", "ben"]
+
+
+def test_a_metric_is_trained_on_choices(metrist, rows: Path, tmp_path: Path, tiny: Callable[[str], Path]) -> None:
+    folder, answers, pairs = tmp_path / "choices", tmp_path / "choices.jsonl", tmp_path / "pairs.jsonl"
+    assert metrist("annotate", rows, "--schema", "pairwise", "--raters", 2, "-o", folder, "--no-serve").code == 0
+    answer(folder)
+    assert metrist("annotate", folder, "--export", answers).code == 0
+    built = metrist("build", "pairs", answers, "--aspect", "overall", "-o", pairs)
+    assert "wrote 20 pairs" in built.err, built.err
+    assert {tuple(json.loads(line)["systems"]) for line in pairs.read_text().splitlines()} == {("a", "b")}
+    trained = metrist("train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", tmp_path / "model",
+                      "--epochs", 1, "--batch", 5)  # fmt: skip
+    assert trained.code == 0, trained.err
+    assert (tmp_path / "model" / "reward.json").is_file()
