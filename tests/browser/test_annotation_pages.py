@@ -215,6 +215,37 @@ def test_clicks_are_kept_while_the_server_is_away(open_page: OpenPage, tmp_path:
         assert len(read_clicks(project)) == 1
 
 
+@pytest.mark.parametrize("status", [503, 401, 409])
+def test_a_click_waits_until_what_keeps_it_is_mended(open_page: OpenPage, tmp_path: Path, status: int) -> None:
+    project = make_project(tmp_path)
+    with serve_project(project) as server:
+        page, _ = enter(open_page, server, project.raters[0].token)
+        page.route("**/api/clicks", lambda route: route.fulfill(status=status, json={"error": "Open your link."}))
+        page.keyboard.press("1")
+        page.wait_for_selector(".saved.waiting")
+        if status < 500:
+            page.wait_for_selector("text=Open your link.")
+        assert read_clicks(project) == []
+        page.unroute("**/api/clicks")
+        wait_saved(page)
+        assert len(read_clicks(project)) == 1
+
+
+def test_the_owner_adds_a_rater(open_page: OpenPage, tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    with serve_project(project) as server:
+        owner, watch = enter(open_page, server, project.owner_token)
+        for name in ("Zoë", "r1"):
+            owner.fill("#new-rater", name)
+            owner.get_by_role("button", name="Add", exact=True).click()
+            owner.wait_for_selector("th:has-text('Zoë')" if name == "Zoë" else ".message.bad:has-text('twice')")
+        link = owner.locator("tr:has-text('Zoë') code").inner_text()
+        page, _ = open_page()
+        page.goto(link)
+        page.wait_for_selector("text=0 of 12 done")
+        assert [url for url in watch.requests if not url.startswith(server.url)] == []
+
+
 def test_hostile_texts_change_nothing_but_their_own_box(open_page: OpenPage, tmp_path: Path) -> None:
     rows = [
         {"item": "1", "system": "s", "output": HOSTILE, "source": "x" * 1_000_000, "instruction": HOSTILE},

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from metrist.errors import RunError
-from metrist.web.server import PREFERRED_PORT, bind
+from metrist.web.security import Access
+from metrist.web.server import PREFERRED_PORT, bind, create_app
+from web_server import run_server
 
 PROGRAM = textwrap.dedent("""
     from starlette.responses import PlainTextResponse
@@ -57,3 +61,17 @@ def test_a_port_or_address_that_cannot_be_used_is_an_error() -> None:
         bind("127.0.0.1", 70_000)
     with pytest.raises(RunError, match="address"):
         bind("no such host", 0)
+
+
+def test_a_client_that_never_ends_its_headers_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.web.server._HEADER_SECONDS", 0.1)
+    with run_server(create_app([], Access())) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
+            slow.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+            assert slow.recv(100) == b""
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as large:
+            with suppress(OSError):
+                large.sendall(b"GET / HTTP/1.1\r\nX-Large: " + b"x" * 1_000_000)
+            with suppress(ConnectionResetError):
+                assert b" 200 " not in large.recv(100)
+        assert server.ask("/static/base.css").status == 200

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
@@ -51,7 +52,8 @@ def render_page(
 def render_error(scope: Scope, status: int, message: str) -> Response:
     """Return an error as a page, or as JSON where a script or program asked."""
     if scope["path"].startswith("/api/"):
-        return JSONResponse({"error": message}, status_code=status)
+        # In ASCII: a message may quote a lone surrogate, which UTF-8 has no bytes for.
+        return Response(json.dumps({"error": message}), status_code=status, media_type="application/json")
     title = _TITLES.get(status, "That did not work")
     body = f'<main class="notice">\n<h1>{escape_text(title)}</h1>\n<p>{escape_text(message)}</p>\n</main>'
     return render_page(title, body, status=status)

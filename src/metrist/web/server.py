@@ -6,12 +6,14 @@ serve(create_app([Route("/", home)], access), access, open_browser=True)
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -20,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from metrist.errors import MetristError, RunError, describe_exception
 from metrist.web.pages import render_error, static_route
@@ -28,6 +31,9 @@ from metrist.web.security import Access, BodyTooLarge, Security, is_loopback, ne
 #: Tried first when no port is given, so that links to a view still work after a restart.
 PREFERRED_PORT = 8517
 _GRACE_SECONDS = 3
+#: Seconds in which a client must have sent the headers of a request, and bytes that they may have.
+_HEADER_SECONDS = 10.0
+_MAX_HEADERS = 64 * 1024
 
 
 def grant_access(host: str, *, user: str = "owner", names: Sequence[str] = ()) -> Access:
@@ -100,6 +106,46 @@ def format_address(host: str, port: int, token: str = "", path: str = "/") -> st
     return f"http://{name}:{port}{path}{f'?token={token}' if token else ''}"
 
 
+def limit_headers(protocol: Any) -> Any:
+    """A protocol class of uvicorn that limits the time and size of a request's headers, which uvicorn leaves open."""
+
+    class LimitedProtocol(protocol):  # type: ignore[misc]
+        _header_bytes = 0
+        _header_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._await_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            between = self.cycle is None or self.cycle.response_complete
+            before = self.cycle
+            if between and self._header_timer is None:
+                self._await_headers()
+            super().data_received(data)
+            if self.cycle is not before:
+                self._stop_waiting()
+            elif between:
+                self._header_bytes += len(data)
+                if self._header_bytes > _MAX_HEADERS:
+                    self.transport.close()
+
+        def _await_headers(self) -> None:
+            self._header_bytes = 0
+            self._header_timer = self.loop.call_later(_HEADER_SECONDS, self.transport.close)
+
+        def _stop_waiting(self) -> None:
+            if self._header_timer is not None:
+                self._header_timer.cancel()
+                self._header_timer = None
+
+    return LimitedProtocol
+
+
 class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         # Without noting the signal, which uvicorn would raise again at the end: Ctrl-C is how a server ends.
@@ -114,7 +160,7 @@ def configure_server(app: ASGIApp) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=limit_headers(H11Protocol),
             ws="none",
             loop="asyncio",
             lifespan="auto",

@@ -6,6 +6,7 @@ import http.client
 import json
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,10 +20,13 @@ from typing import Any
 import pytest
 
 from annotation_projects import make_project, make_rows, read_clicks, serve_project
+from metrist.errors import InputError
 from metrist.web.annotation.answers import Answers
+from metrist.web.annotation.app import create_annotation_app, grant_project_access
 from metrist.web.annotation.export import export_rows
 from metrist.web.annotation.project import Project, Rater, open_project
-from web_server import Answer, RunningServer
+from metrist.web.annotation.store import ClickStore
+from web_server import Answer, RunningServer, run_server
 
 HOSTILE = "<script>alert(1)</script>\u202e\0\x1b[31m\ud800"
 
@@ -110,6 +114,9 @@ def test_a_click_is_stored_before_it_is_acknowledged_and_counts_once(tmp_path: P
         {"task": "t999"},
         {"kind": "drop"},
         {"content": []},
+        {"content": {"\ud800": 1}},
+        {"content": {"name": "naturalness", "value": float("nan")}},
+        {"content": {"name": "naturalness", "value": [[]]}},
         {"content": {"name": "naturalness", "value": 9}},
         {"id": 7},
         {"id": "a b"},
@@ -152,6 +159,55 @@ def test_any_text_is_sent_as_json(tmp_path: Path) -> None:
         exported = ask(server, project.owner_token, "/export/answers.jsonl")
         assert exported.json()["rater_notes"] == {"r1": HOSTILE}
         assert exported.json()["output"] == HOSTILE
+
+
+def test_a_click_that_cannot_be_stored_is_to_be_sent_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project(tmp_path)
+    rater = project.raters[0]
+    click = make_click(rater, "t1", name="naturalness", value=2)
+    with serve_project(project) as server:
+        # SQLite would go on writing to a file that is deleted.
+        (project.folder / "clicks.sqlite").rename(tmp_path / "away")
+        for path, body in (("/api/clicks", click), ("/api/undo", {"id": "u1", "rater": rater.name})):
+            answer = ask(server, rater.token, path, body)
+            assert answer.status == 503
+            assert str(tmp_path) not in answer.text
+        assert str(tmp_path) in capfd.readouterr().err
+        (tmp_path / "away").rename(project.folder / "clicks.sqlite")
+        with monkeypatch.context() as patch:
+            patch.setattr(ClickStore, "_insert", fail_as_on_a_full_disk)
+            assert ask(server, rater.token, "/api/clicks", click).status == 503
+        assert ask(server, rater.token, "/api/clicks", click).status == 200
+    assert [stored.id for stored in read_clicks(project)] == [click["id"]]
+
+
+def fail_as_on_a_full_disk(*_: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_a_proxy_with_another_name_is_allowed_by_its_url(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    rater = project.raters[0]
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        access = grant_project_access(answers, url="https://annotate.example.org")
+        with run_server(create_annotation_app(answers, access)) as server:
+            host = {"Host": "annotate.example.org"}
+            link = server.ask(f"/?token={rater.token}", headers=host)
+            assert "secure" in link.headers["set-cookie"].lower()
+            for own in (host, {}):  # A proxy may pass the name on, or not.
+                cookie = {"Cookie": f"metrist_{80 if own else server.port}={rater.token}"}
+                click = make_click(rater, "t1", name="naturalness", value=2)
+                for origin, status in (("https://annotate.example.org", 200), ("https://example.org", 403)):
+                    headers = {**own, **cookie, "Origin": origin, "Content-Type": "application/json"}
+                    answer = server.ask("/api/clicks", method="POST", body=json.dumps(click).encode(), headers=headers)
+                    assert answer.status == status
+            assert server.ask("/", headers={"Host": "example.org"}).status == 421
+        for wrong in ("annotate.example.org", "https://a/b", "ftp://a", "https://a:x", "https://u@a"):
+            with pytest.raises(InputError, match="whole site"):
+                grant_project_access(answers, url=wrong)
 
 
 # ---- The soak: raters who click while the server is killed

@@ -74,6 +74,18 @@ def test_a_file_that_is_no_log_is_an_error(tmp_path: Path) -> None:
         ClickStore(tmp_path / "log")
 
 
+def test_a_file_that_was_deleted_or_replaced_takes_no_clicks(tmp_path: Path) -> None:
+    with ClickStore(tmp_path / "log") as store:
+        (tmp_path / "log").rename(tmp_path / "old")
+        with pytest.raises(RunError, match="cannot be written"):
+            store.append(click(1))
+        (tmp_path / "log").touch()
+        with pytest.raises(RunError, match="another file"):
+            store.append(click(1))
+        (tmp_path / "old").rename(tmp_path / "log")
+        assert store.append(click(1)).number == 1
+
+
 def test_acknowledged_clicks_survive_kill_9(tmp_path: Path, popen: Callable[..., subprocess.Popen[Any]]) -> None:
     program = textwrap.dedent("""
         import sys

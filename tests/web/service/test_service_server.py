@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import MetristError, RunError
-from metrist.web.service import server as server_module
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
 from metrist.web.service.server import WorkerServer, bind
@@ -132,7 +131,7 @@ def send_until_gone(port: int, number: int, answers: list[tuple[int, float]], fa
 
 
 def test_slow_and_endless_headers_end_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_HEADER_SECONDS", 0.3)
+    monkeypatch.setattr("metrist.web.server._HEADER_SECONDS", 0.3)
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     service = Service(build_catalog(["length"]), ServiceSettings(log="off", drain=0.0))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hmac
 import json
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from metrist.errors import RunError
 from metrist.io.writer import json_line
 from metrist.records import Record
 from metrist.web.annotation.answers import Answers, check_click
@@ -159,11 +162,13 @@ class Pages:
 
     def _store_click(self, rater: Rater, click: Click) -> Response:
         check_click(self.project, click)
-        stored = self.answers.store.append(click)
+        with _answer_unavailable():
+            stored = self.answers.store.append(click)
         return self._acknowledge(rater, stored)
 
     def _store_undo(self, rater: Rater, click_id: str) -> Response:
-        stored = self.answers.store.undo(click_id, rater.name)
+        with _answer_unavailable():
+            stored = self.answers.store.undo(click_id, rater.name)
         return self._acknowledge(rater, stored)
 
     def _acknowledge(self, rater: Rater, stored: Click | None) -> Response:
@@ -266,6 +271,16 @@ def describe_progress(answers: Answers) -> list[list[str]]:
         share = f"{attention_share(answers, rater.name):.0%}" if seen else ""
         rows.append([rater.name, str(done), str(total), share])
     return rows
+
+
+@contextmanager
+def _answer_unavailable() -> Iterator[None]:
+    """Answer 503, after which the page sends its click again, if a click cannot be stored; the owner reads why."""
+    try:
+        yield
+    except RunError as error:
+        print(f"metrist: {error}", file=sys.stderr, flush=True)
+        raise HTTPException(503, "Answers cannot be stored at the moment; this page goes on trying.") from None
 
 
 def _render(script: str, title: str, heading: str) -> Response:

@@ -69,7 +69,8 @@ class ClickStore:
             # An acknowledged click survives a power cut: every commit waits for the disk.
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(_TABLE)
-        except sqlite3.Error as error:
+            self._inode = self.path.stat().st_ino
+        except (sqlite3.Error, OSError) as error:
             raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}") from None
 
     def append(self, click: Click) -> Click:
@@ -139,6 +140,7 @@ class ClickStore:
     def _write(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             try:
+                self._check_file()
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._connection
@@ -146,10 +148,15 @@ class ClickStore:
                     self._connection.execute("ROLLBACK")
                     raise
                 self._connection.execute("COMMIT")
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                raise RunError(f"{self.path}: a click cannot be stored: {error}") from None
+                raise RunError(f"{self.path}: the log of clicks cannot be written: {error}") from None
+
+    def _check_file(self) -> None:
+        """Raise OSError if the file was deleted or replaced: SQLite would go on writing to what nobody can read."""
+        if self.path.stat().st_ino != self._inode:
+            raise FileNotFoundError("another file has taken its place")
 
     def _find(self, connection: sqlite3.Connection, click_id: str) -> Click | None:
         row = connection.execute("SELECT * FROM clicks WHERE id = ?", (click_id,)).fetchone()

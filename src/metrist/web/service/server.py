@@ -26,6 +26,7 @@ import uvicorn
 
 from metrist.errors import MetristError, RunError
 from metrist.runtime import Runtime
+from metrist.web.server import limit_headers
 from metrist.web.service.app import Service, make_counters
 from metrist.web.service.catalog import Catalog, build_catalog
 from metrist.web.service.settings import ServiceSettings
@@ -35,9 +36,6 @@ from metrist.web.service.telemetry import Log, start_tracing
 DEFAULT_PORT = 8600
 _BACKLOG = 1024
 _KEEP_ALIVE = 75
-#: Seconds in which a client must have sent the headers of a request, and bytes that they may have.
-_HEADER_SECONDS = 10.0
-_MAX_HEADERS = 64 * 1024
 #: Workers that end this often within the time are not started again.
 _MAX_STARTS, _START_WINDOW = 5, 30.0
 _POLL = 0.1
@@ -79,54 +77,14 @@ def _check_free(family: int, address: str | int, port: int) -> None:
         probe.bind((address, port))
 
 
-def _limit_headers(protocol: Any) -> Any:
-    """A protocol class of uvicorn that limits the time and size of a request's headers, which uvicorn leaves open."""
-
-    class LimitedProtocol(protocol):  # type: ignore[misc]
-        _header_bytes = 0
-        _header_timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            self._await_headers()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            between = self.cycle is None or self.cycle.response_complete
-            before = self.cycle
-            if between and self._header_timer is None:
-                self._await_headers()
-            super().data_received(data)
-            if self.cycle is not before:
-                self._stop_waiting()
-            elif between:
-                self._header_bytes += len(data)
-                if self._header_bytes > _MAX_HEADERS:
-                    self.transport.close()
-
-        def _await_headers(self) -> None:
-            self._header_bytes = 0
-            self._header_timer = self.loop.call_later(_HEADER_SECONDS, self.transport.close)
-
-        def _stop_waiting(self) -> None:
-            if self._header_timer is not None:
-                self._header_timer.cancel()
-                self._header_timer = None
-
-    return LimitedProtocol
-
-
 def _choose_protocol() -> Any:
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
-        return _limit_headers(H11Protocol)
-    return _limit_headers(HttpToolsProtocol)
+        return limit_headers(H11Protocol)
+    return limit_headers(HttpToolsProtocol)
 
 
 class WorkerServer(uvicorn.Server):

@@ -52,7 +52,7 @@ function showProgress() {
 
 function showSaved(state, detail) {
   saved.className = `saved ${state}`;
-  saved.textContent = { saved: "Saved", saving: "Saving …", waiting: "Not saved yet; trying again …", refused: detail }[state];
+  saved.textContent = { saved: "Saved", saving: "Saving …", waiting: detail ?? "Not saved yet; trying again …", refused: detail }[state];
 }
 
 // ---- Clicks

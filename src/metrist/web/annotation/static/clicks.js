@@ -2,6 +2,8 @@
 // no answer. The server counts an id once, so that sending a click twice does no harm.
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 5000;
+// Not the click's fault: the cookie is gone or another rater's, or too many ask at once. Opening the link again mends it.
+const MEND = [401, 403, 409, 421, 429];
 
 /** A random id; crypto.randomUUID is missing on plain HTTP. */
 export function newId() {
@@ -94,8 +96,9 @@ export class ClickQueue {
           method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), keepalive: true,
         });
       } catch { /* No answer. */ }
-      if (!response || response.status >= 500 || response.status === 429) {
-        this.on.state("waiting");
+      if (!response || response.status >= 500 || MEND.includes(response.status)) {
+        const said = response && MEND.includes(response.status) ? await response.json().catch(() => ({})) : {};
+        this.on.state("waiting", said.error);
         await new Promise((resolve) => { setTimeout(resolve, wait); });
         wait = Math.min(LONGEST_WAIT, wait * 2);
         continue;
