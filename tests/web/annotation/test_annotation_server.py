@@ -87,8 +87,8 @@ def test_a_rater_who_is_added_while_the_server_runs_has_a_link_at_once(tmp_path:
             assert ask(server, token, "/api/project").json()["rater"] == name
         overview = ask(server, project.owner_token, "/api/overview").json()
         assert [rater["name"] for rater in overview["raters"]] == ["r1", "r2", "Zoë", "late"]
-        for name in ("r1", "", " ", "a\nb", 7):
-            assert ask(server, project.owner_token, "/api/raters", {"name": name}).status == 400
+        for wrong in ("r1", "", " ", "a\nb", 7):
+            assert ask(server, project.owner_token, "/api/raters", {"name": wrong}).status == 400
         assert ask(server, late.token, "/api/raters", {"name": "x"}).status == 403
         assert ask(server, "x" * 24, "/api/project").status == 401
 
