@@ -424,7 +424,7 @@ def make_counters(catalog: Catalog) -> Counters:
         *("/v1/score", "/v1/explain", "/v1/prefer", "/v1/compare", "/v1/guard", "/v1/metrics"),
         *("/openapi.json", "/metrics", "/healthz", "/readyz", _UNKNOWN),
     )
-    return Counters(endpoints, LANES, [offer.metric.label for offer in catalog.offered])
+    return Counters(endpoints, LANES, [offer.label for offer in catalog.offered])
 
 
 async def _discard(receive: Receive) -> bool:

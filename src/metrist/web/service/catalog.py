@@ -31,7 +31,11 @@ class OfferedMetric:
     """A metric of the service. `comparator` is None where no score is better than another."""
 
     metric: Metric
+    #: The metric's name and text, which take a while to work out.
+    label: str
+    text: str
     comparator: Comparator | None
+    comparator_text: str | None
     lane: LaneName
     signature: str
     explains: bool
@@ -46,8 +50,8 @@ class OfferedMetric:
         """What GET /v1/metrics says of it."""
         low, high = (bound if math.isfinite(bound) else None for bound in self.metric.bounds)
         return {
-            "name": self.metric.label,
-            "text": self.metric.text,
+            "name": self.label,
+            "text": self.text,
             "signature": self.signature,
             "needs": list(self.metric.needs),
             "higher_is_better": self.metric.higher_is_better,
@@ -71,10 +75,10 @@ class Catalog:
         if not metrics:
             raise RunError("a service needs metrics: name at least one, such as -m chrf")
         self.offered = [_offer(metric) for metric in metrics]
-        self._by_name = {offer.metric.text: offer for offer in self.offered}
-        self._by_name |= {offer.metric.label: offer for offer in self.offered}
-        self.by_text: dict[str, Metric] = {offer.metric.text: offer.metric for offer in self.offered}
-        self.by_text |= {o.comparator.text: o.comparator for o in self.offered if o.comparator is not None}
+        self._by_name = {offer.text: offer for offer in self.offered}
+        self._by_name |= {offer.label: offer for offer in self.offered}
+        self.by_text: dict[str, Metric] = {offer.text: offer.metric for offer in self.offered}
+        self.by_text |= {o.comparator_text or "": o.comparator for o in self.offered if o.comparator is not None}
 
     def find(self, name: str) -> OfferedMetric:
         """Return the metric that a request names."""
@@ -87,7 +91,7 @@ class Catalog:
             text = ""
         if offer := self._by_name.get(text):
             return offer
-        labels = [offer.metric.label for offer in self.offered]
+        labels = [offer.label for offer in self.offered]
         shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
         hint = did_you_mean(shown, labels)
         raise UnknownMetric(f"this service has no metric {shown!r}; it offers {', '.join(labels)}{hint}")
@@ -119,7 +123,10 @@ def _offer(metric: Metric) -> OfferedMetric:
         comparator = ByScore(metric=metric)
     return OfferedMetric(
         metric=metric,
+        label=metric.label,
+        text=metric.text,
         comparator=comparator,
+        comparator_text=None if comparator is None else comparator.text,
         lane=lane,
         signature=metric.signature,
         explains=comparator is not metric and (metric.reports_errors or llm or bool(metric.programs)),
@@ -134,5 +141,5 @@ def warm(catalog: Catalog, runtime: Runtime) -> None:
     for offer in catalog.offered:
         if offer.lane in ("text", "model"):
             unit = record if offer.can_score else Pair(first=record, second=record)
-            metrics: Mapping[str, Metric] = {offer.metric.text: offer.metric}
-            perform(metrics, Task(start=0, units=(unit,), headers={offer.metric.text: None}, runtime=runtime))
+            metrics: Mapping[str, Metric] = {offer.text: offer.metric}
+            perform(metrics, Task(start=0, units=(unit,), headers={offer.text: None}, runtime=runtime))

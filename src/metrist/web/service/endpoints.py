@@ -141,7 +141,7 @@ class Endpoints:
                         "item": record.item,
                         "system": record.system,
                         "scores": {
-                            offer.metric.label: self._score_body(offer, by_text, i, request.details) for offer in offers
+                            offer.label: self._score_body(offer, by_text, i, request.details) for offer in offers
                         },
                     }
                     for i, record in enumerate(chunk)
@@ -177,7 +177,7 @@ class Endpoints:
                     if isinstance(record, Record)
                 ]
 
-        return await _answer(rows(), stream=request.stream, metric=chosen.metric.label)
+        return await _answer(rows(), stream=request.stream, metric=chosen.label)
 
     async def prefer(self, body: bytes, call: Call) -> Answer:
         """POST /v1/prefer."""
@@ -195,7 +195,7 @@ class Endpoints:
                         "first_system": pair.first.system,
                         "second_system": pair.second.system,
                         "judgments": {
-                            offer.metric.label: self._judgment_body(offer, by_text, i)
+                            offer.label: self._judgment_body(offer, by_text, i)
                             for offer in offers
                             if offer.comparator is not None
                         },
@@ -234,7 +234,7 @@ class Endpoints:
                 field=f"records[{position}]",
             )
         self._admit(call, len(records), offers)
-        blocks: dict[str, list[Scores]] = {offer.metric.text: [] for offer in offers}
+        blocks: dict[str, list[Scores]] = {offer.text: [] for offer in offers}
         async for _, by_text in self._run(self._plan(offers), records):
             for text, parts in blocks.items():
                 parts.append(by_text[text].take(text))
@@ -293,14 +293,14 @@ class Endpoints:
         self, checks: Sequence[Check], offers: Sequence[OfferedMetric], record: Record, deadline: float
     ) -> list[dict[str, Any]]:
         """The results of checks: as soon as one fails, or at the deadline. What is not needed any more is cancelled."""
-        cheap = tuple(dict.fromkeys(offer.metric.text for offer in offers if offer.lane == "text"))
-        keys: dict[str, tuple[str, Key]] = {o.metric.text: (o.lane, (o.metric.text,)) for o in offers}
+        cheap = tuple(dict.fromkeys(offer.text for offer in offers if offer.lane == "text"))
+        keys: dict[str, tuple[str, Key]] = {o.text: (o.lane, (o.text,)) for o in offers}
         keys |= dict.fromkeys(cheap, ("text", cheap))
         jobs: dict[tuple[str, Key], asyncio.Future[JobResults]] = {
             (lane, key): self._lanes[lane].submit(key, [record], urgent=True) for lane, key in set(keys.values())
         }
         results = [
-            {"metric": offer.metric.label, "min": check.minimum, "max": check.maximum, "result": "late"}
+            {"metric": offer.label, "min": check.minimum, "max": check.maximum, "result": "late"}
             for check, offer in zip(checks, offers, strict=True)
         ]
         pending = set(jobs.values())
@@ -311,7 +311,7 @@ class Endpoints:
                 if not done:
                     break
                 for check, offer, result in zip(checks, offers, results, strict=True):
-                    job = jobs[keys[offer.metric.text]]
+                    job = jobs[keys[offer.text]]
                     if job in done:
                         result |= self._judge(check, offer, job)
             if any(result["result"] == "fail" for result in results):
@@ -326,7 +326,7 @@ class Endpoints:
         if job.exception() is not None:
             failure = {"kind": "other", "message": "the metric failed; the service's log says more"}
             return {"value": None, "result": "unscored", "failure": failure}
-        body = self._score_body(offer, {offer.metric.text: job.result()}, 0, details=True)
+        body = self._score_body(offer, {offer.text: job.result()}, 0, details=True)
         result = "unscored" if body["value"] is None else "pass" if check.passes(body["value"]) else "fail"
         return {"result": result, **{name: body[name] for name in ("value", "failure", "errors") if name in body}}
 
@@ -340,7 +340,7 @@ class Endpoints:
         except UnknownMetric as error:
             raise ServiceError(422, "unknown_metric", str(error), field=field) from None
         if not suits(offer):
-            raise ServiceError(422, "unsuitable_metric", f"{offer.metric.label} {problem}", field=field)
+            raise ServiceError(422, "unsuitable_metric", f"{offer.label} {problem}", field=field)
         return offer
 
     def _choose(self, names: Sequence[str] | None, *, compare: bool = False) -> list[OfferedMetric]:
@@ -360,7 +360,7 @@ class Endpoints:
         return list(dict.fromkeys(found))
 
     def _admit(self, call: Call, records: int, offers: Sequence[OfferedMetric]) -> None:
-        call.notes |= {"records": records, "metrics": [offer.metric.label for offer in offers]}
+        call.notes |= {"records": records, "metrics": [offer.label for offer in offers]}
         call.reserve(records)
 
     def _read_records(self, bodies: Sequence[models.RecordBody]) -> list[Record]:
@@ -426,8 +426,8 @@ class Endpoints:
         """The texts of the metrics by lane."""
         plan: dict[str, Key] = {}
         for offer in offers:
-            metric = offer.comparator if compare and offer.comparator is not None else offer.metric
-            plan[offer.lane] = (*plan.get(offer.lane, ()), metric.text)
+            text = offer.comparator_text if compare and offer.comparator_text is not None else offer.text
+            plan[offer.lane] = (*plan.get(offer.lane, ()), text)
         return plan
 
     async def _run(
@@ -461,16 +461,16 @@ class Endpoints:
     def _score_body(
         self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, details: bool
     ) -> dict[str, Any]:
-        results = by_text[offer.metric.text]
+        results = by_text[offer.text]
         row = results.start + i
-        value = results.values[offer.metric.text][row]
+        value = results.values[offer.text][row]
         if math.isnan(value):
-            self._counters.add("metrist_unscored_total", metric=offer.metric.label)
-            block: Scores = results.blocks[offer.metric.text]
+            self._counters.add("metrist_unscored_total", metric=offer.label)
+            block: Scores = results.blocks[offer.text]
             return {"value": None, "failure": _failure_body(block.failures[row])}
         if not details:
             return {"value": value}
-        score = results.blocks[offer.metric.text][row]
+        score = results.blocks[offer.text][row]
         body: dict[str, Any] = {"value": value}
         if score.parts:
             body["parts"] = dict(score.parts)
@@ -481,16 +481,16 @@ class Endpoints:
         return body
 
     def _judgment_body(self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int) -> dict[str, Any]:
-        assert offer.comparator is not None
-        results = by_text[offer.comparator.text]
-        judgment: Judgment = results.blocks[offer.comparator.text][results.start + i]
+        assert offer.comparator_text is not None
+        results = by_text[offer.comparator_text]
+        judgment: Judgment = results.blocks[offer.comparator_text][results.start + i]
         body: dict[str, Any] = {"preference": judgment.preference}
         if judgment.explanation is not None:
             body["explanation"] = judgment.explanation
         if judgment.flipped is not None:
             body["flipped"] = judgment.flipped
         if judgment.failure is not None:
-            self._counters.add("metrist_unscored_total", metric=offer.metric.label)
+            self._counters.add("metrist_unscored_total", metric=offer.label)
             body["failure"] = _failure_body(judgment.failure)
         return body
 
@@ -569,8 +569,8 @@ def _compare(
         systems=[record.system for record in records],
         sources=[digest_source(record.source) for record in records],
         metrics=tuple(offer.metric for offer in offers),
-        scores={offer.metric.label: Scores.join(blocks[offer.metric.text]) for offer in offers},
-        signatures={offer.metric.label: offer.signature for offer in offers},
+        scores={offer.label: Scores.join(blocks[offer.text]) for offer in offers},
+        signatures={offer.label: offer.signature for offer in offers},
         reference_counts=tuple(sorted({len(record.references) for record in records if record.references})),
     )
     comparison = compare(
