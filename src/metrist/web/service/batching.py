@@ -229,6 +229,7 @@ class Lane:
                 job.future.cancel()
             elif isinstance(outcome, BaseException):
                 job.future.set_exception(outcome)
+                job.future.exception()  # Seen: asyncio would log one that nobody waits for, with its message.
             else:
                 job.future.set_result(outcome)
         self._dispatch()

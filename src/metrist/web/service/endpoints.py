@@ -241,15 +241,19 @@ class Endpoints:
         if self._comparisons >= _MAX_COMPARISONS:
             raise ServiceError(429, "queue_full", "too many comparisons wait", headers={"Retry-After": "10"})
         self._comparisons += 1
+        loop = asyncio.get_running_loop()
+        run = loop.run_in_executor(self._statistics, _compare, offers, records, blocks, request)
+        run.add_done_callback(self._finish_comparison)
         try:
-            run = asyncio.get_running_loop().run_in_executor(
-                self._statistics, _compare, offers, records, blocks, request
-            )
             return encode(await asyncio.shield(run))
         except MetristError as error:
             raise ServiceError(422, "not_comparable", str(error)) from None
-        finally:
-            self._comparisons -= 1
+
+    def _finish_comparison(self, run: asyncio.Future[dict[str, Any]]) -> None:
+        """Make room for the next one, also where a request did not wait for its end."""
+        self._comparisons -= 1
+        if not run.cancelled():
+            run.exception()  # Seen: asyncio would log it, with its message.
 
     async def guard(self, body: bytes, call: Call) -> Answer:
         """POST /v1/guard."""
