@@ -39,6 +39,7 @@ _KEEP_ALIVE = 75
 #: Workers that end this often within the time are not started again.
 _MAX_STARTS, _START_WINDOW = 5, 30.0
 _POLL = 0.1
+_SETTLE_ROUNDS = 5
 #: A thread waits this long for another to give up the interpreter: less than a request takes.
 _SWITCH_SECONDS = 0.001
 
@@ -134,9 +135,25 @@ class WorkerServer(uvicorn.Server):
             # Whoever is in the queue of connections is still served; nobody else can enter it.
             with suppress(OSError):
                 self._listener.listen(0)
-            await asyncio.sleep(0.05)
+            await self._settle()
             self.should_exit = True
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listener, and only then the connections: one that was accepted a moment ago has a request on its
+        way, which a busy machine may not have read yet."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        if not self.force_exit:
+            await self._settle()
+        await super().shutdown()
+
+    async def _settle(self) -> None:
+        """Let the event loop accept and read what has arrived, however slow the machine is."""
+        for _ in range(_SETTLE_ROUNDS):
+            await asyncio.sleep(_POLL)
 
     def serve_forever(self) -> None:
         """Serve until a signal, then end what was accepted."""
