@@ -28,14 +28,20 @@ CHECKS = (
 @pytest.mark.torture
 @pytest.mark.skipif(PROGRAM is None, reason="schemathesis is not installed (pip install schemathesis)")
 def test_schemathesis_finds_no_server_error(tmp_path: Path) -> None:
-    settings = ServiceSettings(log="off", checks=(Check.parse("length>=1"),), max_draws=200)
+    settings = ServiceSettings(log="off", checks=(Check.parse("length>=1"),), max_draws=200, max_records=100)
     service = Service(build_catalog(METRICS), settings)
     with run_server(service) as running:
         deadline = time.monotonic() + 120
         while running.ask("/readyz").status != 200 and time.monotonic() < deadline:
             time.sleep(0.05)
         command = [str(PROGRAM), "run", f"{running.url}/openapi.json", "--checks", CHECKS, "--seed", "7"]
-        command += ["--max-examples", os.environ.get("METRIST_TEST_EXAMPLES", "100"), "--no-color"]
+        command += [
+            "--max-examples",
+            os.environ.get("METRIST_TEST_EXAMPLES", "100"),
+            "--no-color",
+            "--request-timeout",
+            "120",
+        ]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout[-6000:]
     assert service.counters.total("metrist_requests_total") > 200
