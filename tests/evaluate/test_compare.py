@@ -115,6 +115,8 @@ def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
     alike = r"quality was not computed alike: run 1 has the signature 'quality \| version 1', run 2 has 'quality "
     with pytest.raises(RunError, match=alike + r"\| version 2'; score one of them again"):
         compare([first, make_run(quality={"b": THREE["b"]}, signature="2")])
+    forced = compare([first, make_run(quality={"b": THREE["b"]}, signature="2")], force=True)
+    assert forced.notes[0].startswith("NOT COMPARABLE: quality was not computed alike")
     with pytest.raises(RunError, match="system 'a' is in run 1 and in run 2: give it two names"):
         compare([first, first])
     with pytest.raises(RunError, match="the runs have no metric in common"):

@@ -83,6 +83,9 @@ def compare(
             show_default="both; systems in LaTeX, pairs in CSV",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare runs although a metric was not computed alike; the table says so.")
+    ] = False,
     form: PaperTableFormat = PaperFormat.text,
     appearance: LayoutOptions,
 ) -> None:
@@ -100,6 +103,7 @@ def compare(
         seed=seed,
         baseline=baseline,
         alpha=alpha,
+        force=force,
     )
     if form == PaperFormat.bibtex:
         print_text(comparison.bibliography(marks.value if marks else None))

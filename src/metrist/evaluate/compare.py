@@ -214,15 +214,17 @@ def compare(
     seed: int = 0,
     baseline: str | None = None,
     alpha: float = 0.05,
+    force: bool = False,
 ) -> Comparison:
     """Test all pairs of systems of a run (or of several runs, scored alike), or each system against a baseline.
 
     `metrics` selects by label, text or name; `judge:fluency` is one part of a metric's scores. By default all metrics
-    are compared, and the aspects of rubrics.
+    are compared, and the aspects of rubrics. Runs whose signatures of a metric differ are refused; `force` compares
+    them all the same, with a note.
     """
     metrics = list_names(metrics)
     plan = plan_comparison(test, draws, seed, baseline, alpha)
-    by_name, present, chosen = open_runs(runs, metrics)
+    by_name, present, chosen, warnings = open_runs(runs, metrics, force=force)
     opened = list(by_name.values())
     pairs = _choose_pairs(present, systems, baseline)
     scores: dict[str, list[SystemScore]] = {system: [] for system in select_systems(present, systems)}
@@ -250,6 +252,7 @@ def compare(
         scores={system: tuple(own) for system, own in scores.items()},
         reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
         notes=(
+            *warnings,
             *describe_other_settings(chosen, metrics),
             *unfinished_notes,
             *_run_notes(by_name),
@@ -273,20 +276,24 @@ class OpenRuns(NamedTuple):
     by_name: dict[str, Results]
     systems: list[str]
     metrics: list[Metric]
+    #: On metrics that were not computed alike.
+    warnings: list[str]
 
 
 def open_runs(
-    runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]], metrics: Sequence[str] | None
+    runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
+    metrics: Sequence[str] | None,
+    *,
+    force: bool = False,
 ) -> OpenRuns:
-    """Open runs to be compared; refuse those that were not scored alike."""
+    """Open runs to be compared; unless `force`, refuse those that were not scored alike."""
     sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
     opened = [open_run(source, metrics or ()) for source in sources]
     by_name = _name_runs(opened)
     unfinished = {text: label for run in opened for text, label in run.unfinished.items()}
     chosen = select_metrics(_common_metrics(opened), metrics, unfinished)
-    for metric in chosen:
-        check_signatures(metric, by_name)
-    return OpenRuns(by_name, [system for run in opened for system in _list_systems(run)], chosen)
+    warnings = [warning for metric in chosen for warning in check_signatures(metric, by_name, force=force)]
+    return OpenRuns(by_name, [system for run in opened for system in _list_systems(run)], chosen, warnings)
 
 
 def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:

@@ -72,7 +72,7 @@ def describe_methods(
     if interval_draws < 0:
         raise RunError(f"interval_draws (--interval-draws) must be at least 0, got {interval_draws}")
     names = list_names(metrics)
-    by_name, present, columns = open_runs(runs, names)
+    by_name, present, columns, _ = open_runs(runs, names)
     opened = list(by_name.values())
     # Aspects are parts of a metric that is described already.
     owners = (column.metric if isinstance(column, PartMetric) else column for column in columns)

@@ -123,15 +123,19 @@ def find_signature(run: Results, metric: Metric) -> str:
     return run.signatures[run.metric(own).label]
 
 
-def check_signatures(metric: Metric, runs: Mapping[str, Results]) -> None:
-    """Refuse to compare numbers that were computed differently."""
+def check_signatures(metric: Metric, runs: Mapping[str, Results], *, force: bool = False) -> list[str]:
+    """Refuse to compare numbers that were computed differently; with `force`, return a warning instead."""
     (first, signature), *others = ((name, find_signature(run, metric)) for name, run in runs.items())
     for name, other in others:
         if other != signature:
-            raise RunError(
+            difference = (
                 f"{metric.label} was not computed alike: {first} has the signature {escape_controls(signature)!r}, "
-                f"{name} has {escape_controls(other)!r}; score one of them again with the other's settings and version"
+                f"{name} has {escape_controls(other)!r}"
             )
+            if force:
+                return [f"NOT COMPARABLE: {difference}."]
+            raise RunError(f"{difference}; score one of them again with the other's settings and version")
+    return []
 
 
 def normalize_text(text: str) -> str:
