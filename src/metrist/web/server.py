@@ -34,6 +34,8 @@ _GRACE_SECONDS = 3
 #: Seconds in which a client must have sent the headers of a request, and bytes that they may have.
 _HEADER_SECONDS = 10.0
 _MAX_HEADERS = 64 * 1024
+#: Most bytes of a body, and most seconds, that are read after an early answer.
+_MAX_REST, _REST_SECONDS = 64_000_000, 60.0
 
 
 def grant_access(host: str, *, user: str = "owner", names: Sequence[str] = ()) -> Access:
@@ -124,19 +126,22 @@ def limit_headers(protocol: Any) -> Any:
         def data_received(self, data: bytes) -> None:
             between = self.cycle is None or self.cycle.response_complete
             before = self.cycle
+            # The rest of a body that was answered early, such as one that is too large: it is read and dropped, since
+            # a client that is still sending would not see the answer if the connection were closed.
+            rest = between and before is not None and before.more_body
             if between and self._header_timer is None:
-                self._await_headers()
+                self._await_headers(_REST_SECONDS if rest else _HEADER_SECONDS)
             super().data_received(data)
             if self.cycle is not before:
                 self._stop_waiting()
             elif between:
                 self._header_bytes += len(data)
-                if self._header_bytes > _MAX_HEADERS:
+                if self._header_bytes > (_MAX_REST if rest else _MAX_HEADERS):
                     self.transport.close()
 
-        def _await_headers(self) -> None:
+        def _await_headers(self, seconds: float = _HEADER_SECONDS) -> None:
             self._header_bytes = 0
-            self._header_timer = self.loop.call_later(_HEADER_SECONDS, self.transport.close)
+            self._header_timer = self.loop.call_later(seconds, self.transport.close)
 
         def _stop_waiting(self) -> None:
             if self._header_timer is not None:
