@@ -424,10 +424,28 @@ def test_a_list_of_records_without_sources_is_read(write: Write) -> None:
     write("a", ["x", "yy"], source="s")
     run("a.jsonl")
     (path,) = Path("run/inputs").iterdir()
-    head, *rows = path.read_text().splitlines()
+    head, *rows, _ = path.read_text().splitlines()
     path.write_text("".join(f"{line}\n" for line in [head, *(json.dumps(json.loads(row)[:3]) for row in rows)]))
     assert load("run").sources == ["", ""]
     write("b", ["x", "yy"], source="other")
     assert not any("different source" in note for note in run("b.jsonl").notes)
     (contest,) = metrist.compare("run", draws=20).contests
     assert contest.items == 2
+
+
+def test_a_damaged_list_of_records_is_found_and_written_again(write: Write) -> None:
+    write("a", ["x", "yy"])
+    write("b", ["other", "texts"])
+    run("a.jsonl")
+    (path,) = Path("run/inputs").iterdir()
+    whole = path.read_bytes()
+    for damaged in (whole.replace(b'["1"', b'["7"', 1), whole[:-30], whole[:40], b""):
+        assert damaged != whole
+        path.write_bytes(damaged)
+        with pytest.raises(RunError, match="damaged"):
+            load("run")
+        with pytest.raises(RunError, match="damaged"):
+            run("b.jsonl")
+        results = run("a.jsonl")
+        assert any("set aside" in note for note in results.notes)
+        assert path.read_bytes() == whole

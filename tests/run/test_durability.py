@@ -10,9 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from torture_table import TortureRow
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 
@@ -108,16 +111,20 @@ def test_an_interrupted_run_stores_everything_that_it_has_computed(tmp_path: Pat
 
 
 @pytest.mark.torture
-def test_ten_kills_at_random_moments_lose_five_seconds_each_at_most(tmp_path: Path) -> None:
+def test_ten_kills_at_random_moments_lose_five_seconds_each_at_most(
+    tmp_path: Path, torture_row: Callable[[str], TortureRow]
+) -> None:
+    row = torture_row("kill -9: score, slow model")
     # 120 s of scoring: ten runs of at most 12 s each do not come to the end.
     rng = random.Random(os.getpid())
     for _ in range(10):
         (tmp_path / "log").unlink(missing_ok=True)
         run = start(tmp_path, rows=6000, pause=0.02)
-        time.sleep(rng.uniform(2, 12))
-        assert run.poll() is None
-        run.kill()
-        run.wait()
-        check_loss(tmp_path, time.time(), 5.0)
+        with row.attempt():
+            time.sleep(rng.uniform(2, 12))
+            assert run.poll() is None
+            run.kill()
+            run.wait()
+            check_loss(tmp_path, time.time(), 5.0)
     assert start(tmp_path, rows=6000, pause=0.0).wait(timeout=100) == 0
-    assert len(stored(tmp_path, "Slow")) == 6000
+    row.compare(dict.fromkeys(map(str, range(6000))), dict.fromkeys(stored(tmp_path, "Slow")))

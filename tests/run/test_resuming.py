@@ -16,6 +16,9 @@ from types import ModuleType
 
 import pytest
 
+from torture_table import TortureRow
+from torture_table import read_contents as contents
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes through /proc")
 
 SCRIPT = """
@@ -37,11 +40,6 @@ class Slow(Metric):
 
 def command(source: Path, out: Path, metrics: str, shard_size: int) -> list[str]:
     return [sys.executable, "-c", SCRIPT, str(source), str(out), metrics, str(shard_size)]
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
-    return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
 def write_records(path: Path, count: int, systems: int) -> None:
@@ -99,7 +97,10 @@ def _shards(out: Path) -> int:
 
 
 @pytest.mark.torture
-def test_a_hundred_thousand_records_by_six_metrics_survive_ten_kills_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_hundred_thousand_records_by_six_metrics_survive_ten_kills_in_bounded_memory(
+    tmp_path: Path, torture_row: Callable[[str], TortureRow]
+) -> None:
+    row = torture_row("kill -9: score, lexical metrics")
     metrics = "rouge1,rouge2,rougeL,bleu,chrf,exact"
     write_records(tmp_path / "in.jsonl", 100_000, systems=4)
     began = time.monotonic()
@@ -111,12 +112,13 @@ def test_a_hundred_thousand_records_by_six_metrics_survive_ten_kills_in_bounded_
     rng = random.Random(os.getpid())
     for _ in range(10):
         run = subprocess.Popen(again)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run.wait(timeout=rng.uniform(0.02, 0.25) * took)
-        run.kill()
-        run.wait()
+        with row.attempt():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.wait(timeout=rng.uniform(0.02, 0.25) * took)
+            run.kill()
+            assert run.wait() in (0, -signal.SIGKILL)
     subprocess.run(again, check=True)
-    assert contents(tmp_path / "killed") == contents(tmp_path / "calm")
+    row.compare(contents(tmp_path / "calm"), contents(tmp_path / "killed"))
     print(f"peak memory {peak / 1e6:.0f} MB in {took:.0f} s")
     assert peak < 500e6
 

@@ -383,7 +383,7 @@ def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Pat
         (["chrf"], {"shard_size": 0}, "shard_size must be at least 1, got 0"),
         (["chrf"], {"out": "scores.txt"}, "cannot tell what to write to scores.txt: expected a folder"),
         (["chrf"], {"out": "x.parquet.gz"}, "Parquet compresses by itself"),
-        (["chrf"], {"executor": "ray"}, "no executor named 'ray'"),
+        (["chrf"], {"executor": "dask"}, "no executor named 'dask'"),
     ],
 )
 def test_invalid_runs_fail_before_they_begin(

@@ -318,7 +318,7 @@ def test_the_executor_is_chosen_by_word_object_or_cores(monkeypatch: pytest.Monk
     [
         (
             "proceses",
-            "no executor named 'proceses': expected 'serial', 'processes' or an object; did you mean",
+            "no executor named 'proceses': expected 'serial', 'processes', 'ray', .*; did you mean",
         ),
         (3, r"an executor needs a method map\(metrics, tasks\), int has none"),
     ],

@@ -169,6 +169,9 @@ def main() -> None:
         print_note(f"{error.filename or 'cannot write the results'}: {error.strerror or error}")
         _close_output()
         sys.exit(2)
+    except MemoryError:
+        print_note("not enough memory; what was stored is whole, and the same command goes on with more memory")
+        sys.exit(2)
 
 
 def _describe_interruption() -> str:

@@ -134,6 +134,15 @@ Workers = Annotated[
         help="Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.",
     ),
 ]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="NAME",
+        help="Where to score: serial, processes, ray or ray:ADDRESS (docs/guides/cluster.md).",
+        show_default="the fastest here",
+    ),
+]
 Tokens = Annotated[bool, typer.Option("--tokens", help="Store scores of single tokens, for `metrist heat`.")]
 Device = Annotated[
     str | None,

@@ -10,6 +10,7 @@ import typer
 from metrist.cli.options import (
     Draws,
     DryRun,
+    ExecutorName,
     Format,
     Inputs,
     LayoutOptions,
@@ -29,6 +30,7 @@ from metrist.errors import RunError, SpecError
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
+    from metrist.run.executors import Executor
 
 
 @expand_options
@@ -46,6 +48,7 @@ def score(
     models: ModelOptions,
     llms: LLMOptions,
     workers: Workers = 0,
+    executor: ExecutorName = None,
     tokens: Tokens = False,
     dry_run: DryRun = False,
     draws: Draws = 1000,
@@ -59,7 +62,6 @@ def score(
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
-    from metrist.run.executors import Processes, Serial
     from metrist.run.results import NothingScored, describe_total_failure
     from metrist.runtime import Runtime
 
@@ -79,7 +81,7 @@ def score(
             results = score_records(
                 reader,
                 metrics,
-                executor=None if workers == 0 else Serial() if workers == 1 else Processes(workers=workers),
+                executor=choose_workers(executor, workers),
                 out=out,
                 progress=progress,
                 tokens=tokens,
@@ -105,6 +107,15 @@ def score(
     for text, block in results.scores.items():
         if block.failures and (message := describe_total_failure(text, block)):
             raise RunError(message)
+
+
+def choose_workers(executor: str | None, workers: int) -> Executor | None:
+    """The executor that the options ask for; None: the default."""
+    from metrist.run.executors import Processes, Serial, find_executor
+
+    if executor is not None:
+        return find_executor(executor, workers or None)
+    return None if workers == 0 else Serial() if workers == 1 else Processes(workers=workers)
 
 
 def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> list[str]:
@@ -143,7 +154,8 @@ def run(
         bool,
         typer.Option(
             "--allow-import",
-            help="Let the file name code to run (import paths, programs) and environment variables that hold keys.",
+            help="Trust the file: it may name code to run (import paths, programs), environment variables that hold "
+            "keys, servers that get texts, and places outside its folder to write to.",
         ),
     ] = False,
     form: TableFormat = Format.text,

@@ -13,7 +13,9 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
+import math
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -34,6 +36,7 @@ from metrist.scores import Failure, Scores
 
 FOLDER = "columns"
 _PAGE = "columns.json"
+_ARRAY = re.compile(r"[a-z]+[0-9]*(\.[a-z]+)?")
 #: A run with more outputs than this works from columns; a smaller one from Python objects, which is faster.
 MAX_IN_MEMORY = 200_000
 #: Types of whole numbers that statistics are stored in where they fit, from narrow to wide.
@@ -85,16 +88,53 @@ def _read(folder: Path, key: str) -> Columns | None:
         facts = json.loads((folder / _PAGE).read_bytes())
         if facts["key"] != key:
             return None
-        arrays = {name: _map(folder / f"{name}.bin", entry) for name, entry in facts["arrays"].items()}
-        return Columns(folder, int(facts["rows"]), facts["facts"], arrays)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        arrays = {name: _map(folder, name, entry) for name, entry in facts["arrays"].items()}
+        columns = Columns(folder, int(facts["rows"]), facts["facts"], arrays)
+        _check_arrays(columns)
+        return columns
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError):
         return None
 
 
-def _map(path: Path, entry: Mapping[str, Any]) -> NDArray[Any]:
+def _check_arrays(columns: Columns) -> None:
+    """Refuse arrays that do not fit together: a stranger may have written them, with the right checksums."""
+    rows, arrays = columns.rows, columns.arrays
+    for name, array in arrays.items():
+        owner, _, kind = name.rpartition(".")
+        limit = {"codes": f"{owner}.ends", "missing": "", "rows": ""}.get(kind)
+        if limit is not None and len(array):
+            size = len(arrays[limit]) if limit else rows
+            if array.dtype.kind not in "iu" or array.ndim != 1 or int(array.min()) < 0 or int(array.max()) >= size:
+                raise ValueError(f"{name} leads out of its array")
+        elif kind == "ends":
+            data = arrays[f"{owner}.names" if f"{owner}.names" in arrays else f"{owner}.data"]
+            ends = [int(array[0]), int(array[-1])] if len(array) else [0, 0]
+            if array.dtype != np.int64 or data.dtype != np.uint8 or ends[0] < 0 or ends[1] != len(data):
+                raise ValueError(f"{name} does not fit its data")
+            if (array[1:] < array[:-1]).any():
+                raise ValueError(f"{name} is not sorted")
+        elif name in ("values", "stats", "hashes", "sources", *_list_parts(columns.facts)) and len(array) != rows:
+            raise ValueError(f"{name} has another number of rows")
+    if len({len(arrays[name]) for name in ("sparse.rows", "sparse.kinds", "sparse.ends") if name in arrays}) > 1:
+        raise ValueError("the sparse arrays have different numbers of rows")
+
+
+def _list_parts(facts: Mapping[str, Any]) -> list[str]:
+    parts = facts.get("parts", ())
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError("the parts must be texts")
+    return [f"part{number}" for number in range(len(parts))]
+
+
+def _map(folder: Path, name: str, entry: Mapping[str, Any]) -> NDArray[Any]:
+    if not _ARRAY.fullmatch(name):
+        raise ValueError("not the name of an array")
+    path = folder / f"{name}.bin"
     shape = tuple(int(size) for size in entry["shape"])
     dtype = np.dtype(str(entry["dtype"]))
-    if dtype.hasobject or path.stat().st_size != dtype.itemsize * int(np.prod(shape)):
+    if dtype.kind not in "iuf" or min(shape, default=-1) < 0:
+        raise ValueError("not an array of numbers")
+    if path.stat().st_size != dtype.itemsize * math.prod(shape):
         raise ValueError("another size than its page says")
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
@@ -436,8 +476,10 @@ def read_scores(columns: Columns) -> Scores:
 
     def read_row(number: int) -> dict[str, Any]:
         start = int(ends[number - 1]) if number else 0
-        row: dict[str, Any] = json.loads(data[start : int(ends[number])].tobytes())
-        return row
+        try:
+            return dict(json.loads(data[start : int(ends[number])].tobytes()))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise RunError(f"{columns.folder} is damaged ({error}): delete it, and it is made again") from None
 
     def column(bit: int, name: str) -> Mapping[int, Any]:
         numbers = np.flatnonzero(kinds & (1 << bit))

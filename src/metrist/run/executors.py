@@ -14,11 +14,25 @@ from itertools import chain, islice, takewhile
 
 from metrist.errors import RunError, did_you_mean
 from metrist.metrics.base import Metric, is_resident
+from metrist.run.cluster import Resources
+from metrist.run.ray_cluster import Ray
 from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, perform
 from metrist.run.worker_pool import VISIBLE_CARDS, Processes, count_cores
 from metrist.runtime import Runtime
 
-__all__ = ["Adaptive", "Executor", "Outcome", "Processes", "Serial", "Task", "TaskResult", "choose_executor"]
+__all__ = [
+    "Adaptive",
+    "Executor",
+    "Outcome",
+    "Processes",
+    "Ray",
+    "Resources",
+    "Serial",
+    "Task",
+    "TaskResult",
+    "choose_executor",
+    "find_executor",
+]
 
 #: Seconds after which `nvidia-smi` is given up; a driver that hangs offers no card.
 CARDS_TIMEOUT = 20
@@ -71,11 +85,7 @@ def choose_executor(
     if executor is None:
         chosen: Executor = Adaptive() if count_cores() > 1 and sys.executable else Serial()
     elif isinstance(executor, str):
-        known: dict[str, Executor] = {"serial": Serial(), "processes": Processes()}
-        if executor not in known:
-            hint = did_you_mean(executor, known)
-            raise RunError(f"no executor named {executor!r}: expected 'serial', 'processes' or an object{hint}")
-        chosen = known[executor]
+        chosen = find_executor(executor)
     elif hasattr(executor, "map"):
         chosen = executor
     else:
@@ -97,6 +107,20 @@ def choose_executor(
                 "module that can be imported to use all cores"
             ]
     return chosen, []
+
+
+def find_executor(name: str, workers: int | None = None) -> Executor:
+    """The executor of a name: 'serial', 'processes', 'ray' or 'ray:ADDRESS'."""
+    kind, _, address = name.partition(":")
+    if kind == "ray":
+        return Ray(address=address or None, workers=workers)
+    known: dict[str, Executor] = {"serial": Serial(), "processes": Processes(workers)}
+    if name not in known:
+        hint = did_you_mean(name, [*known, "ray"])
+        raise RunError(
+            f"no executor named {name!r}: expected 'serial', 'processes', 'ray', 'ray:ADDRESS' or an object{hint}"
+        )
+    return known[name]
 
 
 def list_cards(device: str = "auto") -> tuple[str, ...]:

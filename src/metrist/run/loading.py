@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.io import read_rows
+from metrist.io.remote import is_remote
 from metrist.metrics.base import NAME, PART, Metric
 from metrist.metrics.registry import build
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix
+from metrist.run.remote_folder import fetch_run
 from metrist.run.results import Results
 from metrist.run.run_folder import Contents, RunFolder, Stored, is_run_folder
 from metrist.run.shard_file import read_sparse
@@ -27,12 +29,12 @@ from metrist.spec import Spec, parse
 
 
 def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = ()) -> Results:
-    """The results of a run folder, or of a .jsonl file that `score` or `export` wrote.
+    """The results of a run folder, or of a .jsonl file that `score` or `export` wrote; also by URL (s3://…).
 
     A metric from outside the catalog (`my_module.Mine`) is imported only if `metrics` names it; otherwise its scores
     are there, and its system scores too where they are plain means.
     """
-    path = Path(path)
+    path = fetch_run(path) if isinstance(path, str) and is_remote(path) else Path(path)
     if path.is_dir() and not is_run_folder(path):
         raise RunError(f"{path} is not a run folder: it has no manifest.json")
     if not path.exists():
@@ -162,10 +164,12 @@ def _read_flat(path: Path) -> list[Stored]:
         if missing := [name for name in COLUMNS if name not in row]:
             raise InputError(f"{location}: {missing[0]!r} is missing: expected a line that `metrist score` wrote")
         try:
+            if wrong := [name for name in ("metric", "signature", "item", "system") if not isinstance(row[name], str)]:
+                raise TypeError(f"{wrong[0]!r} must be a string")
             if row["metric"] not in by_metric:
                 by_metric[row["metric"]] = _MetricRows(row["signature"], len(row["stats"]))
             by_metric[row["metric"]].add(row, names)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{location}: not a line that `metrist score` wrote: {error}") from None
     if not by_metric:
         raise RunError(f"{path} holds no scores")
@@ -176,7 +180,7 @@ def _read_flat(path: Path) -> list[Stored]:
             continue  # A column of its own in the file; its numbers are those of the metric's part.
         try:
             stored.append(rows.finish(metric))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
             raise InputError(f"{path}: the lines of {metric} are not what `metrist score` wrote: {error}") from None
     return stored
 

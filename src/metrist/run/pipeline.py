@@ -41,9 +41,10 @@ from metrist.records import Record, records_from_lists
 from metrist.report.progress import Progress, find_progress_keywords, shows_progress
 from metrist.run import columns
 from metrist.run.columns import to_keys, to_rows
-from metrist.run.executors import choose_executor
+from metrist.run.executors import Ray, choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
+from metrist.run.remote_folder import writes_remotely
 from metrist.run.results import NothingScored, Results, describe_total_failure
 from metrist.run.run_folder import (
     Listed,
@@ -84,6 +85,7 @@ from metrist.scores import Scores
 SAVE_SECONDS = 1.0
 
 
+@writes_remotely
 @shows_progress("scoring", "records")
 def score(
     records: Any = None,
@@ -112,10 +114,10 @@ def score(
     """Score records with metrics.
 
     `records` is anything that `read_records` accepts, or a reader that it returned; `reading` are its options, such as
-    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an object; by default the faster of the
-    two is used. `out` is a run folder, to which every call adds (the results are then those of the whole folder), or
-    a .jsonl, .csv or .parquet file, which is written whole or not at all. `tokens` asks metrics for scores of single
-    tokens.
+    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes', 'ray', 'ray:ADDRESS' or an object; by
+    default the faster of the first two is used. `out` is a run folder, to which every call adds (the results are then
+    those of the whole folder), or a .jsonl, .csv or .parquet file, which is written whole or not at all; both can be
+    URLs (s3://…). `tokens` asks metrics for scores of single tokens.
 
     Instead of `records`, lists can be given: the `predictions` of one system, or a mapping from systems to theirs, with
     `references` (a text or a list of texts for each) and `sources`.
@@ -321,6 +323,9 @@ class Pipeline:
         finally:
             if isinstance(results, Generator):
                 results.close()  # Stops the workers.
+            if isinstance(executor, Ray):
+                self.notes += executor.notes
+                executor.notes.clear()
 
     def _begin_phase(self, metrics: Sequence[Metric]) -> None:
         """Report that these metrics begin to go over the input."""
@@ -474,7 +479,7 @@ class StoredPipeline(Pipeline):
                 Draft(name=source.name, path=source.path, options=self._reader.source_options(n) if source.path else {})
                 for n, source in enumerate(self._reader.sources)
             ]
-            self._update = ViewUpdate(View.read(folder.path), drafts)
+            self._update = ViewUpdate.open(folder.path, drafts)
         self._view: View | None = None
         self._covers_folder = False
         #: Position and hashes of each group, once the input has been read.

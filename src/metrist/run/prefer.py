@@ -26,6 +26,7 @@ from metrist.report.progress import Progress, shows_progress
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.pipeline import Pipeline, StoredPipeline
 from metrist.run.preference_results import Key, PreferenceResults, write_rows
+from metrist.run.remote_folder import writes_remotely
 from metrist.run.results import describe_failures
 from metrist.run.run_folder import RunFolder, folder_name
 from metrist.run.shard_file import content_hash, judgment_row, pair_row
@@ -37,6 +38,7 @@ _FOLDER = "preferences"
 _SHARDS = "shards"
 
 
+@writes_remotely
 @shows_progress("comparing", "pairs")
 def prefer(
     records: Any,

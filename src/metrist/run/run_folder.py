@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from metrist._version import __version__
 from metrist.columns import HashColumn
+from metrist.documents import check_folder
 from metrist.errors import RunError
 from metrist.metrics.base import NAME, Metric
 from metrist.run.columns import FOLDER as COLUMNS
@@ -55,7 +56,9 @@ _UNFINISHED = "unfinished.json"
 _UNFINISHED_NOTE = b'{"unfinished": "a run by another version of the metric"}\n'
 _SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
 #: What decoding a page of a stranger's folder may raise.
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError)
+#: What a run writes into its folder.
+_ENTRIES = (MANIFEST, "inputs", "results", "timings", "preferences", COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,8 @@ class Manifest:
                 for row in facts["metrics"]
             )
             size = facts["shard_size"]
-            if not isinstance(size, int) or size < 1 or not all(isinstance(metric.text, str) for metric in metrics):
+            texts = [text for metric in metrics for text in (metric.text, metric.signature, metric.folder)]
+            if not isinstance(size, int) or size < 1 or not all(isinstance(text, str) for text in texts):
                 return None
             version = 1 if facts.get("format", 1) == 1 else FORMAT
             return cls(shard_size=size, metrics=metrics, input=tuple(map(str, facts["input"])), format=version)
@@ -174,6 +178,7 @@ class RunFolder:
             raise RunError(f"{self.path} is a file, expected a run folder") from None
         except OSError as error:
             raise RunError(f"cannot read {self.path}: {error.strerror}") from error
+        check_folder(self.path, (MANIFEST,), RunError)
         data = _read_bytes(self.path / MANIFEST)
         # A torn manifest is one of ours, too.
         opening = None if data is None else data[: len(_MANIFEST_OPENING)].decode("ascii", "replace")
@@ -181,6 +186,7 @@ class RunFolder:
             raise RunError(
                 f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
             )
+        check_folder(self.path, _ENTRIES, RunError)
 
     @property
     def manifest(self) -> Manifest | None:
@@ -421,7 +427,9 @@ class MetricFolder:
             notes = tuple(note for note in facts["notes"] if isinstance(note, str))
             page = Complete(**{**facts, "shards": tuple(facts["shards"]), "references": references, "notes": notes})
             valid = page.shards and all(map(_SHARD_NAME.fullmatch, page.shards))
-            return page if valid and isinstance(page.metric, str) and isinstance(page.signature, str) else None
+            valid = valid and isinstance(page.metric, str) and isinstance(page.signature, str)
+            valid = valid and isinstance(page.higher_is_better, bool | None) and type(page.records) is int
+            return page if valid and isinstance(page.content, str) else None
         except _UNREADABLE:
             return None
 

@@ -84,8 +84,17 @@ class Header:
     def decode(cls, facts: Mapping[str, Any]) -> Header:
         """The header that a file's first line describes; ValueError, TypeError or KeyError if it is not one."""
         header = cls(**{**facts, "parts": tuple(facts["parts"]), "hashes": tuple(facts.get("hashes", ()))})
+        if type(header.start) is not int or type(header.count) is not int or min(header.start, header.count) < 0:
+            raise ValueError("its position and its number of records must be whole numbers")
+        texts = (header.metric, header.signature, header.digest, *header.parts)
+        if not all(isinstance(text, str) for text in texts) or len(set(header.parts)) < len(header.parts):
+            raise ValueError("its names must be texts, each part with its own")
         if header.hashes and len(header.hashes) != header.count:
             raise ValueError(f"it names {len(header.hashes)} records, its first line promises {header.count}")
+        if set(map(len, header.hashes)) - {DIGEST_LENGTH} or len(bytes.fromhex("".join(header.hashes))) != (
+            len(header.hashes) * DIGEST_LENGTH // 2
+        ):
+            raise ValueError(f"the hash of a record must have {DIGEST_LENGTH} digits")
         return header
 
     def encode(self) -> str:
@@ -257,9 +266,11 @@ def decode(data: bytes) -> ShardFile:
             raise Torn(f"it holds {len(rows)} records, its first line promises {header.count}")
         if rows and isinstance(rows[0], dict):
             return ShardFile(header=header, block=[read_judgment(row) for row in rows])
+        if not all(isinstance(name, str) for row in rows for name in row[:2]):
+            raise Torn("the names of its items and systems must be texts")
         scores = _read_scores(header, rows)
         return ShardFile(header=header, items=[r[0] for r in rows], systems=[r[1] for r in rows], block=scores)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, Torn):
             raise
         raise Torn(f"its lines cannot be read: {error}") from None
@@ -269,7 +280,7 @@ def decode_header(line: bytes) -> Header:
     """Read the first line of a shard file alone, or raise `Torn`. Nothing is checked against the checksum."""
     try:
         return Header.decode(json.loads(line))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise Torn(f"its first line cannot be read: {error}") from None
 
 

@@ -5,6 +5,7 @@ run/inputs/<name>-<hash>.jsonl    one per file with its reading options, and one
     {"name": …, "path": …, "sha256": …, "options": {…}, "order": …, "references": […], "records": …}
     [item, system, hash of everything that metrics see, short hash of the source]
                                                                one line per record, in the input's order
+    {"sha256": …}                                              of all lines above
 
 Texts are not stored. A record is found among a metric's scores by its hash. Each file is written whole when its input
 has been read to the end.
@@ -17,7 +18,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,10 +37,12 @@ from metrist.io.writer import atomic_write_bytes
 from metrist.records import Record
 from metrist.run import columns
 from metrist.run.columns import ColumnsWriter, NamesWriter, open_columns, read_names, to_keys, to_rows
+from metrist.run.shard_file import CHECKSUM
 
 FOLDER = "inputs"
 _HASH = re.compile(r"[0-9a-f]{32}")
 _ROWS_IN_MEMORY = "rows in memory"
+_CHECKSUM_OPENING = CHECKSUM.partition(b"%s")[0]
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
 
@@ -78,13 +80,7 @@ class RunInput:
     @property
     def file_name(self) -> str:
         """The name of its file in the run folder."""
-        digest = hashlib.sha256((self.path or "").encode("utf-8", "surrogatepass"))
-        for start in range(0, 0 if self.path else len(self.hashes), _LINES):
-            digest.update("".join(self.hashes[start : start + _LINES]).encode("ascii"))
-        legible = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(self.name or "rows").name).strip("-.")[:40] or "input"
-        options = json.dumps(_identity(self.options), sort_keys=True, default=str)
-        digest.update(f"\n{options}".encode("utf-8", "surrogatepass"))
-        return f"{legible}-{digest.hexdigest()[:12]}.jsonl"
+        return name_list(self.name, self.path, self.options, () if self.path else self.hashes)
 
     def keys(self) -> Iterator[Key]:
         return zip(self.items, self.systems, strict=True)
@@ -109,7 +105,11 @@ class RunInput:
 
     def describe_command(self, run: Path) -> str:
         """The arguments that read this input again, from the current folder."""
-        texts = [quote_word(self.describe(run))]
+        return " ".join([quote_word(self.describe(run)), *self.describe_options()])
+
+    def describe_options(self) -> list[str]:
+        """The options with which it was read, as they are typed."""
+        texts: list[str] = []
         for name, value in self.options.items():
             option = f"--{name.replace('_', '-')}"
             if name == "fields":
@@ -123,7 +123,7 @@ class RunInput:
                 texts.append(option)
             elif isinstance(value, str):
                 texts.append(f"{option} {'tab' if value == chr(9) else quote_word(value)}")
-        return " ".join(texts)
+        return texts
 
     def encode_facts(self, records: int) -> bytes:
         """The first line of its file."""
@@ -141,11 +141,16 @@ class RunInput:
     def encode(self) -> bytes:
         """The bytes of its file."""
         rows = _encode_rows(self.items, self.systems, self.hashes, self.sources)
-        return self.encode_facts(len(self.hashes)) + rows
+        data = self.encode_facts(len(self.hashes)) + rows
+        return data + CHECKSUM % hashlib.sha256(data).hexdigest().encode("ascii")
 
     @classmethod
     def decode(cls, data: bytes) -> RunInput:
         """Read a file back; ValueError, TypeError, KeyError or RecursionError if it is none of ours."""
+        end = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
+        if data[end:].startswith(_CHECKSUM_OPENING):  # Lists of older versions have none.
+            _check_sum(data[end:], hashlib.sha256(data[:end]))
+            data = data[:end]
         facts, *rows = json.loads(b"[" + b",".join(data.splitlines()) + b"]")
         _check_count(facts, len(rows))
         items, systems, hashes, sources = _decode_rows(rows)
@@ -156,6 +161,9 @@ class RunInput:
         for name in ("name", "path", "sha256"):
             if not isinstance(facts[name], str | None):
                 raise TypeError(f"{name} must be a text or null")
+            if "\0" in (facts[name] or ""):
+                raise ValueError(f"{name} holds a NUL character")
+        _check_options(facts["options"])
         return cls(
             name=facts["name"],
             path=facts["path"],
@@ -187,6 +195,29 @@ class RunInput:
         )
 
 
+#: Reading options that a run stores, with the types of their values in JSON.
+_OPTIONS: Mapping[str, type | tuple[type, ...]] = {
+    "fields": dict,
+    "item_key": list,
+    "outputs": (str, list, dict),
+    "system": str,
+    "delimiter": str,
+    "encoding": str,
+    "sheet": str,
+    "skip_bad": bool,
+}
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse reading options that no run has stored: they become arguments of the reader."""
+    for name, value in options.items():
+        if value is not None and not isinstance(value, _OPTIONS.get(name, ())):
+            raise ValueError(f"{name!r:.60} is no option of reading, or has another type")
+        names = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if not all(isinstance(text, str | None) for text in names):
+            raise ValueError(f"the option {name!r} must hold texts")
+
+
 def _encode_rows(items: Sequence[str], systems: Sequence[str], hashes: Sequence[str], sources: Sequence[str]) -> bytes:
     names = zip(map(quoted, items), map(quoted, systems), hashes, sources, strict=True)
     return "".join(f'[{item},{system},"{digest}","{source}"]\n' for item, system, digest, source in names).encode(
@@ -206,17 +237,39 @@ def _decode_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], list[str], l
     return texts[0::width], texts[1::width], texts[2::width], sources
 
 
+def _check_sum(line: bytes, digest: Any) -> None:
+    if line != CHECKSUM % digest.hexdigest().encode("ascii"):
+        raise ValueError("its content does not match its checksum")
+
+
 def _check_count(facts: Mapping[str, Any], count: int) -> None:
     if count != facts["records"]:
         raise ValueError(f"it lists {count} records, its first line promises {facts['records']}")
+
+
+def name_list(name: str | None, path: str | None, options: Mapping[str, Any], hashes: Sequence[str]) -> str:
+    """The name of the list of an input in its run folder."""
+    digest = hashlib.sha256((path or "").encode("utf-8", "surrogatepass"))
+    for start in range(0, len(hashes), _LINES):
+        digest.update("".join(hashes[start : start + _LINES]).encode("ascii"))
+    legible = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(name or "rows").name).strip("-.")[:40] or "input"
+    digest.update(f"\n{json.dumps(_identity(options), sort_keys=True, default=str)}".encode("utf-8", "surrogatepass"))
+    return f"{legible}-{digest.hexdigest()[:12]}.jsonl"
 
 
 def _write_columns(writer: ColumnsWriter, path: Path) -> dict[str, Any]:
     """Write the rows of a list of records as columns, a few thousand at a time."""
     item_names, system_names, count = NamesWriter(writer, "item"), NamesWriter(writer, "system"), 0
     with path.open("rb") as file:
-        facts = json.loads(file.readline())
+        first = file.readline()
+        facts, digest = json.loads(first), hashlib.sha256(first)
         while lines := list(islice(file, _LINES)):
+            checksum = lines.pop() if lines[-1].startswith(_CHECKSUM_OPENING) else None
+            digest.update(b"".join(lines))
+            if checksum is not None:
+                _check_sum(checksum, digest)
+            if not lines:
+                break
             items, systems, hashes, sources = _decode_rows(json.loads(b"[" + b",".join(lines) + b"]"))
             item_names.append(items)
             system_names.append(systems)
@@ -288,7 +341,7 @@ class View:
                 continue  # Removed by another run at the same time.
             except OSError as error:
                 raise RunError(f"cannot read {path}: {error.strerror}") from error
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
                 raise RunError(
                     f"{path} is damaged ({error}): delete it and run the same `metrist score` again; no score is lost"
                 ) from None
@@ -353,6 +406,15 @@ class Draft:
     _hashes_file: IO[bytes] | None = None
     count: int = 0
 
+    def place(self, run: Path) -> str | None:
+        """The path of its file, as seen from the run folder."""
+        place = self.path and os.path.relpath(os.path.realpath(self.path), os.path.realpath(run))
+        return place and Path(place).as_posix()
+
+    def file_name(self, run: Path) -> str | None:
+        """The name of its list in a run folder; None for rows without a file, whose name depends on all of them."""
+        return name_list(self.name, self.place(run), self.options, ()) if self.path else None
+
     def add(self, items: list[str], systems: list[str], hashes: Sequence[str], sources: list[str], near: Path) -> None:
         """Add records. Those of a long input go to disk, near the run folder."""
         self.count += len(items)
@@ -389,11 +451,27 @@ class Draft:
                     file.write(data)
             return entry if self.count <= columns.MAX_IN_MEMORY else RunInput.read(path, run)
         self._rows_file.seek(0)
+        digest, part = hashlib.sha256(), entry.encode_facts(self.count)
         with atomic_write_bytes(path) as file:
-            file.write(entry.encode_facts(self.count))
-            shutil.copyfileobj(self._rows_file, file, 1 << 20)
+            while part:
+                digest.update(part)
+                file.write(part)
+                part = self._rows_file.read(1 << 20)
+            file.write(CHECKSUM % digest.hexdigest().encode("ascii"))
         self._rows_file.close()
         return RunInput.read(path, run)
+
+
+def _set_aside_damaged(run: Path, drafts: Sequence[Draft]) -> Iterator[str]:
+    """Rename the lists of these inputs that cannot be read; a message for each."""
+    for name in dict.fromkeys(draft.file_name(run) for draft in drafts):
+        path = run / FOLDER / (name or "")
+        if name and path.is_file():
+            try:
+                RunInput.read(path, run)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+                path.replace(path.with_name(f"{name}.set-aside"))
+                yield f"{path} was set aside and written again: {error}"
 
 
 @dataclass(eq=False)
@@ -404,6 +482,18 @@ class ViewUpdate:
     drafts: list[Draft]
     notes: list[str] = field(default_factory=list)
     _others: dict[Key, tuple[str, RunInput]] = field(init=False)
+
+    @classmethod
+    def open(cls, run: Path, drafts: list[Draft]) -> ViewUpdate:
+        """Join the drafts with the view of a run folder. A damaged list of one of them, which is read again anyway, is
+        set aside."""
+        try:
+            return cls(View.read(run), drafts)
+        except RunError:
+            notes = list(_set_aside_damaged(run, drafts))
+            if not notes:
+                raise
+            return cls(View.read(run), drafts, notes)
 
     def __post_init__(self) -> None:
         for draft in self.drafts:
@@ -461,10 +551,9 @@ class ViewUpdate:
                     continue
             elif earlier is None:
                 earlier = self._find_same(draft)
-            place = draft.path and os.path.relpath(os.path.realpath(draft.path), os.path.realpath(self.view.run))
             entry = RunInput(
                 name=draft.name,
-                path=place and Path(place).as_posix(),
+                path=draft.place(self.view.run),
                 sha256=draft.sha256,
                 options=draft.options,
                 order=order if earlier is None else earlier.order,

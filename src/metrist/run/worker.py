@@ -30,9 +30,9 @@ def main() -> None:
         send(results, pickle.dumps(_unreadable("the metrics", error)))
         return
     while True:
-        reply = _reply(metrics, inbox.get())
+        answer = reply(metrics, inbox.get())
         try:
-            send(results, reply)
+            send(results, answer)
         except OSError:
             os._exit(0)  # The run has ended, so nobody would read a traceback.
 
@@ -60,7 +60,8 @@ def _set_up(setup: Setup) -> dict[str, Any]:
     return {metric.text: metric for metric in pickle.loads(setup.metrics)}
 
 
-def _reply(metrics: dict[str, Any], message: bytes) -> bytes:
+def reply(metrics: dict[str, Any], message: bytes) -> bytes:
+    """Perform a pickled task; the result or the error is pickled, too."""
     try:
         task: Task = pickle.loads(message)
     except Exception as error:

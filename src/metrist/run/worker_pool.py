@@ -152,7 +152,7 @@ class WorkerPool:
             message = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             raise RunError(
-                f"{_describe_range(task)} cannot be sent to a worker process ({type(error).__name__}: {error}): "
+                f"{describe_range(task)} cannot be sent to a worker process ({type(error).__name__}: {error}): "
                 "use executor='serial'"
             ) from None
         with self._free:
@@ -162,7 +162,7 @@ class WorkerPool:
                 try:
                     reply = self._request(message)
                 except _WorkerDied as death:
-                    raise RunError(f"a worker process died twice on {_describe_range(task)}: {death}") from None
+                    raise RunError(f"a worker process died twice on {describe_range(task)}: {death}") from None
         if isinstance(reply, MetristError):
             raise reply
         result: TaskResult = reply
@@ -292,6 +292,7 @@ def receive(pipe: IO[bytes]) -> bytes:
     return read(int.from_bytes(read(_LENGTH_BYTES), "big"))
 
 
-def _describe_range(task: Task) -> str:
+def describe_range(task: Task) -> str:
+    """The records of a task as messages name them."""
     first, last = task.start + 1, task.start + len(task.units)
     return f"records {first:,} to {last:,} ({describe_record(task.units[0])} to {describe_record(task.units[-1])})"

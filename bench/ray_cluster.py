@@ -1,0 +1,226 @@
+"""Benchmark and prove runs on Ray: `python -m bench.ray_cluster [--records N] [--folder DIR] [--write]`.
+
+A local cluster of two nodes with one CPU each scores made-up records (see `scale_texts`). In the first run a worker, a
+node and the command itself are killed by SIGKILL, and a new node joins; the same command then finishes the rest. The
+run folder must have the bytes of a serial run. Further runs measure the rates of one worker and of two. CPU seconds
+are those of the command, and of the actors as /proc shows them (Linux only).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.document import DOCUMENT, machine, write_section
+from bench.scale import METRICS
+from bench.scale_texts import SYSTEMS, write_records
+
+OBJECT_STORE = 200 << 20
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Measured(NamedTuple):
+    """What one command took: wall-clock seconds, and CPU seconds of the command and of its workers."""
+
+    name: str
+    records: int
+    wall: float
+    command_cpu: float
+    worker_cpu: float
+    megabytes: float
+
+
+class LocalCluster:
+    """Nodes of one CPU each on this machine."""
+
+    def __init__(self, nodes: int) -> None:
+        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        from ray.cluster_utils import Cluster
+
+        self._options = {"num_cpus": 1, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+        self._cluster: Any = Cluster()
+        self.add_node()
+        self.nodes = [self.add_node() for _ in range(nodes - 1)]
+        self.address: str = self._cluster.address
+
+    def add_node(self) -> Any:
+        for _ in range(2):
+            with suppress(Exception):  # On a busy machine a node may take longer than Ray waits.
+                return self._cluster.add_node(**self._options)
+        return self._cluster.add_node(**self._options)
+
+    def kill_node(self, node: Any) -> None:
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def stop(self) -> None:
+        self._cluster.shutdown()
+
+
+def list_workers(executor: str) -> dict[int, float]:
+    """The CPU seconds of each of metrist's actors on the nodes of a cluster, whose parents name its address."""
+    address = executor.removeprefix("ray:").encode()
+    workers = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "cmdline").read_bytes().startswith(b"ray::_Actor"):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if address in Path("/proc", fields[1], "cmdline").read_bytes():
+                    workers[int(folder.name)] = (int(fields[11]) + int(fields[12])) / _TICKS
+        except OSError:
+            continue  # It has ended since.
+    return workers
+
+
+def start(data: Path, run: Path, executor: str, workers: int) -> subprocess.Popen[bytes]:
+    metrics = [word for metric in METRICS for word in ("-m", metric)]
+    # Names relative to the folder are the same wherever it is, and so are the bytes of the run.
+    words = ["score", data.name, *metrics, "-o", f"{run.name}/", "--executor", executor, "--draws", "100"]
+    words += ["--workers", f"{workers}"] if workers else []
+    return subprocess.Popen([sys.executable, "-m", "metrist", *words], cwd=run.parent, stdout=subprocess.DEVNULL)
+
+
+def measure(name: str, records: int, data: Path, run: Path, executor: str, workers: int = 0) -> Measured:
+    """Run the command to its end."""
+    began, cpu = time.monotonic(), dict[int, float]()
+    process = start(data, run, executor, workers)
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        cpu |= list_workers(executor) if executor != "serial" else {}
+        time.sleep(0.5)
+    if status:
+        sys.exit(f"{name} failed")
+    wall, own = time.monotonic() - began, usage.ru_utime + usage.ru_stime
+    measured = Measured(name, records, wall, own, sum(cpu.values()), usage.ru_maxrss / 1024)
+    print(f"{name:40} {wall:7.0f} s {own:7.0f} s CPU, workers {sum(cpu.values()):7.0f} s CPU", file=sys.stderr)
+    return measured
+
+
+def count_shards(run: Path) -> int:
+    return sum(1 for _ in run.glob("results/*/*-*.jsonl"))
+
+
+def kill_and_resume(cluster: LocalCluster, data: Path, run: Path, shards: int) -> list[str]:
+    """Kill a worker, a node and the command, each after about a fifth of all shard files; then finish the run."""
+    events = list[str]()
+    process = start(data, run, f"ray:{cluster.address}", 2)
+
+    def wait_for(share: float) -> None:
+        while (done := count_shards(run)) < share * shards:
+            if process.poll() is not None:
+                sys.exit(f"the run ended early, with {done} of {shards} files")
+            time.sleep(0.2)
+        print(f"{done} of {shards} files are there", file=sys.stderr)
+
+    wait_for(0.2)
+    os.kill(min(list_workers(cluster.address)), signal.SIGKILL)
+    events.append("a worker")
+    wait_for(0.4)
+    cluster.kill_node(cluster.nodes.pop())
+    events.append("a node")
+    wait_for(0.6)
+    process.kill()
+    process.wait()
+    events.append("the command")
+    cluster.nodes.append(cluster.add_node())
+    before = {path: path.stat().st_mtime_ns for path in run.glob("results/*/*-*.jsonl")}
+    process = start(data, run, f"ray:{cluster.address}", 0)
+    if process.wait():
+        sys.exit("the resumed run failed")
+    again = sum(path.stat().st_mtime_ns != stamp for path, stamp in before.items() if path.exists())
+    print(f"{len(before)} files before the command was killed, {again} of them written again", file=sys.stderr)
+    # Only a file that was cut short by the kill may be written again.
+    if again > len(METRICS):
+        sys.exit(f"{again} finished files were written again")
+    return events
+
+
+def hash_run(run: Path) -> tuple[str, int]:
+    """A hash of all files but timings and copies, and the number of scores in the shard files."""
+    total, scores = hashlib.sha256(), 0
+    for path in sorted(run.rglob("*")):
+        parts = path.relative_to(run).parts
+        if path.is_file() and parts[0] not in ("timings", "columns"):
+            data = path.read_bytes()
+            total.update(f"{'/'.join(parts)} {len(data)}\n".encode() + data)
+            if parts[0] == "results" and "-" in path.name:
+                scores += json.loads(data.partition(b"\n")[0])["count"]
+    return total.hexdigest(), scores
+
+
+def report(rows: list[Measured], records: int, events: list[str], scores: int, digest: str) -> str:
+    """The section of the page."""
+    by_name = {row.name: row for row in rows}
+    lines = [
+        f"Measured by `python -m bench.ray_cluster --records {records} --rate-records {rows[-1].records}` on "
+        f"{os.cpu_count()} cores of {machine()}, load average {os.getloadavg()[0]:.1f} at the end: made-up records of "
+        f"{SYSTEMS} systems, {len(METRICS)} lexical metrics, a local Ray cluster of two nodes with one CPU each.",
+        "",
+        f"**Killed and resumed.** In a run over {records:,} records, SIGKILL ended {', then '.join(events)}; a node "
+        f"joined, and the same command finished the rest. The folder holds {scores:,} scores ({len(METRICS)} × "
+        f"{records:,}, none twice), and lists and shard files have the bytes of the serial run (SHA-256 "
+        f"`{digest[:16]}…`).",
+        "",
+        "| executor | records | wall clock, s | records per second | CPU of the command, s | CPU of workers, s "
+        "| peak of the command, MB |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        numbers = (row.records, row.wall, row.records / row.wall, row.command_cpu, row.worker_cpu, row.megabytes)
+        lines.append(f"| {row.name} | {' | '.join(f'{number:,.0f}' for number in numbers)} |")
+    one, two = by_name["Ray, 1 worker"], by_name["Ray, 2 workers"]
+    lines += ["", f"From one worker to two: {one.wall / two.wall:.2f} times the rate."]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.ray_cluster", description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rate-records", type=int, default=100_000, help="records of the runs that measure rates")
+    parser.add_argument("--folder", type=Path, help="where records and runs are kept; by default they are deleted")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {DOCUMENT.name}")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        data, few = (folder / f"d{n}.jsonl" for n in (arguments.records, arguments.rate_records))
+        for path, count in ((data, arguments.records), (few, arguments.rate_records)):
+            if not path.exists():
+                write_records(path, count)
+        rows = list[Measured]()
+        if not (folder / "serial").exists():
+            rows.append(measure("serial", arguments.records, data, folder / "serial", "serial"))
+        expected, scores = hash_run(folder / "serial")
+        cluster = LocalCluster(2)
+        try:
+            events = kill_and_resume(cluster, data, folder / "ray", count_shards(folder / "serial"))
+            digest, found = hash_run(folder / "ray")
+            if (digest, found) != (expected, scores) or found != len(METRICS) * arguments.records:
+                sys.exit(f"the run on Ray differs from the serial one: {found:,} and {scores:,} scores")
+            print("the same bytes", file=sys.stderr)
+            rows.append(measure("serial", arguments.rate_records, few, folder / "few-serial", "serial"))
+            for workers in (1, 2):
+                name = f"Ray, {workers} worker{'s' if workers > 1 else ''}"
+                run = folder / f"few-{workers}"
+                address = f"ray:{cluster.address}"
+                rows.append(measure(name, arguments.rate_records, few, run, address, workers))
+        finally:
+            cluster.stop()
+        text = report(rows, arguments.records, events, scores, digest)
+    print(text)
+    if arguments.write:
+        write_section("bench-ray", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Files in object stores and on other machines, by URL (s3://…, gs://…, hdfs://…), through fsspec.
+
+A remote file is copied to a local folder, where the rest of metrist reads it as any other file. Copies keep their place
+below the folder (`s3/bucket/data/x.jsonl`), so that relative paths between them are those of the store. Libraries for
+a store (s3fs, gcsfs, adlfs) are installed apart; its keys come from where they look for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from metrist.errors import InputError, MetristError, MissingExtra
+
+#: The variable that names the folder for copies; without it, the user's folder for caches.
+VARIABLE = "METRIST_REMOTE"
+_URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.+)", re.DOTALL)
+#: Beside a copy: what the store said of the file when it was copied.
+_STAMP = ".metrist-stamp"
+
+
+def is_remote(path: Any) -> bool:
+    """Whether this is a URL, and not a path of this machine."""
+    return isinstance(path, str) and _URL.fullmatch(path) is not None
+
+
+def local_folder() -> Path:
+    """The folder that holds copies of remote files and run folders."""
+    if folder := os.environ.get(VARIABLE):
+        return Path(folder).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(base) if base else Path.home() / ".cache") / "metrist" / "remote"
+
+
+def local_path(url: str) -> Path:
+    """The place of the copy of a URL. A URL whose parts would lead out of the folder is refused."""
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise InputError(f"{url}: expected a URL such as s3://bucket/file.jsonl")
+    scheme, rest = match.groups()
+    parts = [part for part in rest.split("/") if part]
+    if not parts or any(part in (".", "..") or "\\" in part or "\0" in part for part in parts) or "::" in url:
+        raise InputError(f"{url}: expected a URL such as s3://bucket/file.jsonl, without '..' and '::'")
+    return local_folder().joinpath(re.sub(r"[^a-z0-9]", "-", scheme), *parts)
+
+
+def open_store(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL, and the path there."""
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingExtra(f"reading and writing {url}", "ray") from None
+    local_path(url)  # Refuses what is no plain URL.
+    try:
+        store, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"{url}: cannot be reached: {error}") from None
+    return store, path
+
+
+def describe_stamp(info: dict[str, Any]) -> str:
+    """What tells one version of a remote file from another."""
+    names = ("ETag", "etag", "md5Hash", "md5", "mtime", "LastModified", "last_modified", "updated", "created")
+    return json.dumps([info.get("size"), *(str(info[name]) for name in names if info.get(name))])
+
+
+def fetch(url: str) -> Path:
+    """Copy a remote file to its local place, unless the copy there is of the same version."""
+    target = local_path(url)
+    store, path = open_store(url)
+    try:
+        info = store.info(path)
+        if info.get("type") == "directory":
+            raise InputError(f"{url}: is a folder; pass the files in it")
+        stamp, stamp_file = describe_stamp(info), target.with_name(f"{target.name}{_STAMP}")
+        if target.is_file() and stamp_file.is_file() and stamp_file.read_text(encoding="utf-8") == stamp:
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f"{target.name}.{os.getpid()}.part")
+        try:
+            store.get_file(path, str(part))
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+        stamp_file.write_text(stamp, encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{url}: no such file") from None
+    except MetristError:
+        raise
+    except Exception as error:  # Each store has exceptions of its own.
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+    return target
+
+
+def expand(url: str) -> list[str]:
+    """The URLs of the files that match a pattern such as `s3://bucket/runs/*.jsonl`, sorted; any other as it is."""
+    if not re.search(r"[*?[]", url):
+        return [url]
+    store, path = open_store(url)
+    try:
+        found = [store.unstrip_protocol(name) for name in sorted(store.glob(path)) if not store.isdir(name)]
+    except Exception as error:
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+    if not found:
+        raise InputError(f"{url}: no file matches this pattern")
+    return found
+
+
+def remote_name(url: str) -> str:
+    """The last part of a URL."""
+    return PurePosixPath(url.rstrip("/")).name

@@ -1,0 +1,137 @@
+"""Runs on a local Ray cluster of two nodes: the same bytes as a serial run, whatever dies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ray_nodes import (
+    Nodes,
+    kill_worker,
+    read_run,
+    start,
+    start_nodes,
+    wait_for_shards,
+    write_records,
+)
+
+import metrist
+from metrist.llm.replay import FakeLLM
+from metrist.metrics.base import Metric
+from metrist.metrics.llm_metric import LLMMetric
+from metrist.metrics.registry import build
+from metrist.run import score
+from metrist.run.executors import Ray
+from metrist.scores import Score
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'metrist[ray]'")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc"),
+    # Ray's own code leaves files and sockets to the garbage collector.
+    pytest.mark.filterwarnings("default"),
+]
+
+METRICS = "rougeL,chrf"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with start_nodes(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ray") / "in.jsonl"
+    write_records(path, 4000)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(records: Path) -> dict[str, bytes]:
+    out = records.parent / "serial"
+    score(records, METRICS.split(","), out=out, shard_size=100, executor="serial")
+    return read_run(out)
+
+
+def test_a_run_folder_has_the_bytes_of_a_serial_run(nodes: Nodes, records: Path, expected: dict[str, bytes]) -> None:
+    done = list[int]()
+    executor = Ray(address=nodes.address)
+    score(
+        records,
+        METRICS.split(","),
+        out=records.parent / "whole",
+        shard_size=100,
+        executor=executor,
+        progress=lambda count, _total: done.append(count),
+    )
+    assert read_run(records.parent / "whole") == expected
+    assert done == sorted(done)
+    assert done[-1] == 4000
+
+
+@pytest.mark.parametrize("victim", ["worker", "node", "command"])
+def test_what_is_killed_loses_nothing(victim: str, nodes: Nodes, records: Path, expected: dict[str, bytes]) -> None:
+    out = records.parent / victim
+    process = start(records, out, METRICS, nodes.address)
+    assert wait_for_shards(process, out, 8)
+    if victim == "command":
+        process.kill()
+    else:
+        kill_worker(nodes.address) if victim == "worker" else nodes.kill_one()
+    output, errors = process.communicate(timeout=300)
+    if victim == "command":
+        finished = read_run(out)
+        process = start(records, out, METRICS, nodes.address)
+        output, errors = process.communicate(timeout=300)
+        assert {name: data for name, data in read_run(out).items() if name in finished} == {
+            name: expected[name] for name in finished
+        }
+    assert process.returncode == 0, errors
+    assert read_run(out) == expected
+    if victim == "worker":
+        assert "died and lost nothing" in output
+
+
+def test_metrics_of_this_program_and_llms_in_one_pass(nodes: Nodes) -> None:
+    class Words(Metric):
+        """Defined here, and sent to workers by value."""
+
+        def score_record(self, record: Any) -> float:
+            return float(len(record.output.split()))
+
+    class Grade(LLMMetric):
+        def prompt(self, record: Any) -> str:
+            return f"Grade this: {record.output}"
+
+        def parse(self, text: str) -> Score:
+            return Score(value=float(text))
+
+    llm = FakeLLM(answers="4")
+    rows = [{"item": str(n), "output": "a " * n, "references": ["a a"]} for n in range(30)]
+    metrics = [Words(), build("rougeL"), Grade(llm=llm)]
+    results = score(iter(rows), metrics, executor=Ray(address=nodes.address), shard_size=10)
+    assert list(results.scores[metrics[0].label].values) == list(range(30))
+    assert len(llm.requests) == 30
+    same = score(rows, ["rougeL"], executor="serial")
+    assert list(results.scores["rougeL"].values) == list(same.scores["rougeL"].values)
+
+
+def test_pairs_are_compared_too(nodes: Nodes, module: Callable[[str], ModuleType]) -> None:
+    source = """
+from metrist.metrics.comparator import Comparator, Judgment
+class Longer(Comparator):
+    def prefer(self, pairs):
+        longer = [len(p.first.output) >= len(p.second.output) for p in pairs]
+        return [Judgment(preference="first" if first else "second") for first in longer]
+"""
+    comparator = module(source).Longer()
+    rows = [{"item": str(n), "system": s, "output": "a" * (n + len(s))} for n in range(9) for s in ("x", "yy")]
+    one = metrist.prefer(rows, [comparator], executor=Ray(address=nodes.address))
+    other = metrist.prefer(rows, [comparator], executor="serial")
+    assert dict(one.judgments) == dict(other.judgments)
+    assert one.judgments
