@@ -16,6 +16,7 @@ from typing import Any
 from metrist.errors import SpecError
 
 _MAX_LENGTH = 10_000  # Longer texts are refused before Python's parser can run out of stack.
+_MAX_SHOWN = 500  # Characters of a text that messages quote.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,19 @@ def parse(text: str) -> Spec:
         spec = _value(tree, text)
     except SyntaxError as error:
         hint = _describe_bare_model(text)
-        raise SpecError(f"cannot read the metric {text!r}: {error.msg} at character {error.offset}{hint}") from None
+        raise SpecError(
+            f"cannot read the metric {_shorten(text)}: {error.msg} at character {error.offset}{hint}"
+        ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         reason = f"{str(error) or 'it is nested too deeply'}{_describe_bare_model(text)}"
-        raise SpecError(f"cannot read the metric {text!r}: {reason}") from None
+        raise SpecError(f"cannot read the metric {_shorten(text)}: {reason}") from None
     if not isinstance(spec, Spec):
-        raise SpecError(f"cannot read the metric {text!r}: expected a name such as chrf(word_order=2)")
+        raise SpecError(f"cannot read the metric {_shorten(text)}: expected a name such as chrf(word_order=2)")
     return spec
+
+
+def _shorten(text: str) -> str:
+    return repr(text) if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]!r}…"
 
 
 def _describe_bare_model(text: str) -> str:
@@ -103,7 +110,7 @@ def _value(node: ast.expr, text: str) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value
     piece = ast.get_source_segment(text.strip(), node) or text
-    raise ValueError(f"{piece!r} is neither a literal nor a name")
+    raise ValueError(f"{_shorten(piece)} is neither a literal nor a name")
 
 
 def _settings(keywords: list[ast.keyword], text: str) -> dict[str, Any]:

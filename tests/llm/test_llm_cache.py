@@ -15,6 +15,7 @@ import pytest
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import build_llm
+from metrist.llm.budget import Budget
 from metrist.llm.cache import (
     FILE_NAME,
     AnswerCache,
@@ -26,6 +27,7 @@ from metrist.llm.cache import (
     open_cache,
 )
 from metrist.llm.messages import Completion, Message, Sampling
+from metrist.runtime import Runtime
 from scripted_llm import Scripted, read_log, say
 
 HERE = str(Path(__file__).parent.parent)
@@ -136,6 +138,23 @@ def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
     expected = rf"{tmp_path / FILE_NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
     with pytest.raises(ModelError, match=expected):
         cache.check_writable()
+
+
+def test_answers_of_a_run_are_not_older_than_its_start_when_the_clock_is_put_back(tmp_path, monkeypatch):
+    log = tmp_path / "asked.txt"
+    runtime = Runtime.current().override(fresh=time.time())
+    monkeypatch.setattr("metrist.llm.gateway.time.time", lambda: 1_000_000.0)
+    for _ in range(2):
+        gateway.complete(Scripted(log=str(log)), say("a"), GREEDY, runtime=runtime)
+    assert read_log(log) == ["a"]
+
+
+def test_spending_is_remembered_when_the_clock_jumps(tmp_path, monkeypatch):
+    cache = AnswerCache(tmp_path)
+    Budget(cache, 1.0, "run").admit([0.75])
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    cache.check_writable()
+    assert Budget(cache, 1.0, "run").state().reserved == 0.75
 
 
 WRITER = """

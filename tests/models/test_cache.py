@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -286,14 +285,20 @@ def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a
     folder.mkdir(parents=True)
     connection = sqlite3.connect(folder / CACHE_NAME, isolation_level=None)
 
+    class Rows(list[Any]):
+        """What a cursor gives."""
+
+        def fetchone(self) -> Any:
+            return self[0] if self else None
+
     class Looking:
         """Between its first and its second look another one begins the file."""
 
         def execute(self, command: str) -> Any:
-            result = connection.execute(command).fetchone()
+            rows = connection.execute(command).fetchall()
             if not (folder / CACHE_NAME).stat().st_size:
                 CacheFile(folder).keep({b"k" * 32: b"v"})
-            return SimpleNamespace(fetchone=lambda: result)
+            return Rows(rows)
 
     assert not sqlite_store._is_foreign(Looking())
     assert not sqlite_store._is_foreign(connection)

@@ -209,7 +209,7 @@ def test_a_damaged_configuration_is_named(
 
 def test_a_folder_without_files_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     weights = Weights(name="x", folder=tmp_path, fingerprint="")
-    with pytest.raises(ModelError, match=r"config\.json: cannot be read as a model's configuration"):
+    with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
         NumpySeq2Seq(weights)
     export_t5(tiny("t5"), tmp_path, exact)
     (tmp_path / "tokenizer.json").write_text("{}")

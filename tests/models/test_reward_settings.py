@@ -37,7 +37,7 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
         ({"spread": "2"}, "spread must be a finite number, got '2'"),
         ({"spread": True}, "spread must be a finite number, got True"),
         ({"centre": float("nan")}, "centre must be a finite number, got nan"),
-        ({"centre": 10**400}, "OverflowError"),
+        ({"centre": 10**400}, "digits"),
         ({"frame": []}, "frame must be an object, got []"),
         ({"frame": {"prefix": "101", "separator": [], "suffix": []}}, "frame.prefix must be a list of token ids"),
         ({"frame": {"prefix": [], "separator": ["1"], "suffix": []}}, "frame.separator must be a list of token ids"),

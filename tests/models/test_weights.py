@@ -156,7 +156,7 @@ def test_a_training_that_is_not_finished_is_called_one(folder: Path, missing: st
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", r"config.json is not JSON: "), ("[]", "config.json must hold a JSON object, got list")],
+    [("{", r"config.json: is not JSON: "), ("[]", "config.json must hold a JSON object, got list")],
 )
 def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, message: str) -> None:
     (folder / "config.json").write_text(content)

@@ -28,6 +28,8 @@ from metrist.models.protocols import LikelihoodModel
 from metrist.models.weights import convert_state_dict, find_weights
 from metrist.runtime import Runtime
 
+#: Bytes of the header of a safetensors file, as the package itself limits it.
+_LARGEST_HEADER = 100_000_000
 _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json")
 #: Tensors that a file may omit if the model shares its embeddings.
 _SHARED_TENSORS = ("embed_tokens.weight", "shared.weight", "lm_head.weight", "embed_positions.weights")
@@ -180,8 +182,9 @@ def _read_header(path: Path) -> dict[str, object]:
     """The header of a safetensors file, which begins with 8 bytes for the header's length and the header as JSON."""
     try:
         with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    except (OSError, ValueError, OverflowError, MemoryError) as error:
+            size = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
+            header = json.loads(file.read(size))
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not a safetensors file: {error}") from None
     if not isinstance(header, dict):
         raise ModelError(f"{path} is not a safetensors file: its header is not a JSON object")

@@ -20,6 +20,8 @@ STANDARD_INPUT = "-"
 _CHUNK = 1 << 18
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
+#: A line of a compressed file that has both more bytes and more of them per byte of the file is not what people write.
+_LONGEST_LINE, _HIGHEST_RATIO = 1 << 27, 200
 _MAGIC_LENGTH = max(map(len, _MAGIC))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 #: First bytes of files that are often mistaken for text, with their descriptions.
@@ -188,6 +190,7 @@ class _CheckedStream(io.RawIOBase):
 
     def __init__(self, stream: Any, raw: IO[bytes], name: str, suffix: str, meter: Meter | None) -> None:
         self._stream, self._raw, self._name, self._suffix, self._meter = stream, raw, name, suffix, meter
+        self._line = 0  # Bytes since the last end of a line.
 
     def readable(self) -> bool:
         return True
@@ -197,6 +200,8 @@ class _CheckedStream(io.RawIOBase):
             count = int(self._stream.readinto(buffer))
             if self._meter:
                 self._meter.read = self._raw.tell()
+            if self._suffix:
+                self._check_line(bytes(memoryview(buffer)[:count]))
             return count
         except EOFError as error:
             kind = _KINDS[self._suffix]
@@ -206,6 +211,16 @@ class _CheckedStream(io.RawIOBase):
             raise InputError(f"{self._name}: not a {kind} archive, or a damaged one: {error}") from error
         except OSError as error:
             raise InputError(f"{self._name}: cannot be read: {error.strerror or error}") from error
+
+    def _check_line(self, data: bytes) -> None:
+        """Refuse an archive of a few bytes that unpacks to a line of gigabytes."""
+        end = data.rfind(b"\n")
+        self._line = self._line + len(data) if end < 0 else len(data) - end - 1
+        if self._line > _LONGEST_LINE and self._raw.seekable() and self._line > _HIGHEST_RATIO * self._raw.tell():
+            raise InputError(
+                f"{self._name}: {self._raw.tell():,} bytes of the archive unpack to a line of more than "
+                f"{_LONGEST_LINE:,}: it is damaged, or made to fill the memory"
+            )
 
     def close(self) -> None:
         if not self.closed:
@@ -227,7 +242,7 @@ class _Zstandard(io.RawIOBase):
         self._raw = raw
         self._package = zstandard
         self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._buffer = b""
+        self._buffer = memoryview(b"")
         self._inside_frame = False
 
     def readable(self) -> bool:
@@ -235,12 +250,12 @@ class _Zstandard(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._buffer:
-            chunk = self._raw.read(_CHUNK // 8)
+            chunk = self._raw.read(_CHUNK // 64)  # It may unpack to 30,000 times its size.
             if not chunk:
                 if self._inside_frame:
                     raise EOFError
                 return 0
-            self._buffer = self._feed(chunk)
+            self._buffer = memoryview(self._feed(chunk))
         count = min(len(buffer), len(self._buffer))
         buffer[:count] = self._buffer[:count]
         self._buffer = self._buffer[count:]

@@ -26,6 +26,8 @@ from metrist.io.compression import (
     uncompressed_name,
 )
 from metrist.io.json_rows import Row, find_rows, json_line_rows, json_list_rows
+from metrist.io.remote import expand as expand_url
+from metrist.io.remote import fetch, is_remote
 from metrist.io.row_model import Location, RowError, format_value
 from metrist.io.table_rows import (
     Cells,
@@ -193,6 +195,8 @@ def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSou
 def expand_pattern(path: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
     """Return the files that match a pattern such as `runs/*.jsonl`, sorted; any other path as it is."""
     text = os.fspath(path)
+    if is_remote(text):
+        return [*expand_url(text)]
     if not _PATTERN.search(text) or os.path.exists(text):
         return [path]
     import glob
@@ -250,6 +254,8 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     form = replace(form, notes=[]) if form else FileFormat()
     text = os.fspath(path)
     name = display_name(text)
+    if is_remote(text):
+        return replace(open_source(fetch(text), form), name=name)
     if text == STANDARD_INPUT:
         once = _read_once(read_file_rows(text, form=form), "the rows of standard input")
         return RowSource(name=name, system=UNNAMED, read=once, format=form, is_repeatable=False)

@@ -17,7 +17,6 @@ import json
 import os
 import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -216,9 +215,11 @@ _TABLES = (
     "reserved REAL NOT NULL, changed REAL NOT NULL, PRIMARY KEY (run, process))",
 )
 _KEYS_PER_QUERY = 500
+#: Bytes of a request or an answer: a stranger's file may hold a few that unpack to gigabytes.
+_LARGEST_DATA = 1 << 28
 _CHECKSUM_BYTES = 4
-#: Days for which the spending of a run is remembered.
-_SPENDING_DAYS = 30
+#: Processes whose spending is remembered, the latest ones: a clock that jumps must not make a run forget what it spent.
+_MAX_SPENDING = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,11 +389,11 @@ class AnswerCache:
 
     def check_writable(self) -> None:
         """Write to the file, so that a fault shows before anything is paid for."""
-        oldest = time.time() - _SPENDING_DAYS * 86_400
 
         def write(connection: sqlite3.Connection) -> None:
             with transaction(connection):
-                connection.execute("DELETE FROM spending WHERE changed < ?", (oldest,))
+                newest = "(SELECT max(rowid) FROM spending)"
+                connection.execute(f"DELETE FROM spending WHERE rowid <= {newest} - ?", (_MAX_SPENDING,))
                 # Deleting nothing writes nothing; the version is a number in the file header that nobody reads.
                 (number,) = connection.execute("PRAGMA user_version").fetchone()
                 connection.execute(f"PRAGMA user_version = {(number + 1) % 1_000_000}")
@@ -409,9 +410,9 @@ class AnswerCache:
         rows = self._inspect(lambda connection: _select_page(connection, -1, llm))
         while rows:
             for _, request, completion, arrived in rows:
-                data, parsed = _decompress(request), _parse_completion(completion)
-                if data is not None and parsed is not None:
-                    yield CachedAnswer(request=Request.from_json(data), completion=parsed, arrived=arrived)
+                parsed, asked = _parse_completion(completion), _parse_request(request)
+                if parsed is not None and asked is not None and isinstance(arrived, float) and 0 <= arrived < 2**36:
+                    yield CachedAnswer(request=asked, completion=parsed, arrived=arrived)
             rows = self._inspect(lambda connection, last=rows[-1][0]: _select_page(connection, last, llm))  # type: ignore[misc]
 
     def contents(self) -> AnswerCounts:
@@ -524,7 +525,15 @@ def _parse_completion(blob: bytes) -> Completion | None:
     data = _decompress(blob)
     try:
         return None if data is None else completion_from_json(data)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _parse_request(blob: bytes) -> Request | None:
+    data = _decompress(blob)
+    try:
+        return None if data is None else Request.from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 
@@ -534,9 +543,15 @@ def _compress(data: Any) -> bytes:
 
 
 def _decompress(blob: Any) -> Any:
-    """The data of a blob, or None if a byte of it has changed."""
+    """The data of a blob, or None if a byte of it has changed, or if it is none of ours."""
     if not isinstance(blob, bytes) or len(blob) < _CHECKSUM_BYTES:
         return None
     compressed, checksum = blob[:-_CHECKSUM_BYTES], blob[-_CHECKSUM_BYTES:]
     is_intact = zlib.crc32(compressed).to_bytes(_CHECKSUM_BYTES, "big") == checksum
-    return json.loads(zlib.decompress(compressed)) if is_intact else None
+    if not is_intact:
+        return None
+    try:
+        data = zlib.decompressobj().decompress(compressed, _LARGEST_DATA)
+        return json.loads(data) if len(data) < _LARGEST_DATA else None
+    except (zlib.error, ValueError, RecursionError):
+        return None

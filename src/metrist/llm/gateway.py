@@ -329,10 +329,15 @@ class _Batch(Call):
                 f"the same command goes on"
             )
 
+    def _now(self) -> float:
+        """The time, and never one before this run, even if the clock was put back: an answer of it must not seem older
+        than the times that `fresh` and `retry_failed` name."""
+        return max(time.time(), self._started, self.runtime.fresh or 0.0, self.runtime.retry_failed or 0.0)
+
     def _store(self, request: Request, completion: Completion) -> Completion:
         stored = completion
         if self._cache and is_cacheable(request, completion):
-            answer = CachedAnswer(request=request, completion=completion, arrived=time.time())
+            answer = CachedAnswer(request=request, completion=completion, arrived=self._now())
             (stored,) = self._cache.store([answer], self._started if request.key in self._replaced else 0.0)
             if self._reader and self._reader.rejects(request.key, stored):
                 # Now, and not only when the metric has read all answers: the run may be killed before.

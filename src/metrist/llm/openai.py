@@ -32,6 +32,8 @@ _NOT_A_KEY = (
     " such as JUDGE_API_KEY, in capitals, and not a key: put the key into that variable (20 or more characters without "
     "an underscore are taken for a key)"
 )
+#: Hosts of this machine: texts that are sent there stay here.
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SYSTEM_ROLES = ("system", "developer", "user")
 
 
@@ -85,12 +87,16 @@ class OpenAI(LLM):
         _check_body(self.body)
 
     def risks(self) -> str | None:
-        """Sending the value of an environment variable, other than OpenAI's own key to OpenAI."""
+        """Sending texts to another server than OpenAI's or one on this machine, or sending the value of an environment
+        variable other than OpenAI's own key to OpenAI."""
         names = ["key"] if self.key not in (None, None if self.url else VENDOR_KEY) else []
         names += ["headers"] if any(value.startswith("$") for _, value in map(_split_header, self.headers)) else []
-        if not names:
-            return None
-        return f"openai({names[0]}=…) names an environment variable whose content is sent to {self.url or VENDOR_URL}"
+        if names:
+            to = self.url or VENDOR_URL
+            return f"openai({names[0]}=…) names an environment variable whose content is sent to {to}"
+        if self.url is not None and urlsplit(self.url).hostname not in _LOOPBACK:
+            return f"openai(url=…) sends texts to {self.url}"
+        return None
 
     def own_requests(self, sampling: Sampling) -> list[tuple[Conversation, Sampling]]:
         """The probe for structured output, unless this process already knows whether the server supports it."""

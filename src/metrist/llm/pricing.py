@@ -10,7 +10,6 @@ import datetime
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from metrist.documents import parse_toml, read_text
 from metrist.errors import ModelError, did_you_mean
 from metrist.llm.base import LLM
 from metrist.llm.cache import Request
@@ -101,20 +101,17 @@ def _read_user_prices(path: Path) -> tuple[Price, ...]:
 
 @lru_cache(maxsize=8)
 def _read_prices(path: Path, _changed: int) -> tuple[Price, ...]:
-    return _parse_prices(path.read_bytes(), str(path))
+    return _parse_prices(read_text(path, ModelError, largest=1 << 20), str(path))
 
 
 @lru_cache(maxsize=1)
 def _read_shipped_prices() -> tuple[Price, ...]:
     file = resources.files("metrist.llm") / "prices.toml"
-    return _parse_prices(file.read_bytes(), str(file))
+    return _parse_prices(file.read_text(encoding="utf-8"), str(file))
 
 
-def _parse_prices(content: bytes, where: str) -> tuple[Price, ...]:
-    try:
-        data = tomllib.loads(content.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ModelError(f"{where} is not valid TOML: {error}") from None
+def _parse_prices(content: str, where: str) -> tuple[Price, ...]:
+    data = parse_toml(content, where, ModelError)
     tables = data.get("price")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ModelError(f"{where} must hold [[price]] tables with model, input and output, got {sorted(data)}")

@@ -37,6 +37,7 @@ from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.scores import Failure, FailureKind
 
 _BATCH = 500
+_LONGEST_LINE = 1 << 26
 _WRITER = "`metrist answers export`"
 
 
@@ -63,7 +64,9 @@ def read_answers(path: Path) -> Iterator[CachedAnswer]:
     """The answers in a file; InputError with the line number for a line that is none."""
     try:
         with _open_file(path, path.suffix.lower(), "r") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
+                if len(line) == _LONGEST_LINE:
+                    raise InputError(f"{path}:{number}: the line has {_LONGEST_LINE:,} characters or more: no answer")
                 if line.strip():
                     yield _parse_line(line, f"{path}:{number}")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError) as error:
@@ -94,7 +97,7 @@ def _parse_line(line: str, where: str) -> CachedAnswer:
         return CachedAnswer(request=request, completion=completion, arrived=arrived)
     except KeyError as error:
         raise InputError(f"{where}: the field {error} is missing; expected an answer written by {_WRITER}") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{where}: not an answer written by {_WRITER}: {error}") from None
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.documents import read_json
 from metrist.errors import InputError, RunError, format_count
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
 from metrist.records import Need, Record
@@ -186,7 +187,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
 @lru_cache(maxsize=8)
 def _parse_file(path: Path, _size: int, _changed: int) -> Calibration:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, InputError)
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
         return Calibration(
@@ -197,7 +198,7 @@ def _parse_file(path: Path, _size: int, _changed: int) -> Calibration:
             groups={name: _parse_distribution(group) for name, group in content["groups"].items()},
             grouped_by=content["grouped_by"],
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(
             f"{path}: not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes it: {reason}"

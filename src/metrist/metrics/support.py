@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.documents import read_json
 from metrist.errors import ModelError
 from metrist.models.numpy_inference.storage import suggest_repair
 from metrist.models.reward_layout import unknown_id
@@ -191,8 +192,8 @@ def _read_settings(folder: Path | None, name: str, parse: Callable[[Any], _T]) -
     if path is None or not path.exists():
         return None
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as fault:
+        return parse(read_json(path, ModelError))
+    except (ValueError, RecursionError, OverflowError) as fault:
         raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}") from None
 
 

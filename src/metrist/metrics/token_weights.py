@@ -10,6 +10,7 @@ import gzip
 import json
 import lzma
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def read_texts(path: str) -> list[str]:
         with _OPENERS.get(compression, open)(path, "rt", encoding="utf-8-sig") as lines:
             is_records = name.removesuffix(compression).endswith(".jsonl")
             texts = [text.strip() for text in (_record_texts(path, lines) if is_records else lines) if text.strip()]
-    except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"idf: cannot read the texts in {path}: {error}") from error
     if not texts:
         raise InputError(f"{path} has no texts; idf needs a file with one text per line, or a .jsonl file of records")
@@ -91,7 +92,7 @@ def _record_texts(path: str, lines: TextIO) -> Iterator[str]:
 def _parse_row(path: str, number: int, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}:{number}: not a JSON object: {error}") from None
     if not isinstance(row, dict):
         raise InputError(f"{path}:{number}: a record must be a JSON object, got {type(row).__name__}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from metrist.documents import read_json
 from metrist.errors import ModelError
 from metrist.models.devices import Options
+from metrist.models.folder_check import check_model_folder
 from metrist.models.weights import file_digest, find_folder
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -40,6 +41,7 @@ def find_adapter(name: str) -> Adapter:
             )
         hint = "; it is a model of its own: give it as model=" if (folder / "config.json").is_file() else ""
         raise ModelError(f"{name} has no adapter: expected {CONFIG} and {WEIGHTS}{hint}")
+    check_model_folder(name, folder)
     digest = hashlib.sha256()
     for file in (CONFIG, WEIGHTS):
         digest.update(f"{file} {file_digest(folder / file)}\n".encode())
@@ -47,16 +49,19 @@ def find_adapter(name: str) -> Adapter:
         name=name,
         folder=folder,
         fingerprint=digest.hexdigest()[:12],
-        base=_read_object(folder / _CARD).get("base", {}).get("fingerprint") if (folder / _CARD).is_file() else None,
+        base=_read_base(folder / _CARD) if (folder / _CARD).is_file() else None,
         config=_read_object(folder / CONFIG),
     )
 
 
+def _read_base(card: Path) -> str | None:
+    base = _read_object(card).get("base")
+    fingerprint = base.get("fingerprint") if isinstance(base, dict) else None
+    return fingerprint if isinstance(fingerprint, str) else None
+
+
 def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
-        raise ModelError(f"{path} cannot be read: {fault}") from None
+    content = read_json(path, ModelError)
     if not isinstance(content, dict):
         raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content

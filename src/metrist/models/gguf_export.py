@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.documents import read_json
 from metrist.errors import ModelError, SpecError
 
 if TYPE_CHECKING:
@@ -117,10 +118,10 @@ def _find_rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as fault:
-        raise ModelError(f"{path} cannot be read: {fault}") from None
+    content = read_json(path, ModelError)
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
 
 
 def _add_settings(writer: Any, config: Mapping[str, Any], gguf: Any, precision: Precision) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.documents import read_json
 from metrist.errors import ModelError
 from metrist.models.numpy_inference import storage
 from metrist.models.tokenization import replace_surrogates
@@ -277,7 +278,7 @@ class RewardSettings:
                 "trains one from it"
             )
         try:
-            return RewardSettings.from_json(json.loads(path.read_text(encoding="utf-8")))
+            return RewardSettings.from_json(read_json(path, ModelError))
         except ModelError as fault:
             raise ModelError(f"{path} cannot be used ({fault}); {_suggest_repair(folder)}") from None
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as fault:

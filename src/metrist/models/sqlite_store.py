@@ -140,6 +140,7 @@ class SqliteFile:
         # Checked before any change: a database of another program stays as it is.
         if _is_foreign(connection):
             raise _Foreign("it is a database of another program")
+        connection.execute("PRAGMA trusted_schema = OFF")
         for setting in self._settings:
             connection.execute(f"PRAGMA {setting}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -177,9 +178,10 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _is_foreign(connection: sqlite3.Connection) -> bool:
     # Tables first: they and the id come in one transaction, which another process may commit between the two queries.
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    kinds = {kind for (kind,) in connection.execute("SELECT type FROM sqlite_master")}
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-    return bool(tables) and application_id != _OURS
+    # A trigger or a view would run statements of whoever wrote the file.
+    return bool(kinds) and (application_id != _OURS or bool(kinds - {"table", "index"}))
 
 
 def _is_damaged(error: Exception) -> bool:

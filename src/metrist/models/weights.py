@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import threading
@@ -17,8 +16,15 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
+from metrist.documents import read_json
 from metrist.errors import MissingExtra, ModelError, did_you_mean, install_command
 from metrist.models.devices import MAP, Options, Placement, downloads_allowed, import_torch
+from metrist.models.folder_check import (
+    check_config,
+    check_model_folder,
+    check_state_dict_archive,
+    check_tensor_sizes,
+)
 from metrist.models.numpy_inference import storage
 
 #: Prefix of shipped models, which are in metrist-models and the distributions named after it.
@@ -74,12 +80,15 @@ class Weights:
         if any(_VOCABULARY.fullmatch(path.name) for path in self.folder.iterdir()):
             return True
         settings = self.folder / "tokenizer_config.json"
-        return settings.is_file() and any(name in settings.read_text(encoding="utf-8") for name in _NO_VOCABULARY)
+        return settings.is_file() and any(
+            name in settings.read_text(encoding="utf-8", errors="replace") for name in _NO_VOCABULARY
+        )
 
 
 def find_weights(options: Options) -> Weights:
     """Find a hub model (downloading it if need be), a local folder, or a shipped model ('metrist:NAME')."""
     folder = find_folder(options)
+    check_model_folder(options.model, folder)
     config = _read_config(options.model, folder)
     runs_on_numpy = _NUMPY_KEY in config
     if not runs_on_numpy and not any(folder.glob("*.safetensors")):
@@ -226,12 +235,10 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
             f"{name} has no config.json, so it is not a model folder (found: {files}); "
             "give the folder that save_pretrained wrote"
         )
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
+    config = read_json(path, ModelError)
     if not isinstance(config, dict):
         raise ModelError(f"{path} must hold a JSON object, got {type(config).__name__}")
+    check_config(path, config)
     return config
 
 
@@ -289,6 +296,7 @@ def convert_state_dict(path: Path, out: Path) -> None:
         raise ModelError(f"reading {path} safely needs torch 2.6 or newer, got {version}: pip install --upgrade torch")
     from safetensors.torch import save_file
 
+    check_state_dict_archive(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -303,6 +311,7 @@ def convert_state_dict(path: Path, out: Path) -> None:
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in content.items()
     ):
         raise ModelError(f"{path} is not a state dict: expected tensors by name, got {type(content).__name__}")
+    check_tensor_sizes(path, dict(content))
     # Tied tensors share memory, which safetensors does not store.
     save_file({name: tensor.detach().clone().contiguous() for name, tensor in content.items()}, out)
 

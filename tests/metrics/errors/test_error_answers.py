@@ -17,6 +17,7 @@ from metrist.metrics.errors import answers, tigerscore
 from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, parse_penalty, parse_severity
 from metrist.metrics.errors.tigerscore import build_prompt
 from metrist.metrics.prompt_layout import PromptText, escape_control_tokens, fence_texts
+from torture_table import TortureRow
 
 FIRST = WrittenError(
     location='"Stayin\' Alive" (1577)', aspect="Accuracy", explanation="Wrong year.", severity="Major", penalty=4.0
@@ -552,10 +553,16 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.torture
-@settings(max_examples=20_000)
-@given(_ANY)
-def test_20_000_texts_are_read_or_refused(text: str) -> None:
-    _read_all(text)
+def test_20_000_texts_are_read_or_refused(torture_row: Callable[[str], TortureRow]) -> None:
+    row = torture_row("fuzz: error analyses")
+
+    @settings(max_examples=20_000)
+    @given(_ANY)
+    def read(text: str) -> None:
+        with row.attempt():
+            _read_all(text)
+
+    read()
 
 
 _NONE = re.compile(r"(contains|has) (0+|no|zero) errors?", re.IGNORECASE)
@@ -581,7 +588,7 @@ def _mutated(text: str, rng: random.Random) -> str:
     return text
 
 
-def _mutate(count: int) -> None:
+def _mutate(count: int, row: TortureRow) -> None:
     rng = random.Random(7)
     cases: list[tuple[str, Callable[[str], ErrorAnswer], Callable[[str], bool]]] = []
     for size in (1, 2, 5):
@@ -597,19 +604,20 @@ def _mutate(count: int) -> None:
     for n in range(count):
         text, read, may_be_perfect = cases[n % len(cases)]
         answer = _mutated(text, rng)
-        result = read(answer)
-        assert result.failure is None or not result.errors
-        if result.failure is None and not result.errors:
-            assert may_be_perfect(answer), answer
+        with row.attempt():
+            result = read(answer)
+            assert result.failure is None or not result.errors
+            if result.failure is None and not result.errors:
+                assert may_be_perfect(answer), answer
 
 
 def test_mutated_answers_are_read_or_refused_and_never_perfect_by_accident() -> None:
-    _mutate(3_000)
+    _mutate(3_000, TortureRow("fuzz: error analyses"))
 
 
 @pytest.mark.torture
-def test_100_000_mutated_answers_are_read_or_refused() -> None:
-    _mutate(100_000)
+def test_100_000_mutated_answers_are_read_or_refused(torture_row: Callable[[str], TortureRow]) -> None:
+    _mutate(100_000, torture_row("fuzz: error analyses"))
 
 
 def test_labels_that_the_question_itself_names_are_read_from_the_answer() -> None:

@@ -59,7 +59,7 @@ def test_a_long_scale_needs_no_meaning_for_each_level():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = ", "r: Invalid value"),
+        ("x = ", "r: is not TOML: Invalid value"),
         ("aspekts = 1", "r: unknown key aspekts; .*about, .*did you mean 'aspects'"),
         (f'reasons = "last"\n{ASPECT}{LEVELS}', "r: reasons must be 'first' or 'none', got 'last'"),
         (f"higher_is_better = 1\n{ASPECT}{LEVELS}", "r: higher_is_better must be true or false, got 1"),

@@ -46,6 +46,7 @@ from metrist.data.error_analysis.teacher import (
     review_examples,
 )
 from metrist.data.perturbations import check_kinds
+from metrist.documents import read_toml
 from metrist.errors import InputError, SpecError, did_you_mean, format_path
 from metrist.io.writer import atomic_write
 from metrist.llm.base import LLM
@@ -99,11 +100,7 @@ def read_mix(name_or_path: str) -> tuple[MixCell, ...]:
             f"there is no mix {name_or_path!r}{did_you_mean(name_or_path, shipped)} (available: all, "
             f"{', '.join(shipped)}, or a TOML file)"
         )
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SpecError(f"{format_path(path)}: a mix must be a TOML file: {error}") from None
-    return _parse_mix(content, format_path(path))
+    return _parse_mix(read_toml(path, SpecError, largest=1 << 20), format_path(path))
 
 
 def _parse_mix(content: Mapping[str, Any], place: str) -> tuple[MixCell, ...]:

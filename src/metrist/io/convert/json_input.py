@@ -21,6 +21,8 @@ Row = dict[str, Any]
 _PICKLE_SUFFIXES = {".pkl", ".pickle"}
 _PICKLE_START = b"\x80"  # The first byte of pickles of protocol 2 and later; no UTF-8 text begins with it.
 _NAMES_SHOWN = 8
+#: Bytes of a document that is read at once.
+_LARGEST_DOCUMENT = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,9 @@ def read_document(path: Path) -> Any:
     """Read the single JSON value of a file. It is read at once: an object cannot be checked before its end."""
     _check_is_json(path)
     with open_bytes(path) as file:
-        data = file.read()
+        data = file.read(_LARGEST_DOCUMENT + 1)
+    if len(data) > _LARGEST_DOCUMENT:
+        raise InputError(f"{path}: has more than {_LARGEST_DOCUMENT:,} bytes, which is too large for one JSON value")
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_build_object)
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ The name of a control (`from_name`) becomes the aspect of a rating. A task whose
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,10 @@ def _task_row(place: str, entry: Mapping[str, Any], number: int, options: Conver
     else:
         data.setdefault("system", options.system or "label_studio")
     fields = drop_empty({"task": options.task, "language": options.language})
-    annotations = [own for own in entry["annotations"] or () if not own.get("was_cancelled")]
+    annotations = entry["annotations"] or []
+    if not isinstance(annotations, list) or not all(isinstance(own, Mapping) for own in annotations):
+        reject(place, "annotations", annotations, "a list of objects")
+    annotations = [own for own in annotations if not own.get("was_cancelled")]
     if not annotations:
         return {**data, **fields}
     raters = [_name_rater(place, own, position) for position, own in enumerate(annotations, 1)]
@@ -132,7 +136,7 @@ def _parse_region(place: str, result: Mapping[str, Any], data: Mapping[str, Any]
     side = "source" if result.get("to_name") == "source" else "output"
     labels = value.get("labels") or value.get("hypertextlabels")
     start, end, text = value.get("start"), value.get("end"), value.get("text")
-    start, end = (int(place_) if isinstance(place_, str) and place_.isdecimal() else place_ for place_ in (start, end))
+    start, end = (int(own) if isinstance(own, str) and _PLACE.fullmatch(own) else own for own in (start, end))
     if not isinstance(labels, list) or not labels or type(start) is not int or type(end) is not int:
         raise InputError(f"{place}: expected a region of a text with labels, start and end, got {format_value(value)}")
     whole = data.get(side)
@@ -179,6 +183,10 @@ def _parse_grade(place: str, name: str, text: str) -> float:
             f"{place}: the choice {format_value(text)} of {name!r} is no number; use numbers as the choices' values, "
             "or a Rating or Number control"
         ) from None
+
+
+#: A position that is written as a text.
+_PLACE = re.compile("[0-9]{1,18}")
 
 
 # ---- Writing

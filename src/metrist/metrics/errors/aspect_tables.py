@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from metrist.documents import read_toml
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.prompt_layout import resolve_task
 
@@ -87,15 +88,7 @@ def require_table(task: str) -> AspectTable:
 
 def read_table(path: str) -> AspectTable:
     """Read a table from a file; SpecError with the place of whatever is wrong with it."""
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpecError(f"the aspect table {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: an aspect table must be a TOML file in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path}: an aspect table must be a TOML file: {error}") from None
-    return parse_table(content, path)
+    return parse_table(read_toml(Path(path), SpecError, largest=1 << 20), path)
 
 
 def parse_table(content: Mapping[str, Any], place: str) -> AspectTable:

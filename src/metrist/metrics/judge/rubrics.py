@@ -26,7 +26,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from metrist.documents import parse_toml, read_bytes
 from metrist.errors import SpecError, did_you_mean
 
 Reasons = Literal["first", "none"]
@@ -119,7 +119,7 @@ def load_rubric(rubric: str) -> Rubric:
     if rubric in list_rubrics():
         return _load_shipped(rubric)
     try:
-        text = Path(rubric).read_text(encoding="utf-8")
+        text = read_bytes(Path(rubric), largest=_LARGEST).decode("utf-8-sig")
     except OSError as error:
         known = list_rubrics()
         files: list[str] = []
@@ -131,7 +131,13 @@ def load_rubric(rubric: str) -> Rubric:
         ) from None
     except UnicodeDecodeError:
         raise SpecError(f"{rubric}: a rubric must be a text file in UTF-8") from None
+    except ValueError as error:
+        raise SpecError(f"{rubric}: {error}") from None
     return parse_rubric(text, rubric)
+
+
+#: Bytes of a rubric.
+_LARGEST = 1 << 20
 
 
 @cache
@@ -143,10 +149,7 @@ def _load_shipped(name: str) -> Rubric:
 @lru_cache(maxsize=64)
 def parse_rubric(text: str, place: str) -> Rubric:
     """Parse the TOML text of a rubric; `place` names it in messages."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{place}: {error}") from None
+    table = parse_toml(text, place, SpecError)
     _check_keys(place, "", table, ("about", "reasons", "higher_is_better", "aspects"))
     reasons = table.get("reasons", "first")
     if reasons not in ("first", "none"):

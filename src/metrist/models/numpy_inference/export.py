@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from metrist.documents import read_json
 from metrist.errors import ModelError, RunError, SpecError
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.bert import BertSizes
@@ -280,10 +281,7 @@ def _read_config(source: Path) -> Mapping[str, Any]:
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
-        raise ModelError(f"{path}: cannot be read as a model's configuration ({fault})") from None
+    config = read_json(path, ModelError)
     if not isinstance(config, dict):
         raise ModelError(f"{path}: cannot be read as a model's configuration (it is not a JSON object)")
     return config
@@ -347,6 +345,6 @@ def _read_arrays(path: Path) -> dict[str, Floats]:
 
     try:
         stored = load_file(str(_require_file(path.parent, path.name)))
-    except (OSError, SafetensorError) as fault:
+    except (OSError, SafetensorError, KeyError) as fault:
         raise ModelError(f"{path}: the weights cannot be read ({fault}); train the model again") from None
     return {name: array.astype(np.float32) for name, array in stored.items()}

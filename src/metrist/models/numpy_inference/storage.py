@@ -7,7 +7,6 @@ small: reading gives float32, and all computation is in float32. Text encoders c
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.documents import read_json
 from metrist.errors import MissingExtra, ModelError
 
 Floats = NDArray[np.float32]
@@ -48,10 +48,7 @@ _CANDIDATES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 def read_config(folder: Path, architecture: str) -> Mapping[str, Any]:
     """Read the folder's configuration; check its format, version and architecture."""
     path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
-        raise ModelError(f"{path}: cannot be read as a model's configuration ({fault})") from None
+    config = read_json(path, ModelError)
     if not isinstance(config, dict) or "metrist_format" not in config:
         raise ModelError(f"{path}: has no 'metrist_format'; this folder is not a model in metrist's own format")
     if config["metrist_format"] != FORMAT:
@@ -153,7 +150,7 @@ def read_quantized(path: Path) -> dict[str, Floats | Quantized]:
         raise MissingExtra("running a shipped model", "standard") from None
     try:
         stored = load_file(str(path))
-    except (OSError, SafetensorError) as fault:
+    except (OSError, SafetensorError, KeyError) as fault:  # A KeyError is a type of numbers that numpy does not have.
         raise ModelError(f"{path}: the weights cannot be read ({fault}); {suggest_repair(path.parent)}") from None
     try:
         return {name: _read_array(name, stored) for name in stored if not name.endswith((SCALE, SHAPE))}
