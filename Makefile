@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-scale lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -36,10 +36,9 @@ $(VENV)/.bench: $(VENV)/.tests
 	$(PIP) --group bench
 	touch $@
 
-$(RELEASE)/.ready: pyproject.toml
+$(RELEASE)/.ready: requirements-release.txt
 	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
-	$(RELEASE)/bin/python $(INSTALL) --upgrade "pip>=25.1"
-	$(RELEASE)/bin/python $(INSTALL) --group release
+	$(RELEASE)/bin/python $(INSTALL) --require-hashes --requirement requirements-release.txt
 	touch $@
 
 EXTRAS ?= standard,llm
@@ -74,8 +73,15 @@ format: $(VENV)/.tests  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-torture: $(VENV)/.tests  ## kill -9, huge inputs: minutes
-	$(BIN)/python -m pytest -m torture
+# Root is needed for full disks and other users; without it limits of the process take their place. PAGE= writes no page.
+PAGE ?= docs/reference/robustness.md
+torture: $(VENV)/.tests  ## kill -9, full disks, clock jumps, damaged files, fuzzing; prints a table after about 20 minutes
+	$(PIP) schemathesis
+	$(BIN)/python -m pytest -m torture tests/torture tests/run tests/web tests/metrics -n 2 --dist loadfile \
+		$(addprefix --torture-page ,$(PAGE))
+
+test-cards: $(VENV)/.tests  ## agreement of the shipped models with people, as their cards say: minutes
+	$(BIN)/python -m pytest -m torture tests/test_shipped_models.py tests/test_shipped_preference.py
 
 fuzz: $(VENV)/.tests  ## the suite on five times as many random cases, new ones each time
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz
@@ -154,16 +160,20 @@ bench-serve: $(VENV)/.bench  ## metrist serve: rate and times, overload, SIGTERM
 bench-scale: $(VENV)/.bench  ## large runs on one machine: seconds and peak memory of score, compare, meta, export
 	$(BIN)/python -m bench.scale --records $(or $(RECORDS),1000000)
 
+bench-ray: $(VENV)/.bench  ## a local Ray cluster of two nodes: killed and resumed, rates of one worker and two
+	$(PIP) 'ray>=2.30'
+	$(BIN)/python -m bench.ray_cluster --records $(or $(RECORDS),1000000)
+
 bench-judge: $(VENV)/.bench  ## the LLM client compared with the openai SDK, requests per second
 	$(BIN)/python -m bench.judge
 
 sdist: $(RELEASE)/.ready  ## source package, in dist/metrist
-	$(RELEASE)/bin/python -m build --sdist --outdir dist/metrist .
+	$(RELEASE)/bin/python -m build --no-isolation --sdist --outdir dist/metrist .
 	$(RELEASE)/bin/twine check --strict dist/metrist/*.tar.gz
 
 wheel: $(RELEASE)/.ready  ## wheel with compiled kernels for this machine, installed in a new environment and tested
 	rm -rf dist/local build/wheel-env
-	METRIST_BUILD_KERNELS=require $(RELEASE)/bin/python -m build --wheel --outdir dist/local .
+	METRIST_BUILD_KERNELS=require $(RELEASE)/bin/python -m build --no-isolation --wheel --outdir dist/local .
 	$(RELEASE)/bin/twine check --strict dist/local/*.whl
 	$(PYTHON) -m venv build/wheel-env
 	build/wheel-env/bin/python $(INSTALL) dist/local/*.whl
@@ -174,16 +184,26 @@ wheels: $(RELEASE)/.ready  ## wheels for all Pythons on this platform, by cibuil
 
 models-package: $(RELEASE)/.ready  ## metrist-models and the packages beside it: wheels and source packages, in dist/models
 	rm -rf dist/models
-	for folder in $(MODELS) $(ADAPTERS); do $(RELEASE)/bin/python -m build --outdir dist/models $$folder || exit 1; done
+	for folder in $(MODELS) $(ADAPTERS); do $(RELEASE)/bin/python -m build --no-isolation --outdir dist/models $$folder || exit 1; done
 	$(RELEASE)/bin/twine check --strict dist/models/*
 	$(PYTHON) .ci/check_model_packages.py dist/models
 
-constraints: $(RELEASE)/.ready  ## update constraints-ci.txt, the versions that CI tests with
-	printf '%s\n' $(MODELS:%=./%) '.[large]' | $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
-		--constraint constraints-cpu.txt --group tests --group checks --group coverage \
+# What CI tests with, and what releases are built with, hashes included; uv writes both for all supported Pythons.
+COMPILE = $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-annotate --custom-compile-command "make constraints"
+constraints: $(RELEASE)/.ready  ## update constraints-ci.txt and requirements-*.txt, the versions that CI and releases use
+	printf '%s\n' $(MODELS:%=./%) '.[large,llm,serve,otel]' | $(COMPILE) --constraint constraints-cpu.txt \
+		--group tests --group checks --group coverage \
 		--no-emit-package metrist --no-emit-package metrist-models --no-emit-package metrist-models-english \
-		--no-emit-package metrist-models-english-large --no-emit-package metrist-models-multilingual --no-annotate \
-		--custom-compile-command "make constraints" --output-file constraints-ci.txt -
+		--no-emit-package metrist-models-english-large --no-emit-package metrist-models-multilingual \
+		--output-file constraints-ci.txt -
+	$(COMPILE) --generate-hashes --group build --output-file requirements-build.txt
+	$(COMPILE) --generate-hashes --group build --group release --output-file requirements-release.txt
+
+audit-dependencies: $(RELEASE)/.ready  ## look for known vulnerabilities in the locked versions; needs the network
+	$(RELEASE)/bin/python .ci/audit_dependencies.py constraints-ci.txt requirements-release.txt
+
+sbom:  ## bill of materials of the packages in dist/metrist and dist/models (CycloneDX), in dist/sbom.cdx.json
+	$(PYTHON) .ci/sbom.py dist/sbom.cdx.json dist/metrist dist/models
 
 check-tag:  ## check that TAG=v1.2.3 is the package's version and has a dated section in the changelog
 	$(PYTHON) .ci/check_tag.py "$(TAG)"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,13 +23,51 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import HealthCheck, settings
 
+import torture_table
+
 ROOT = Path(__file__).resolve().parent.parent
+BEGAN = time.time()
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "data")
 
 # No deadline: shared machines are slow at times. CI checks the same cases every time; `make fuzz` looks for new ones.
 settings.register_profile("fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=500)
 settings.register_profile("metrist", settings.get_profile("fuzz"), max_examples=100, derandomize=True)
 settings.load_profile("metrist")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--torture-page", metavar="FILE", help="write the table of torture tests into this page")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the table of torture tests, if any ran."""
+    rows = torture_table.collect_rows(report for reports in terminalreporter.stats.values() for report in reports)
+    if not rows:
+        return
+    terminalreporter.section("faults")
+    terminalreporter.write_line(torture_table.format_table(rows))
+    if page := config.getoption("--torture-page"):
+        from bench.document import machine, write_section
+
+        report = f"Measured by `make torture` in {(time.time() - BEGAN) / 60:.0f} minutes on {machine()}.\n\n"
+        write_section("torture", report + torture_table.format_table(rows, complete=True), Path(page))
+
+
+@pytest.fixture
+def torture_row(request: pytest.FixtureRequest) -> Iterator[Callable[[str], torture_table.TortureRow]]:
+    """`torture_row("kill -9: train")`: the row of a fault, in which a test counts what it tried and what was lost."""
+    rows: list[torture_table.TortureRow] = []
+
+    def make(fault: str) -> torture_table.TortureRow:
+        assert fault in torture_table.FAULTS, fault
+        rows.append(torture_table.TortureRow(fault))
+        return rows[-1]
+
+    yield make
+    request.node.user_properties += map(torture_table.describe, rows)
+    for row in rows:
+        if row.tried:
+            row.check()
 
 
 @pytest.fixture(scope="session", autouse=True)

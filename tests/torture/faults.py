@@ -1,0 +1,136 @@
+"""What the torture tests share: commands in processes, and small disks, judges and records to run them on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fault_server import Act, Mixed, Request, answer
+
+
+def command(*arguments: object) -> list[str]:
+    """The command line of `metrist …`."""
+    return [sys.executable, "-m", "metrist", *map(str, arguments)]
+
+
+def run(*arguments: object, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`metrist …` in a process of its own."""
+    return subprocess.run(
+        command(*arguments),
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        **{"timeout": 600, **options},
+    )
+
+
+def check_clear(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """The command failed with one message of its own, which has these words, and without a traceback."""
+    assert done.returncode in (1, 2), (done.returncode, done.stderr[-2000:])
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert "Usage:" not in done.stderr, done.stderr[-2000:]
+    assert done.stderr.strip(), "no message"
+    for word in words:
+        assert word.lower() in done.stderr.lower(), done.stderr[-2000:]
+
+
+def kill_after(process: subprocess.Popen[Any], seconds: float) -> int:
+    """Let a process run for some seconds, then end it by kill -9; returns its exit code."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+    return process.wait()
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+def write_records(path: Path, items: int, systems: int = 2, words: int = 12) -> Path:
+    """Records with references, the same for the same numbers."""
+    rng = random.Random(7)
+    vocabulary = [f"w{n}" for n in range(2000)]
+    with path.open("w") as file:
+        for item in range(items):
+            reference = " ".join(rng.choices(vocabulary, k=words))
+            for system in range(systems):
+                output = " ".join([*reference.split()[: words // 2], *rng.choices(vocabulary, k=words // 2)])
+                row = {"item": f"i{item}", "system": f"s{system}", "source": reference, "output": output}
+                file.write(json.dumps({**row, "references": [reference]}) + "\n")
+    return path
+
+
+# ---- Judges
+
+
+class JudgeServer(Mixed):
+    """Grades by the prompt's length, and chooses A, over the faults of `Mixed`; counts the whole answers by prompt."""
+
+    def __init__(self, seed: int, *, faulty: bool = True, pause: float = 0.02) -> None:
+        super().__init__(seed)
+        self.answered: Counter[str] = Counter()
+        self.faulty, self.pause = faulty, pause
+
+    def __call__(self, request: Request) -> Act:
+        marks = re.findall(r'"id": "(\w+)"', request.prompt)
+        if not marks:  # The client's first question, which no metric asks.
+            return answer("yes")
+        grade = 1 + len(request.prompt) % 3
+        grades = {"naturalness": grade, "relatedness": 3, "correctness": grade, "better": "A"}
+        good = answer(json.dumps({"reasons": "Because.", **grades, "id": marks[-1]}))
+        act = self._choose(good) if self.faulty else good
+        if act.name == "answered":
+            self.answered[request.prompt] += 1
+        return Act(act.data, max(act.after, self.pause), act.closes, act.name)
+
+
+# ---- Disks and users
+
+
+def is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
+    """A file system of this size at a folder; needs root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def resize_disk(folder: Path, kilobytes: int) -> None:
+    """Give a small disk another size."""
+    subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", folder], check=True)
+
+
+def fill(folder: Path, *, leave: int = 0) -> Path:
+    """Fill the disk of a folder but for some bytes; removing the file that is returned frees it again."""
+    path = folder / ".ballast"
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    size = path.stat().st_size
+    os.truncate(path, max(0, size - leave))
+    return path
