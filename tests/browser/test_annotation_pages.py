@@ -39,7 +39,7 @@ def expect(locator: Any) -> Any:
 
 
 def wait_saved(page: Any) -> None:
-    page.wait_for_selector(".saved.saved:has-text('Saved')")
+    page.wait_for_selector(".saved:text-is('Saved')")  # Not "Not saved yet".
 
 
 def exported(project: Project) -> list[dict[str, Any]]:

@@ -146,14 +146,22 @@ def test_all_outputs_are_searched_sorted_and_put_side_by_side(page: Any) -> None
     assert "page 2 of 4" in explorer.inner_text()
 
 
-def test_everything_is_open_on_paper(page: Any) -> None:
-    assert page.locator("details:not([open])").count() > 0
+def test_tables_and_figures_are_open_on_paper_and_texts_as_they_were_left(page: Any) -> None:
+    closed = page.locator("details:not([open])")
+    before = closed.count()
+    page.locator("details:not([open]):has(figure)").first.evaluate("(details) => { details.id = 'figures'; }")
+    contexts = page.locator("details.context:not([open])").count()
     page.emulate_media(media="print")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("details:not([open])").count() == 0
+    assert page.locator("#figures").evaluate("(details) => details.open")
+    assert page.locator("details.context:not([open])").count() == contexts > 0
+    assert closed.evaluate_all(
+        "(all) => all.every((details) => details.querySelector('.card') || details.closest('.card'))"
+    )
     assert not page.locator("nav").is_visible()
+    assert not closed.first.is_visible()
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    assert page.locator("details:not([open])").count() > 0
+    assert closed.count() == before
 
 
 def test_sections_are_reached_by_keyboard(page: Any) -> None:

@@ -35,11 +35,11 @@ def test_the_report_has_all_topics(metrist):
 
 
 def test_what_is_missing_comes_with_the_command_that_installs_it(metrist, monkeypatch):
-    monkeypatch.setitem(sys.modules, "altair", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     findings = find(metrist)
     assert findings["neural"]["state"] == "missing"
     assert findings["neural"]["fix"] == "pip install 'metrist[neural]'"
-    assert "lacks altair" in findings["plots"]["detail"]
+    assert "lacks matplotlib" in findings["plots"]["detail"].replace("altair, ", "")
     assert findings["standard"]["state"] == "ok"
     assert findings["cpu"]["detail"] == "shipped models run on it without torch"
 
@@ -62,6 +62,10 @@ def test_models_of_the_hubs_cache_are_listed(metrist, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert find(metrist)["hub's cache"]["detail"].startswith("org/model-0, org/model-1")
     assert find(metrist)["hub's cache"]["detail"].endswith("and 2 more")
+    (tmp_path / "package" / "analyst").mkdir(parents=True)
+    (tmp_path / "package" / "analyst" / "adapter_config.json").write_text("{}")
+    monkeypatch.setattr(storage, "find_packages", lambda: {"some-models": tmp_path / "package"})
+    assert find(metrist)["some-models"]["detail"] == "analyst (an adapter)"
     monkeypatch.setattr(storage, "find_packages", dict)
     assert find(metrist)["shipped models"]["state"] == "missing"
 

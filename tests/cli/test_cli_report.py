@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,27 @@ def test_a_page_is_written(metrist: Command, run: Path, tmp_path: Path) -> None:
     assert "<title>Two &lt;systems&gt;</title>" in text
     assert "good beats bad on both metrics (rougeL " in text
     assert f"metrist report {run} -o {page} --draws 200 --title &#x27;Two &lt;systems&gt;&#x27;" in text
+
+
+def test_the_commands_repeat_the_run(metrist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the folder of the report, and with the options with which the files were read."""
+    (tmp_path / "data").mkdir()
+    rows = "key;prediction;reference\n" + "".join(f"{n};The cat sat {n}.;The cat sat here {n}.\n" for n in range(6))
+    (tmp_path / "data" / "one system.csv").write_text(rows, encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "data")
+    columns = ("--field", "item=key", "--field", "output=prediction", "--system", "a", "--delimiter", ";")
+    assert metrist("score", "one system.csv", *columns, "-m", "short=chrf(char_order=3)", "-o", "run/").code == 0
+    monkeypatch.chdir(tmp_path)
+    answer = metrist("report", "data/run", "-o", "report.html", "--draws", 200)
+    assert answer.code == 0, answer.err
+    page = unescape(Path("report.html").read_text(encoding="utf-8"))
+    command = next(line for line in page.splitlines() if "metrist score " in line)
+    arguments = shlex.split(command[command.index("metrist score ") :].partition("<")[0])[1:]
+    assert arguments[1] == "data/one system.csv"
+    before = {path: path.read_bytes() for path in Path("data/run/results").rglob("*.*")}
+    shutil.rmtree("data/run")
+    assert metrist(*arguments).code == 0
+    assert {path: path.read_bytes() for path in Path("data/run/results").rglob("*.*")} == before
 
 
 def test_a_pull_request_is_printed(metrist: Command, run: Path) -> None:

@@ -398,3 +398,15 @@ def test_an_input_that_has_changed_is_noted(tmp_path) -> None:
     path.write_text(path.read_text().replace("b 3", "garbage").replace("b 4", "garbage"))
     (note,) = compare(tmp_path / "run", draws=100).notes
     assert "outputs.jsonl has changed since it was scored: 2 outputs differ; score it again with `" in note
+
+
+def test_progress_counts_the_draws_of_both_tests() -> None:
+    calls: list[tuple[int, int, str]] = []
+    compare(
+        make_run(quality=THREE),
+        draws=500,
+        progress=lambda done, total, metric: calls.append((done, total, metric)),
+    )
+    assert calls[0] == (0, 1000, "quality")
+    assert calls[-1] == (1000, 1000, "quality")
+    assert [done for done, *_ in calls] == sorted(done for done, *_ in calls)

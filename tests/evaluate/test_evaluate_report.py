@@ -16,7 +16,7 @@ from metrist.evaluate.compare import compare
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions
-from metrist.report.page import Fold, OutputsBlock, Report, Section, TableBlock
+from metrist.report.page import FigureBlock, Fold, OutputsBlock, Report, Section, TableBlock
 from metrist.report.svg import COLUMN
 from metrist.run import score
 
@@ -123,6 +123,31 @@ def test_ratings_give_a_section_on_people(demo: Report) -> None:
     assert any("people's accuracy" in sentence or "about accuracy" in sentence for sentence in demo.verdicts)
 
 
+def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
+    rows = [
+        {
+            "item": f"{language}-{n}",
+            "system": system,
+            "language": language,
+            "output": " ".join(["word"] * (n % 3 + 1)),
+            "references": ["word word word"],
+            "ratings": {"focus": [n % 3 + 1], "coverage": [(n + shift) % 3 + 1]},
+        }
+        for language in ("de", "en")
+        for n in range(12)
+        for shift, system in enumerate(("a", "b"))
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    blocks = section(build_report(str(file), metrics=["rougeL"], **OPTIONS), "people").blocks
+    shown = [block for block in blocks if getattr(block, "name", "").startswith("levels-")]
+    folded = [block for fold in blocks if isinstance(fold, Fold) for block in fold.blocks]
+    pictures = [b for b in [*shown, *folded] if isinstance(b, FigureBlock) and b.name.startswith("levels-")]
+    assert [picture.name for picture in pictures] == ["levels-rougeL-focus", "levels-rougeL-coverage"]
+    assert "people's coverage" in pictures[1].caption
+    assert "Tasks are ordered" not in pictures[1].caption  # There are languages only.
+
+
 def test_worst_outputs_say_why(demo: Report) -> None:
     first, *_ = section(demo, "worst").blocks
     assert isinstance(first, Fold)
@@ -173,7 +198,7 @@ def test_a_pull_request_gets_markdown(demo: Report) -> None:
     text = demo.markdown()
     assert text.startswith("## Evaluation of sample.jsonl\n")
     assert "### Systems" in text
-    assert "| system |" in text
+    assert "| rougeL ↑ | chrf ↑ |" in text
     assert text.count("<details>") == text.count("</details>") > 0
     assert "<script" not in text
 

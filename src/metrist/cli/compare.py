@@ -91,20 +91,23 @@ def compare(
 ) -> None:
     """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
     from metrist.cli.output import print_note, print_table, print_tables, print_text
+    from metrist.cli.progress import progress_bar
     from metrist.evaluate.compare import compare as compare_runs
 
     layout = appearance.layout()
-    comparison = compare_runs(
-        runs,
-        systems=systems or None,
-        metrics=metrics or None,
-        test=test.value,
-        draws=draws,
-        seed=seed,
-        baseline=baseline,
-        alpha=alpha,
-        force=force,
-    )
+    with progress_bar("comparing", "draws") as progress:
+        comparison = compare_runs(
+            runs,
+            systems=systems or None,
+            metrics=metrics or None,
+            test=test.value,
+            draws=draws,
+            seed=seed,
+            baseline=baseline,
+            alpha=alpha,
+            force=force,
+            progress=progress,
+        )
     if form == PaperFormat.bibtex:
         print_text(comparison.bibliography(marks.value if marks else None))
         for note in comparison.notes:

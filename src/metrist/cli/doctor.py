@@ -24,11 +24,12 @@ _EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "neural": (("torch", "transformers"), "bertscore, BARTScore and other models of transformers"),
     "train": (("torch", "accelerate"), "training on several GPUs"),
     "tables": (("pyarrow", "openpyxl"), "Parquet and Excel files"),
-    "plots": (("altair",), "charts"),
+    "plots": (("altair", "matplotlib"), "charts in notebooks, and figures as PDF and PNG"),
     "web": (("starlette", "uvicorn"), "the viewer, the playground and annotation"),
     "serve": (("uvicorn", "pydantic", "httptools"), "metrist serve: metrics over HTTP"),
     "client": (("httpx2",), "the client of metrist serve"),
     "otel": (("opentelemetry.sdk",), "spans of metrist serve"),
+    "ray": (("ray", "fsspec"), "clusters and object stores"),
     "languages": (("sacrebleu", "sentencepiece"), "BLEU's tokenizers for Japanese, Korean and FLORES"),
 }
 #: Environment variables that usually hold a key. Their content is never read, only whether they are set.
@@ -145,6 +146,7 @@ def _find_models() -> Iterator[Finding]:
     packages = storage.find_packages()
     for distribution, folder in packages.items():
         models = sorted(path.name for path in folder.iterdir() if (path / storage.CONFIG).is_file())
+        models += sorted(f"{path.parent.name} (an adapter)" for path in folder.glob("*/adapter_config.json"))
         yield Finding("models", distribution, "ok", ", ".join(models) or "no models")
     if not packages:
         yield Finding("models", "shipped models", "missing", "none is installed: see the extra standard")

@@ -6,13 +6,14 @@ import shlex
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from metrist.cli.options import ReadingOptions, Seed, expand_options
-from metrist.errors import RunError
+from metrist.errors import MissingExtra, RunError
 
 
 class ReportFormat(StrEnum):
@@ -133,13 +134,14 @@ def report(
     if out is not None:
         check_writable(out)
         check_distinct(out, sources, "the report is")
-    with progress_bar("reporting"):
+    with progress_bar("reporting", "draws") as progress:
         page = build_report(
             *sources,
             title=title,
             command=_repeat_command(),
             judge_cards=judge_cards or (),
             reading=reading.keywords(),
+            progress=progress,
             **selection.keywords(),
         )
         text = page.html() if form is ReportFormat.html else page.markdown()
@@ -172,6 +174,8 @@ def plot(
     if out.suffix.lower() not in (".svg", ".pdf", ".png"):
         raise RunError(f"cannot write {out}: the name must end in .svg, .pdf or .png")
     check_writable(out)
+    if out.suffix.lower() != ".svg" and find_spec("matplotlib") is None:  # Better now than after all the tests.
+        raise MissingExtra("a figure as PDF or PNG", "plots")
     with progress_bar("drawing"):
         drawing = draw(
             *sources,

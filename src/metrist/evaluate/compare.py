@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -215,12 +215,13 @@ def compare(
     baseline: str | None = None,
     alpha: float = 0.05,
     force: bool = False,
+    progress: Callable[..., None] | None = None,
 ) -> Comparison:
     """Test all pairs of systems of a run (or of several runs, scored alike), or each system against a baseline.
 
     `metrics` selects by label, text or name; `judge:fluency` is one part of a metric's scores. By default all metrics
     are compared, and the aspects of rubrics. Runs whose signatures of a metric differ are refused; `force` compares
-    them all the same, with a note.
+    them all the same, with a note. `progress` is called with the draws done and all of them, by metrics.
     """
     metrics = list_names(metrics)
     plan = plan_comparison(test, draws, seed, baseline, alpha)
@@ -246,7 +247,7 @@ def compare(
             if system in scores
         ]
     return Comparison(
-        contests=tuple(_test_pairs(chosen, opened, pairs, plan)),
+        contests=tuple(_test_pairs(chosen, opened, pairs, plan, progress)),
         signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
         plan=plan,
         scores={system: tuple(own) for system, own in scores.items()},
@@ -350,7 +351,11 @@ def _choose_pairs(present: Sequence[str], names: Sequence[str] | None, baseline:
 
 
 def _test_pairs(
-    metrics: Sequence[Metric], runs: Sequence[Results], pairs: Sequence[tuple[str, str]], plan: ComparisonPlan
+    metrics: Sequence[Metric],
+    runs: Sequence[Results],
+    pairs: Sequence[tuple[str, str]],
+    plan: ComparisonPlan,
+    progress: Callable[..., None] | None,
 ) -> list[Contest]:
     """Test the pairs by each metric. Metrics share the draws, the costly part, as far as their statistics fit into the
     memory together."""
@@ -363,7 +368,7 @@ def _test_pairs(
             scores = run[metric].scores
             release_pages(scores.values, scores.stats)
         if size > _MAX_BYTES or metric is metrics[-1]:
-            contests += _test_together(ready, pairs, plan)
+            contests += _test_together(ready, pairs, plan, progress)
             ready, size = [], 0
     return contests
 
@@ -421,13 +426,29 @@ def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: Mask) -> Ex
 
 
 def _test_together(
-    prepared: Sequence[_MetricPairs], pairs: Sequence[tuple[str, str]], plan: ComparisonPlan
+    prepared: Sequence[_MetricPairs],
+    pairs: Sequence[tuple[str, str]],
+    plan: ComparisonPlan,
+    progress: Callable[..., None] | None,
 ) -> list[Contest]:
     by_items: dict[int, list[tuple[int, _Group]]] = {}
     for number, one in enumerate(prepared):
         for group in one.groups:
             by_items.setdefault(group.contestants.sums.items, []).append((number, group))
     tests: list[dict[int, PairTest]] = [{} for _ in prepared]
+    names, done, total = (
+        ", ".join(one.metric.label for one in prepared),
+        0,
+        plan.draws * len(plan.tests) * len(by_items),
+    )
+
+    def report_draws(draws: int) -> None:
+        nonlocal done
+        done += draws
+        if progress:
+            progress(done, total, metric=names)
+
+    report_draws(0)
     for members in by_items.values():
         # A new generator each time: a pair's numbers depend on the count of its items and the seed, not on other pairs.
         results = pair_tests_together(
@@ -436,6 +457,7 @@ def _test_together(
             np.random.default_rng(plan.seed),
             plan.tests,
             confidence=plan.confidence,
+            progress=report_draws,
         )
         for (number, group), own in zip(members, results, strict=True):
             tests[number].update(zip(group.numbers, own, strict=True))

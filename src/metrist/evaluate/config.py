@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metrist.documents import is_below, read_toml
 from metrist.errors import InputError, RunError, did_you_mean
 from metrist.evaluate.check import Report, check
 from metrist.evaluate.compare import Comparison, compare
@@ -137,6 +137,8 @@ LAYOUT: Mapping[str, Mapping[str, SettingType]] = {
     },
 }
 _REQUIRED = ("input", "metrics")
+#: Bytes of a settings file.
+_LARGEST = 1 << 20
 _STANDARD_INPUT = "-"
 #: Settings that are arguments of `score` by the same name.
 _SCORE_OPTIONS = ("tokens", "device", "batch_tokens", "cache", "max_cost", "concurrency", "rpm", "tpm")
@@ -212,7 +214,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
 
 def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
     """The file's validated settings by table; `read`, `check` and `compare` only if the file has them."""
-    document = _parse_toml(path)
+    document = read_toml(path, InputError, largest=_LARGEST)
     tables = {name: table for name, table in document.items() if name in LAYOUT}
     top = {key: value for key, value in document.items() if key not in tables}
     for name, table in tables.items():
@@ -225,17 +227,6 @@ def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
         if key not in top:
             raise InputError(f"{path}: {key!r} is missing: it must be {LAYOUT[''][key].description}")
     return settings
-
-
-def _parse_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: is not TOML: {error}") from None
 
 
 def _check_table(path: Path, name: str, table: Mapping[str, Any]) -> None:
@@ -272,11 +263,14 @@ def _as_list(value: str | list[str]) -> list[str]:
 def run_config(
     path: str | os.PathLike[str], *, allow_import: bool = False, progress: Progress | None = None
 ) -> ConfigResult:
-    """Score, compare and check as a settings file says. `allow_import` permits metrics by import path and programs,
-    which run code, and LLMs that name the environment variable with their key."""
+    """Score, compare and check as a settings file says. `allow_import` permits what the file of a stranger must not
+    decide: metrics by import path and programs, which run code; LLMs that name the environment variable with their key
+    or a server beyond this machine; and results outside of the file's folder and the current one."""
     from metrist.run import score
 
     config = read_config(path)
+    if not allow_import:
+        _check_targets(config)
     metrics = build_all(config.metrics, allow_import=allow_import)
     _check_metric_names(config, metrics)
     reader = _read_input(config)
@@ -295,6 +289,23 @@ def run_config(
         report=None if config.check is None else _run_check(results, config.check, baseline),
         skipped=len(reader.skipped),
     )
+
+
+def _check_targets(config: Config) -> None:
+    """Refuse to write where a stranger's file says: only below its folder and the current one. Links are followed."""
+    places = [os.path.realpath(place) for place in (config.path.parent, os.curdir)]
+    targets = {
+        "output": config.output,
+        "cache": config.score_options.get("cache"),
+        "[check] junit": (config.check or {}).get("junit"),
+    }
+    for name, target in targets.items():
+        if target is None or any(is_below(os.path.realpath(target), place) for place in places):
+            continue
+        raise InputError(
+            f"{config.path}: {name} = {target!r} is outside of the file's folder and the current one, accepted only "
+            "with --allow-import"
+        )
 
 
 def _read_input(config: Config) -> Reader:

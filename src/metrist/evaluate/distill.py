@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 from collections import Counter
@@ -15,6 +14,7 @@ import numpy as np
 
 from metrist import criteria
 from metrist.data.judgments import Judgments
+from metrist.documents import read_json
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean, format_count, format_path
 from metrist.evaluate.selection import find_changes, find_metric
 from metrist.io import Reader, read_records, read_rows
@@ -312,7 +312,7 @@ def _read_pages(run: Path) -> list[_ChoicePage]:
     pages = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
-            facts = json.loads(path.read_bytes())
+            facts = read_json(path, RunError)
             text, signature, pairs, digest = (facts[name] for name in ("comparator", "signature", "pairs", "file"))
             label = facts.get("name", text)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:

@@ -17,6 +17,7 @@ from metrist.metrics.base import Metric, calls_llm
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.report.tables import Column, Table
+from metrist.run.columns import remove_columns
 from metrist.run.inputs import find_changed_inputs, read_inputs
 from metrist.run.loading import StoredMetric, build_stored_metric
 from metrist.run.pipeline import score
@@ -112,6 +113,8 @@ def verify(
     if sample < 1:
         raise RunError(f"sample must be at least 1, got {sample}")
     folder = RunFolder(path)
+    # Columns are copies of what the files hold, and whoever wrote them could have written other numbers.
+    remove_columns(path)
     built = {metric.text: metric for metric in map(build, metrics)}
     parts = {name: MetricFolder(path, name) for name in folder.metric_folders()}
     pages = {name: page for name, part in parts.items() if (page := part.complete())}

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from itertools import count
@@ -349,13 +349,20 @@ def _write_markdown(report: Report) -> str:
     return "\n".join([*lines, "", f"<sub>{_markdown(report.footer)}</sub>" if report.footer else ""]).rstrip() + "\n"
 
 
+def _mark_directions(table: Table) -> Table:
+    """The table with the arrows that its columns have on the page."""
+    arrows: dict[Better | None, str] = {"higher": " ↑", "lower": " ↓"}
+    columns = [replace(column, name=f"{column.name}{arrows.get(column.better, '')}") for column in table.columns]
+    return replace(table, columns=columns)
+
+
 def _write_markdown_block(block: Block) -> list[str]:
     match block:
         case Prose():
             mark = "- " if block.kind == "list" else ""
             return ["", *(f"{mark}{_markdown(sentence)}" for sentence in block.sentences)]
         case TableBlock():
-            return ["", block.table.render("markdown")]
+            return ["", _mark_directions(block.table).render("markdown")]
         case OutputsBlock():
             body = block.outputs.render("markdown").partition("\n\n")[2]
             # Reviewers open the texts when they want them.

@@ -416,9 +416,11 @@ def pair_tests_together(
     tests: Collection[Test] = ("bootstrap", "randomisation"),
     alternative: Alternative = "two-sided",
     confidence: float = 0.95,
+    progress: Callable[[int], None] | None = None,
 ) -> list[list[PairTest]]:
     """The tests of several metrics, or of several groups of systems, on equally many items each. All share the draws,
-    the costly part; the numbers are those of `pair_tests` for each of them."""
+    the costly part; the numbers are those of `pair_tests` for each of them. `progress` is called with the draws done
+    since the call before."""
     for_resamples, for_tosses = rng.spawn(2)
     (items,) = {each.sums.items for each in contestants}
     all_sums = [each.sums for each in contestants]
@@ -437,6 +439,8 @@ def pair_tests_together(
     for sums in draw_sums(resample_counts(items, draws, for_resamples, rows), all_sums):
         for each, own, collected in zip(contestants, sums, chunks, strict=True):
             collected.append(each.pool(own))
+        if progress:
+            progress(len(sums[0]))
     resampled = [np.concatenate(collected) for collected in chunks]
 
     p: list[dict[Test, Floats]] = [{} for _ in contestants]
@@ -455,6 +459,8 @@ def pair_tests_together(
             for n, (each, own) in enumerate(zip(contestants, moved, strict=True)):
                 null = _exchange(totals[n], own, each.pairs, each.pool)
                 extreme[n] += count_extreme(null, observed[n], alternative, slack[n])
+            if progress:
+                progress(len(moved[0]))
         for n in range(len(contestants)):
             p[n]["randomisation"] = p_values(extreme[n], draws, observed[n], items)
     return [

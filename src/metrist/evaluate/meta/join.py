@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from metrist.documents import read_json
 from metrist.errors import InputError, RunError, label_item
 from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
@@ -314,11 +314,11 @@ def _sum_costs(timings: Path) -> Cost:
     records, paid = 0, False
     for path in sorted(timings.glob("*.json")):
         try:
-            facts = json.loads(path.read_bytes())
+            facts = read_json(path, RunError)
             seconds, records = seconds + float(facts["seconds"]), records + int(facts["records"])
             usages = facts.get("usage") or {}
             spent = [float(usage["cost"]) for usage in usages.values() if isinstance(usage, dict) and "cost" in usage]
-        except (OSError, ValueError, TypeError, KeyError):
+        except (RunError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
         money, paid = money + sum(spent), paid or bool(spent)
     if not records:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from metrist._version import __version__
-from metrist.errors import RunError, did_you_mean, format_count
+from metrist.documents import read_json
+from metrist.errors import RunError, did_you_mean, format_count, quote_word
 from metrist.evaluate.methods import describe_methods
 from metrist.evaluate.report import agreement, errors, outputs, systems, verdicts
 from metrist.evaluate.report.data import ReportData, ReportOptions
@@ -20,6 +19,7 @@ from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Table
 from metrist.run.results import sign_metrics
 from metrist.run.run_folder import RunFolder, is_run_folder
+from metrist.run.view import View
 
 __all__ = ["KINDS", "WIDTHS", "ReportData", "ReportOptions", "build_report", "plot"]
 
@@ -173,7 +173,7 @@ def _cards_section(paths: Sequence[str | os.PathLike[str]]) -> Section | None:
 
 def _read_card(path: Path) -> Table:
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_json(path, RunError)
         findings = [finding for finding in card["findings"] if finding.get("verdict") != "not measured"]
         rows = [
             [
@@ -188,7 +188,7 @@ def _read_card(path: Path) -> Table:
         ]
         missing = [str(finding["name"]) for finding in card["findings"] if finding.get("verdict") == "not measured"]
         title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: expected a judge card that `metrist audit -o card.json` wrote ({error})") from None
     head = [
         Column("part"),
@@ -239,15 +239,25 @@ def _methods_section(data: ReportData, command: str) -> Section:
 
 
 def _score_commands(data: ReportData) -> list[str]:
-    """The command that scored each run folder, as its manifest has it."""
+    """The commands that scored each run folder, from the current folder: one for all files that were read alike."""
     commands = []
-    for name in data.runs:
-        manifest = RunFolder(Path(name)).manifest if is_run_folder(Path(name)) else None
-        if manifest is None or not manifest.input:
+    for name, run in data.runs.items():
+        folder = Path(name)
+        manifest = RunFolder(folder).manifest if is_run_folder(folder) else None
+        if manifest is None:
             continue
-        files = " ".join(map(shlex.quote, manifest.input))
+        files: dict[str, list[str]] = {}
+        for one in View.read(folder).inputs:
+            if one.path is not None:
+                file = one.label if "://" in one.label else one.describe(folder)
+                files.setdefault(" ".join(one.describe_options()), []).append(quote_word(file))
         specs = " ".join(
-            f"-m {shlex.quote(m.text if m.label == m.text else f'{m.label}={m.text}')}" for m in manifest.metrics
+            f"-m {quote_word(m.text if m.label == m.text else f'{m.label}={m.text}')}" for m in manifest.metrics
         )
-        commands.append(f"metrist score {files} {specs} -o {shlex.quote(f'{name}/')}")
+        tokens = " --tokens" if any(block.tokens for block in run.scores.values()) else ""
+        # Folders of older versions have no inputs.
+        for options, names in (files or {"": [*map(quote_word, manifest.input)]}).items():
+            if names:
+                read = " ".join([*names, *([options] if options else [])])
+                commands.append(f"metrist score {read} {specs}{tokens} -o {quote_word(f'{name}/')}")
     return commands

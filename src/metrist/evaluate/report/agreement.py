@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice, product
 
 import numpy as np
 
@@ -37,7 +38,10 @@ from metrist.stats.ties import pairing
 _CURVE_POINTS = 60
 #: Metrics in one figure of scatter plots or curves, the best ones.
 _MAX_PANELS = 9
-_MAX_PICTURES = 6
+#: Pictures of levels, of the best metrics and all aspects.
+_MAX_PICTURES = 12
+#: Columns of tasks, which are ordered by the length of their references.
+_TASKS = ("task", "task+language")
 
 
 def agreement_section(data: ReportData) -> Section | None:
@@ -262,21 +266,27 @@ def curves_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None =
 
 
 def _level_blocks(data: ReportData) -> list[Block]:
-    """The two-panel picture, for the best metric open and for the others folded up."""
+    """The two-panel picture: of the best metric and the first aspect open, of others folded up."""
     evaluation = data.evaluation
     if evaluation is None or evaluation.plan.preferences:
         return []
     pictures: list[Block] = []
-    for metric in _order_metrics(evaluation)[:_MAX_PICTURES]:
-        drawing = levels_figure(data, metric=metric)
+    for metric, aspect in islice(product(_order_metrics(evaluation), evaluation.golds), _MAX_PICTURES):
+        drawing = levels_figure(data, metric=metric, aspect=aspect)
         if drawing is None:
-            return []
+            continue
         caption = (
-            f"Above: agreement of {metric} with people. Below: the mean levels of both. {_describe_scale(data, metric)}"
+            f"Above: agreement of {metric} with people's {aspect}. Below: the mean levels of both. "
+            f"{_describe_scale(data, metric)}"
         )
-        pictures.append(FigureBlock(drawing=drawing, name=f"levels-{metric}", caption=caption))
-    first, *others = pictures
-    return [first, *([Fold(title="The same for other metrics", blocks=others)] if others else [])]
+        pictures.append(FigureBlock(drawing=drawing, name=f"levels-{metric}-{aspect}", caption=caption))
+    title = "The same for other metrics and aspects" if len(evaluation.golds) > 1 else "The same for other metrics"
+    return [*pictures[:1], *([Fold(title=title, blocks=pictures[1:])] if len(pictures) > 1 else [])]
+
+
+def _level_column(data: ReportData) -> str:
+    """The column of data by which levels are shown."""
+    return "task+language" if "task+language" in data.slices else data.slices[0]
 
 
 def _find_scale(data: ReportData, metric: str) -> tuple[float, float, str]:
@@ -308,10 +318,10 @@ def _find_scale(data: ReportData, metric: str) -> tuple[float, float, str]:
 
 def _describe_scale(data: ReportData, metric: str) -> str:
     worst, best, origin = _find_scale(data, metric)
-    return (
-        f"0 and 1 are the lowest and the highest rating; for {metric} {worst:.3g} and {best:.3g}, {origin}. Tasks are "
-        "ordered by the length of their references, the shortest left."
-    )
+    scale = f"0 and 1 are the lowest and the highest rating; for {metric} {worst:.3g} and {best:.3g}, {origin}."
+    if _level_column(data) not in _TASKS:
+        return scale
+    return f"{scale} Tasks are ordered by the length of their references, the shortest left."
 
 
 def levels_figure(
@@ -323,7 +333,7 @@ def levels_figure(
         return None
     aspect = aspect or next(iter(evaluation.golds))
     metric = metric or _order_metrics(evaluation)[0]
-    column = "task+language" if "task+language" in data.slices else data.slices[0]
+    column = _level_column(data)
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     parts = make_slices(dataset, [column], outputs)[1:]
     values = dataset.ratings[aspect].value
@@ -343,7 +353,7 @@ def levels_figure(
             task, language = "", part.value
         columns.append(
             (
-                _mean(lengths[both]) if lengths is not None and column != "language" else 0.0,
+                _mean(lengths[both]) if lengths is not None and column in _TASKS else 0.0,
                 LevelColumn(
                     task=task,
                     language=language,

@@ -60,6 +60,7 @@ class ReportOptions:
     alpha: float = 0.05
     seed: int = 0
     reading: Mapping[str, Any] = field(default_factory=dict)
+    progress: Callable[..., None] | None = None
 
 
 class ReportData:
@@ -198,7 +199,12 @@ class ReportData:
             return None
         options = self.options
         return compare(
-            self.results, draws=options.draws, seed=options.seed, baseline=options.baseline, alpha=options.alpha
+            self.results,
+            draws=options.draws,
+            seed=options.seed,
+            baseline=options.baseline,
+            alpha=options.alpha,
+            progress=options.progress,
         )
 
     @cached_property

@@ -79,7 +79,7 @@
     });
   });
 
-  // ---- Tips can be dismissed, and everything is open on paper
+  // ---- Tips can be dismissed; on paper, tables and figures are open, and the texts that the reader opened
 
   document.addEventListener("keydown", (event) => {
     document.body.classList.toggle("quiet", event.key === "Escape");
@@ -87,7 +87,8 @@
   document.addEventListener("pointermove", () => document.body.classList.remove("quiet"));
   let closed = [];
   window.addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details:not([open])")];
+    closed = [...document.querySelectorAll("details:not([open]):not(.context)")]
+      .filter((details) => !details.querySelector(".card") && !details.closest(".card"));
     closed.forEach((details) => { details.open = true; });
   });
   window.addEventListener("afterprint", () => closed.forEach((details) => { details.open = false; }));
