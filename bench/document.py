@@ -16,15 +16,15 @@ def machine() -> str:
     return f"{_processor()}, {platform.system()}, Python {platform.python_version()}, {kernels}"
 
 
-def write_section(name: str, report: str) -> None:
-    """Replace the text between the markers `<!-- name -->` and `<!-- /name -->` of the page."""
+def write_section(name: str, report: str, page: Path = DOCUMENT) -> None:
+    """Replace the text between the markers `<!-- name -->` and `<!-- /name -->` of a page."""
     start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    text = DOCUMENT.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     if start not in text or end not in text.partition(start)[2]:
-        raise SystemExit(f"{DOCUMENT}: expected the markers {start} and {end}")
+        raise SystemExit(f"{page}: expected the markers {start} and {end}")
     before, _, rest = text.partition(start)
     after = rest.partition(end)[2]
-    DOCUMENT.write_text(f"{before}{start}\n{report}\n{end}{after}", encoding="utf-8")
+    page.write_text(f"{before}{start}\n{report}\n{end}{after}", encoding="utf-8")
 
 
 def _processor() -> str:

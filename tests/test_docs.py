@@ -7,22 +7,33 @@ Examples run in a folder with a copy of demo/, page by page, from top to bottom:
   with only `…` any lines.
 - a block whose first line is a comment with a file name (`# my_metrics.py`, `# settings.toml`) is written to it.
 - all other `python` blocks of a page run as one script, at its end. ` ```python no-run` excludes one.
+
+What needs a server, a model or the user's files does not run: commands in other blocks and in indented lines, and
+Python that is excluded. Their options and imports are checked all the same.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from typer import Context
+from typer.main import get_command
+
+from metrist.cli.app import _repeat_option, app
 
 ROOT = Path(__file__).resolve().parent.parent
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "demo" / "README.md"]
@@ -125,6 +136,51 @@ def _check_console(page: Path, block: Block, folder: Path) -> None:
             assert fits(shown, printed), f"{place} shows\n{shown}\nbut prints\n{printed}"
         else:
             assert done.returncode == 0, f"{place} fails:\n{done.stdout}"
+
+
+def commands_that_do_not_run(page: Path) -> Iterator[str]:
+    """The lines with `metrist …` in blocks of other kinds, and in indented ones."""
+    bodies = [block.body for block in blocks(page) if block.info != "console" and not block.info.startswith("python")]
+    indented = re.findall(r"^    .*$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    for line in [*"".join(bodies).replace("\\\n", " ").splitlines(), *indented]:
+        if (command := line.strip().removeprefix("$ ")).startswith("metrist "):
+            yield command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_does_not_run_has_known_options_and_imports(page: Path) -> None:
+    for command in commands_that_do_not_run(page):
+        parse_command(command)
+    for block in blocks(page):
+        if block.info != "python no-run":
+            continue
+        for statement in ast.walk(ast.parse(block.body)):
+            if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("metrist"):
+                # Not imported: some modules need torch.
+                spec = importlib.util.find_spec(str(statement.module))
+                source = Path(str(spec.origin if spec else None)).read_text(encoding="utf-8")
+                assert [name.name for name in statement.names if not re.search(rf"\b{name.name}\b", source)] == []
+
+
+@cache
+def command_tree() -> Any:
+    return get_command(app)
+
+
+def parse_command(text: str) -> None:
+    """Find the command and its options; raise if there is no such one. Values are not looked at."""
+    arguments = _repeat_option(shlex.split(text, comments=True)[1:], "--systems")
+    command = command_tree()
+    while hasattr(command, "commands"):
+        command = command.commands[arguments.pop(0)]
+    command.make_parser(Context(command)).parse_args(arguments)
+
+
+def test_unknown_options_and_commands_are_noticed() -> None:
+    with pytest.raises(Exception, match="No such option: --metrics"):
+        parse_command("metrist compare run/ --systems a b --metrics bleu")
+    with pytest.raises(KeyError):
+        parse_command("metrist scores a.jsonl")
 
 
 @pytest.fixture(scope="module")

@@ -262,7 +262,7 @@ def test_adapters_that_do_not_fit_are_refused(tiny: Tiny, tmp_path: Path) -> Non
         with pytest.raises(ModelError, match=message):
             load_adapter(load(tiny("analyst")), find_adapter(str(tmp_path)))
     path.write_text("{")
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="is not JSON"):
         find_adapter(str(tmp_path))
     with pytest.raises(ModelError, match="it is a model of its own"):
         find_adapter(str(tiny("analyst")))

@@ -93,7 +93,7 @@ def test_the_folder_is_private_and_opens_again(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not an empty folder"):
         make_project(tmp_path)
     (project.folder / "tasks.jsonl").write_text('{"id": ')
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(RunError, match="not JSON"):
         open_project(project.folder)
     with pytest.raises(RunError, match="no annotation project"):
         open_project(tmp_path)

@@ -26,6 +26,7 @@ from metrist.web.annotation.app import create_annotation_app, grant_project_acce
 from metrist.web.annotation.export import export_rows
 from metrist.web.annotation.project import Project, Rater, open_project
 from metrist.web.annotation.store import ClickStore
+from torture_table import TortureRow
 from web_server import Answer, RunningServer, run_server
 
 HOSTILE = "<script>alert(1)</script>\u202e\0\x1b[31m\ud800"
@@ -257,7 +258,15 @@ class SimulatedRater:
         return True
 
 
-def soak(folder: Path, popen: Callable[..., subprocess.Popen[Any]], raters: int, clicks: int, kills: int) -> None:
+def soak(
+    folder: Path,
+    popen: Callable[..., subprocess.Popen[Any]],
+    row: TortureRow,
+    *,
+    raters: int,
+    clicks: int,
+    kills: int,
+) -> None:
     project = make_project(folder, rows=make_rows(10), raters=raters)
     command = [sys.executable, "-m", "metrist", "annotate", str(project.folder), "--port"]
 
@@ -274,9 +283,10 @@ def soak(folder: Path, popen: Callable[..., subprocess.Popen[Any]], raters: int,
     for kill in range(1, kills + 1):
         while sum(len(rater.acknowledged) for rater in everyone) < raters * clicks * kill / (kills + 1):
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process, port = start(port)
+        with row.attempt():
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process, port = start(port)
     for rater in everyone:
         rater.thread.join()
         assert rater.faults == []
@@ -285,7 +295,7 @@ def soak(folder: Path, popen: Callable[..., subprocess.Popen[Any]], raters: int,
 
     stored = Counter(click.id for click in read_clicks(project))
     sent = Counter(click["id"] for rater in everyone for click in rater.clicks)
-    assert stored == sent  # Each acknowledged click, once.
+    row.compare(sent, stored)  # Each acknowledged click, once.
     # The export has what the last click of each rater on each question says.
     with project.open_store() as store:
         answers = Answers(project, store)
@@ -303,18 +313,19 @@ def soak(folder: Path, popen: Callable[..., subprocess.Popen[Any]], raters: int,
                 if answers.is_complete(rater.rater.name, click["task"]):
                     key = rater.rater.name, record.item, record.system, click["content"]["name"]
                     expected[key] = click["content"]["value"]
-    assert exported == expected
+    row.compare(expected, exported)
     assert len(exported) > 0
+    row.check()
 
 
 def test_a_killed_server_loses_no_acknowledged_click(
     tmp_path: Path, popen: Callable[..., subprocess.Popen[Any]]
 ) -> None:
-    soak(tmp_path, popen, raters=2, clicks=60, kills=1)
+    soak(tmp_path, popen, TortureRow("kill -9: annotate"), raters=2, clicks=60, kills=1)
 
 
 @pytest.mark.torture
 def test_twenty_raters_lose_nothing_when_the_server_is_killed_five_times(
-    tmp_path: Path, popen: Callable[..., subprocess.Popen[Any]]
+    tmp_path: Path, popen: Callable[..., subprocess.Popen[Any]], torture_row: Callable[[str], TortureRow]
 ) -> None:
-    soak(tmp_path, popen, raters=20, clicks=200, kills=5)
+    soak(tmp_path, popen, torture_row("kill -9: annotate"), raters=20, clicks=200, kills=5)

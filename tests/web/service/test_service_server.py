@@ -20,7 +20,7 @@ import pytest
 from metrist.errors import MetristError, RunError
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
-from metrist.web.service.server import WorkerServer, bind
+from metrist.web.service.server import WorkerServer, bind, close_queue
 from metrist.web.service.settings import TOKENS_VARIABLE, Check, ServiceSettings, Tokens, read_tokens
 from web_server import RunningServer
 
@@ -95,6 +95,27 @@ def test_sigterm_ends_what_was_accepted_and_a_dead_worker_is_replaced(tmp_path: 
     assert faults == []
     assert len(answers) > before
     assert all(value == length for length, value in answers)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="filters packets on Linux only")
+def test_a_closed_queue_takes_nobody_and_keeps_whom_it_has() -> None:
+    """Closing a listener resets the connections that nobody has accepted: there must be none."""
+    with bind("127.0.0.1", 0) as listener:
+        listener.listen(5)
+        listener.settimeout(30)
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as early:
+            early.sendall(b"hello")
+            close_queue(listener)
+            with pytest.raises(TimeoutError):
+                socket.create_connection(("127.0.0.1", port), timeout=0.3)
+            accepted, _ = listener.accept()
+            with accepted:
+                assert accepted.recv(5) == b"hello"
+                accepted.sendall(b"world")
+                assert early.recv(5) == b"world"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=30)
 
 
 def workers_of(parent: int) -> list[int]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from metrist.documents import check_folder, parse_json, read_json, read_text
 from metrist.errors import InputError, RunError, format_count
 from metrist.io import ParsedRow
 from metrist.io.writer import atomic_write, json_line
@@ -30,6 +31,8 @@ from metrist.web.annotation.sampling import Unit
 from metrist.web.annotation.schemas import Schema
 from metrist.web.annotation.store import ClickStore
 
+#: Bytes of all texts of a project.
+_LARGEST_TASKS = 1 << 30
 PROJECT, TASKS, CLICKS = "project.json", "tasks.jsonl", "clicks.sqlite"
 _VERSION = 1
 _MAX_RATERS = 1000
@@ -330,12 +333,16 @@ def _write_project(folder: Path, content: Mapping[str, Any]) -> None:
 def open_project(folder: str | os.PathLike[str]) -> Project:
     """Read the project in a folder; RunError with the reason if there is none."""
     path = Path(folder)
+    for name in (PROJECT, TASKS):
+        if not (path / name).exists():
+            raise RunError(f"{path} is no annotation project: it has no {name}")
+    check_folder(path, (PROJECT, TASKS, CLICKS, f"{CLICKS}-wal", f"{CLICKS}-shm"), RunError)
     try:
-        content = json.loads((path / PROJECT).read_text(encoding="utf-8"))
+        content = read_json(path / PROJECT, RunError)
         if content.get("metrist_annotation") != _VERSION:
             raise RunError(f"{path / PROJECT} is of version {content.get('metrist_annotation')!r}, expected {_VERSION}")
-        with (path / TASKS).open(encoding="utf-8") as file:
-            tasks = [_task_from_dict(json.loads(line)) for line in file]
+        lines = read_text(path / TASKS, RunError, largest=_LARGEST_TASKS).rstrip("\n").split("\n")
+        tasks = [_task_from_dict(parse_json(line, f"{path / TASKS}:{n}", RunError)) for n, line in enumerate(lines, 1)]
         return Project(
             folder=path,
             schema=Schema.from_dict(content["schema"]),
@@ -348,11 +355,7 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             seed=content["seed"],
             inputs=tuple(content["inputs"]),
         )
-    except FileNotFoundError as error:
-        raise RunError(f"{path} is no annotation project: it has no {Path(error.filename).name}") from None
-    except OSError as error:
-        raise RunError(f"{path}: the project cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: the project's files are damaged: {error!r}") from None
 
 

@@ -12,6 +12,7 @@ import re
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ CREATE TABLE IF NOT EXISTS clicks (
     task TEXT NOT NULL,
     kind TEXT NOT NULL,
     content TEXT NOT NULL,
-    time REAL NOT NULL
+    time REAL NOT NULL,
+    checksum INTEGER
 ) STRICT
 """
 
@@ -65,13 +67,27 @@ class ClickStore:
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
+            self._connection.execute("PRAGMA trusted_schema=OFF")
+            foreign = self._connection.execute("SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')")
+            if (found := foreign.fetchone()) is not None:
+                self._connection.close()
+                raise RunError(f"{self.path}: the log of clicks has a trigger or a view, {found[0]!r:.60}: not ours")
             self._connection.execute("PRAGMA journal_mode=WAL")
             # An acknowledged click survives a power cut: every commit waits for the disk.
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(_TABLE)
+            self._add_checksums()
             self._inode = self.path.stat().st_ino
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a damaged file's schema is no UTF-8.
+            if hasattr(self, "_connection"):
+                self._connection.close()  # It may hold a lock on the file.
             raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}") from None
+
+    def _add_checksums(self) -> None:
+        """Give the log of an older version the column that it lacks; its clicks have no checksum."""
+        columns = [name for _, name, *_ in self._connection.execute("PRAGMA table_info(clicks)")]
+        if "checksum" not in columns:
+            self._connection.execute("ALTER TABLE clicks ADD COLUMN checksum INTEGER")
 
     def append(self, click: Click) -> Click:
         """Store a click and return it with its number. If its id is known, return the stored one.
@@ -113,8 +129,11 @@ class ClickStore:
     def read(self, after: int = 0) -> list[Click]:
         """Return the clicks after this number, in their order."""
         with self._lock:
-            rows = self._connection.execute("SELECT * FROM clicks WHERE number > ? ORDER BY number", (after,))
-            return [_parse(row) for row in rows]
+            try:
+                rows = self._connection.execute("SELECT * FROM clicks WHERE number > ? ORDER BY number", (after,))
+                return [_parse(row) for row in rows]
+            except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
+                raise RunError(f"{self.path}: the log of clicks is damaged: {error}") from None
 
     def close(self) -> None:
         """Move everything into the main file, and close it."""
@@ -166,8 +185,8 @@ class ClickStore:
         now = time.time()
         content = json.dumps(click.content, sort_keys=True)
         cursor = connection.execute(
-            "INSERT INTO clicks (id, rater, task, kind, content, time) VALUES (?, ?, ?, ?, ?, ?)",
-            (click.id, click.rater, click.task, click.kind, content, now),
+            "INSERT INTO clicks (id, rater, task, kind, content, time, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (click.id, click.rater, click.task, click.kind, content, now, _sum_up(click, content)),
         )
         number = cursor.lastrowid or 0
         return Click(
@@ -192,8 +211,17 @@ def _check_same(known: Click, click: Click) -> Click:
     return known
 
 
+def _sum_up(click: Click, content: str) -> int:
+    """A checksum of what a click says."""
+    text = "\n".join((click.id, click.rater, click.task, click.kind, content))
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+
+
 def _parse(row: tuple[Any, ...]) -> Click:
-    number, click_id, rater, task, kind, content, moment = row
-    return Click(
+    number, click_id, rater, task, kind, content, moment, checksum = row
+    click = Click(
         id=click_id, rater=rater, task=task, kind=kind, content=json.loads(content), number=number, time=moment
     )
+    if checksum is not None and checksum != _sum_up(click, content):
+        raise RunError(f"click {number} in the log of clicks does not match its checksum: restore the file from a copy")
+    return click

@@ -8,11 +8,13 @@ its answer, and then stops listening.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import multiprocessing
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -78,6 +80,28 @@ def _check_free(family: int, address: str | int, port: int) -> None:
         probe.bind((address, port))
 
 
+#: A program for the kernel's packet filter: drop what has SYN and not ACK in its flags, which is what begins a
+#: connection, and let all else pass. Instructions are (code, jump if true, jump if false, operand).
+_DROP_SYN = ((0x30, 0, 0, 13), (0x54, 0, 0, 0x12), (0x15, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+_SO_ATTACH_FILTER = 26
+
+
+def close_queue(listener: socket.socket) -> None:
+    """Let no further connection enter the queue of a listener; those in it can still be accepted.
+
+    Closing a listener resets the connections in its queue, although their clients have sent a request. On Linux a
+    filter drops what would begin a connection: whoever tries to connect tries again a second later, and is refused when
+    the listener is closed. Elsewhere a queue of one is what comes closest.
+    """
+    with suppress(OSError):
+        if not sys.platform.startswith("linux"):
+            listener.listen(0)
+            return
+        program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in _DROP_SYN))
+        head = struct.pack("HP", len(_DROP_SYN), ctypes.addressof(program))
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, head)
+
+
 def _choose_protocol() -> Any:
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -132,9 +156,7 @@ class WorkerServer(uvicorn.Server):
         if self.follows_parent and os.getppid() != self._parent:
             self.stop()
         if self._drain_until is not None and time.monotonic() >= self._drain_until and not self.should_exit:
-            # Whoever is in the queue of connections is still served; nobody else can enter it.
-            with suppress(OSError):
-                self._listener.listen(0)
+            close_queue(self._listener)
             await self._settle()
             self.should_exit = True
         return await super().on_tick(counter)
