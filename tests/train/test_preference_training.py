@@ -132,7 +132,7 @@ def test_fields_and_instruction_of_a_criterion_are_stored(tiny: Callable[[str], 
 def test_other_kinds_of_models_learn_too(tiny: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
     """On one criterion: gradients reach the parts that matter."""
     pairs = {"train": answer_pairs(100), "dev": answer_pairs(20, seed=1)}
-    card = fit(preference_request(tmp_path / "out", tiny(kind), recipe={"epochs": 2, "lr": 5e-3}, **pairs))
+    card = fit(preference_request(tmp_path / "out", tiny(kind), recipe={"epochs": 6, "lr": 5e-3}, **pairs))
     assert card["figures"]["after"] >= 0.8
     assert card["figures"]["name"] == "accuracy"
 

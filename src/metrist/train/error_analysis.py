@@ -362,7 +362,11 @@ class ErrorAnalysisTask(TrainingTask):
         if self.gradient_checkpointing:
             if not getattr(model, "supports_gradient_checkpointing", False):
                 raise ModelError(f"{weights.name} does not support --gradient-checkpointing: leave it out")
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            # transformers 5.23 renamed this method and warns of the old name.
+            if hasattr(model, "activation_checkpointing_enable"):
+                model.activation_checkpointing_enable({"use_reentrant": False})
+            else:
+                model.gradient_checkpointing_enable({"use_reentrant": False})
         if self.sharded and shard_model(model, placement.device):
             objective.use_whole_model()
         return Learner(model, objective)
