@@ -1,4 +1,4 @@
-"""Times of `metrist view` on a run of 100,000 outputs, over HTTP and in Chromium:
+"""Times of `metrist view` on a run of 100,000 outputs, over HTTP and in Chromium, and of opening a report:
 `python -m bench.viewer [--run FOLDER] [--cache FOLDER] [--write]`
 
 Without --run, real outputs of several data sets are scored first, which takes a minute or two. With --cache, the index
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,12 @@ SETS = (
     *("wmt-qe23-mqm.zh-en", "wmt-qe23-mqm.en-de"),
 )
 METRICS = ("rougeL", "chrf", "bleu", "ter")
-#: Milliseconds that the first view and a filter may take.
-FIRST_VIEW, FILTER = 1000, 300
+REPORT_METRICS = (
+    *("rouge1", "rouge2", "rougeL", "bleu", "chrf", "ter", "meteor"),
+    *("length", "copy_rate", "distinct"),
+)
+#: Milliseconds that the first view, a filter and opening a report may take.
+FIRST_VIEW, FILTER, REPORT = 1000, 300, 2000
 FILTERS: dict[str, dict[str, str]] = {
     "first page": {},
     "last page": {"page": "2000"},
@@ -53,10 +57,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(arguments[arguments.index("--run") + 1]) if "--run" in arguments else make_run(Path(folder))
         cache = Path(arguments[arguments.index("--cache") + 1]) if "--cache" in arguments else Path(folder) / "cache"
-        report = measure(run, cache)
-    print(report)
+        page = make_report(Path(folder))
+        text = measure(run, cache, page)
+    print(text)
     if "--write" in arguments:
-        write_section("bench-viewer", report)
+        write_section("bench-viewer", text)
 
 
 def make_run(folder: Path) -> Path:
@@ -68,19 +73,27 @@ def make_run(folder: Path) -> Path:
                 if count < OUTPUTS:
                     file.write(json.dumps({**row, "item": f"{name}/{row['item']}"}) + "\n")
                     count += 1
-    options = [option for metric in METRICS for option in ("-m", metric)]
-    command = [
-        sys.executable,
-        "-m",
-        "metrist",
-        "score",
-        str(folder / "outputs.jsonl"),
-        *options,
-        "-o",
-        f"{folder}/run/",
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    score(folder / "outputs.jsonl", METRICS, folder / "run")
     return folder / "run"
+
+
+def make_report(folder: Path) -> Path:
+    """The report of SummEval's 1,600 outputs."""
+    data, page = folder / "summeval.jsonl", folder / "report.html"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows("summeval")), encoding="utf-8")
+    score(data, REPORT_METRICS, folder / "summeval")
+    run_metrist("report", f"{folder}/summeval/", "-o", str(page))
+    return page
+
+
+def score(data: Path, metrics: Sequence[str], run: Path) -> None:
+    """Score a file into a run folder."""
+    run_metrist("score", str(data), *(word for metric in metrics for word in ("-m", metric)), "-o", f"{run}/")
+
+
+def run_metrist(*arguments: str) -> None:
+    """Run a command to its end."""
+    subprocess.run([sys.executable, "-m", "metrist", *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 @contextmanager
@@ -104,7 +117,7 @@ def read_cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(run: Path, cache: Path) -> str:
+def measure(run: Path, cache: Path, report: Path) -> str:
     """Measure, and return the tables with a description of the setup."""
     first = ""
     if not list(cache.glob("metrist/view/*")):
@@ -121,7 +134,7 @@ def measure(run: Path, cache: Path) -> str:
             _measure_filter(name, f"{address}api/outputs?{urlencode(query)}", process)
             for name, query in FILTERS.items()
         ]
-        pages = measure_pages(address, process)
+        pages = measure_pages(address, process, report)
     start_wall, start_cpu = (statistics.median(column) for column in zip(*starts, strict=True))
     return "\n".join(
         [
@@ -129,7 +142,7 @@ def measure(run: Path, cache: Path) -> str:
             f"{os.getloadavg()[0]:.1f} at the end: a run of {OUTPUTS:,} real outputs with {len(METRICS)} metrics, and "
             f"people's ratings and errors; {ROUNDS} requests each over HTTP on the same machine. CPU time is that of "
             "the server, per request; on cores with other work the wall clock is that much longer. The limits are "
-            f"{FILTER} ms for a filter and {FIRST_VIEW} ms for the first view.",
+            f"{FILTER} ms for a filter, {FIRST_VIEW} ms for the first view and {REPORT} ms for a report.",
             "",
             f"`metrist view` is ready {first}after {start_cpu:.1f} s of CPU time ({start_wall:.1f} s) with its index "
             f"(median of {len(starts)}).",
@@ -167,7 +180,7 @@ def _time_request(url: str) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
-def measure_pages(address: str, process: int) -> list[str]:
+def measure_pages(address: str, process: int, report: Path) -> list[str]:
     """Times in Chromium, from the request of the page or the key press until the new rows are there."""
     try:
         from playwright.sync_api import sync_playwright
@@ -179,7 +192,7 @@ def measure_pages(address: str, process: int) -> list[str]:
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         before = read_cpu_seconds(process)
-        views = [_time_view(browser, address) for _ in range(5)]
+        views = [_time_view(browser, address, "#outputs tbody tr") for _ in range(5)]
         view_cpu = 1000 * (read_cpu_seconds(process) - before) / len(views)
         page = browser.new_page()
         page.goto(address)
@@ -188,23 +201,28 @@ def measure_pages(address: str, process: int) -> list[str]:
         before = read_cpu_seconds(process)
         filters = [_time_search(page, word, expected) for word, expected in words]
         filter_cpu = 1000 * (read_cpu_seconds(process) - before) / len(filters)
+        reports = [_time_view(browser, report.as_uri(), "#explorer .output") for _ in range(5)]
         browser.close()
     names = (
         "Chromium: first view, in a new window",
         "Chromium: a word typed, with a pause of 150 ms, until its rows are shown",
     )
-    return [
+    lines = [
         f"| {name} | | {cpu:.0f} | {statistics.median(times):.0f} | {max(times):.0f} |"
         for name, cpu, times in zip(names, (view_cpu, filter_cpu), (views, filters), strict=True)
     ]
+    size = f"{report.stat().st_size / 1e6:.1f} MB"
+    name = f"Chromium: a report of {len(REPORT_METRICS)} metrics ({size}) opened, until its last list is shown"
+    return [*lines, f"| {name} | 1,600 | | {statistics.median(reports):.0f} | {max(reports):.0f} |"]
 
 
-def _time_view(browser: Any, address: str) -> float:
+def _time_view(browser: Any, address: str, last: str) -> float:
+    """Milliseconds from a request until the element `last` is there."""
     context = browser.new_context()
     page = context.new_page()
     start = time.perf_counter()
     page.goto(address, wait_until="commit")
-    page.wait_for_selector("#outputs tbody tr")
+    page.wait_for_selector(last, state="attached")
     milliseconds = 1000 * (time.perf_counter() - start)
     context.close()
     return milliseconds
