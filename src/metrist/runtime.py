@@ -70,8 +70,8 @@ class Runtime:
     llm_cache: Path | None = None
     #: File of LLM prices that is consulted before the shipped one.
     prices: Path | None = None
-    #: LLM answers that were stored before this time (seconds since 1970) are requested again: all of them, or those
-    #: that failed or that the metric cannot read.
+    #: LLM answers of other runs are requested again, all of them, or those that failed or that the metric cannot read.
+    #: The number is the start of this run (seconds since 1970), which its answers are stored with.
     fresh: float | None = None
     retry_failed: float | None = None
     #: Identifies the run to which LLM costs are charged: processes with the same id share one budget.
@@ -123,6 +123,12 @@ class Runtime:
         finally:
             _current.reset(token)
 
+    @property
+    def answer_time(self) -> float | None:
+        """The time that LLM answers of this run are stored with, by which they are told from earlier ones even if the
+        clock jumps; None: the time of their arrival, since no answer is requested again."""
+        return self.retry_failed if self.fresh is None else self.fresh
+
     def override(self, **options: Any) -> Runtime:
         """A copy with these fields changed; None leaves a field as it is. `fresh` and `retry_failed` may be True, which
         stands for now, or False.
@@ -134,9 +140,10 @@ class Runtime:
         if unknown:
             raise TypeError(f"Runtime has no field {min(unknown)!r}")
         changes = {name: value for name, value in options.items() if value is not None}
+        now = time.time()
         for name in ("fresh", "retry_failed"):
             if isinstance(changes.get(name), bool) and changes.pop(name):
-                changes[name] = time.time()
+                changes[name] = now
         if "run_id" not in changes and ("max_cost" in changes or self.run_id is None):
             changes["run_id"] = uuid.uuid4().hex
         return replace(self, **changes)

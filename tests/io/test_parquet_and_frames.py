@@ -75,6 +75,14 @@ def test_a_lazy_frame_is_an_error_that_names_collect() -> None:
         read_records(polars.DataFrame(ROWS).lazy())
 
 
+def test_parquet_with_text_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    output = pyarrow.array([b"\xe1nother"], pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"output": output}), path)
+    with pytest.raises(InputError, match=r"a\.parquet: not a Parquet file, or a damaged one: .*utf-8"):
+        list(read_records(path))
+
+
 def test_an_invalid_parquet_file_is_named(write: Write) -> None:
     path = write(b"PAR1 and no more", "a.parquet")
     with pytest.raises(InputError, match=re.escape(f"{path}: not a Parquet file, or a damaged one: ")):

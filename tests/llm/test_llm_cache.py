@@ -149,6 +149,19 @@ def test_answers_of_a_run_are_not_older_than_its_start_when_the_clock_is_put_bac
     assert read_log(log) == ["a"]
 
 
+def test_answers_with_a_time_to_come_are_requested_again(tmp_path, monkeypatch):
+    """The clock was ahead when they were stored; the new answers replace them, once."""
+    log = tmp_path / "asked.txt"
+    with monkeypatch.context() as ahead:
+        ahead.setattr("metrist.llm.gateway.time.time", lambda: 4e9)
+        gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
+    for _ in range(2):
+        runtime = Runtime.current().override(fresh=True, retry_failed=True)
+        for _ in range(2):
+            gateway.complete(Scripted(log=str(log)), say("a"), GREEDY, runtime=runtime)
+    assert read_log(log) == ["a", "a", "a"]
+
+
 def test_spending_is_remembered_when_the_clock_jumps(tmp_path, monkeypatch):
     cache = AnswerCache(tmp_path)
     Budget(cache, 1.0, "run").admit([0.75])

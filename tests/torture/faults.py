@@ -78,6 +78,13 @@ def write_records(path: Path, items: int, systems: int = 2, words: int = 12) -> 
     return path
 
 
+def count_scored(exported: Path) -> int:
+    """The outputs that have scores by all metrics of an exported file."""
+    rows = [json.loads(line) for line in exported.read_text().splitlines()]
+    missing = {(row["item"], row["system"]) for row in rows if row["value"] is None}
+    return len({(row["item"], row["system"]) for row in rows} - missing)
+
+
 # ---- Judges
 
 

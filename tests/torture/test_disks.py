@@ -18,6 +18,7 @@ from faults import (
     JudgeServer,
     check_clear,
     command,
+    count_scored,
     fill,
     is_root,
     resize_disk,
@@ -86,9 +87,7 @@ def test_answers_of_llms_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> No
         assert run(*arguments, env=env).returncode == 0
         row.lost += server.answered.total() - before  # All answers are in the cache.
     assert run("export", tmp_path / "run", "-o", tmp_path / "scores.jsonl").returncode == 0
-    rows = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
-    row.lost += sum(row_["scores"]["judge"]["value"] is None for row_ in rows) if "scores" in rows[0] else 0
-    row.lost += 120 - len(rows)
+    row.lost += 120 - count_scored(tmp_path / "scores.jsonl")
 
 
 def test_a_training_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
@@ -191,7 +190,7 @@ def test_exports_reports_and_columns_on_a_full_disk(tmp_path: Path, torture_row:
     assert run("score", source, "-m", "rougeL", "-m", "bleu", "-o", tmp_path / "run").returncode == 0
     before = read_contents(tmp_path / "run")
     outs = {"out.jsonl": "export", "out.csv": "export", "report.html": "report", "out.parquet": "export"}
-    with small_disk(tmp_path / "disk", 24) as disk:
+    with small_disk(tmp_path / "disk", 16) as disk:
         for name, verb in outs.items():
             (disk / name).write_text("what was here before\n")
             with row.attempt():

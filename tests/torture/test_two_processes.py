@@ -72,7 +72,7 @@ def test_one_run_folder(tmp_path: Path, torture_row: Rows) -> None:
 
 def read_rows(path: Path) -> dict[str, str]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {f"{row['item']} {row['system']}": json.dumps(row, sort_keys=True) for row in rows}
+    return {f"{row['item']} {row['system']} {row['metric']}": json.dumps(row, sort_keys=True) for row in rows}
 
 
 def test_one_llm_cache(tmp_path: Path, torture_row: Rows) -> None:

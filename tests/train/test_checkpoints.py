@@ -40,13 +40,18 @@ def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
     assert files == {"model.safetensors", "optimizer.safetensors", "state.json"}
 
 
+@pytest.mark.parametrize("way", ["cut", "changed"])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, name: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, name: str, way: str) -> None:
     checkpoints = train(tmp_path)
     calm = toy(tmp_path / "calm")
     calm.run()
     damaged = tmp_path / "step-00000048" / name
-    damaged.write_bytes(damaged.read_bytes()[:-40])
+    data = damaged.read_bytes()
+    if way == "cut":
+        damaged.write_bytes(data[:-40])
+    else:  # One bit of a weight or a moment, or one digit of the state.
+        damaged.write_bytes(data.replace(b'"tokens": ', b'"tokens": 1') if name == "state.json" else flip_bit(data))
     messages: list[str] = []
     resumed = toy(tmp_path, every=7)
     state = checkpoints.resume(resumed.model, make_optimizer(resumed.model), messages.append)
@@ -55,6 +60,36 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, name: str)
     assert f"skipping the checkpoint {damaged.parent}" in messages[0]
     resumed.run()
     assert all(torch.equal(a, b) for a, b in zip(calm.model.parameters(), resumed.model.parameters(), strict=True))
+
+
+def flip_bit(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def test_damaged_best_weights_are_not_used(tmp_path: Path) -> None:
+    checkpoints = train(tmp_path, lr=0.5, eval_every=6, schedule="constant", seed=1)
+    state = checkpoints._read_state(48)[0]
+    assert state.best_step not in (None, 48)
+    best = tmp_path / f"step-{state.best_step:08d}" / "model.safetensors"
+    best.write_bytes(flip_bit(best.read_bytes()))
+    model = toy(tmp_path, every=7).model
+    with pytest.raises(RunError, match=r"which has the best weights, cannot be read .*checksum"):
+        checkpoints.load_best(model, state)
+    messages: list[str] = []
+    resumed = checkpoints.resume(model, make_optimizer(model), messages.append)
+    assert resumed is None or resumed.best_step != state.best_step
+    assert "step-00000048" in messages[0]
+
+
+def test_checkpoints_of_older_versions_have_no_checksums(tmp_path: Path) -> None:
+    checkpoints = train(tmp_path)
+    path = tmp_path / "step-00000048" / "state.json"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in fields.items() if name not in ("files", "sha256")}))
+    model = toy(tmp_path, every=7).model
+    state = checkpoints.resume(model, make_optimizer(model), pytest.fail)
+    assert state is not None
+    assert state.step == 48
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

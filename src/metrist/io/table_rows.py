@@ -299,7 +299,7 @@ def read_parquet(path: str) -> Iterator[tuple[int, Cells]]:
             for batch in file.iter_batches(batch_size=_BATCH):
                 yield from enumerate(map(Cells, batch.to_pylist()), start)
                 start += batch.num_rows
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
 
 

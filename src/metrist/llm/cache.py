@@ -282,9 +282,10 @@ def find_current(
     index_of = {request.key: index for index, request in reversed(list(enumerate(requests)))}
 
     def is_current(key: bytes, answer: StoredCompletion) -> bool:
-        if answer.arrived < (runtime.fresh or 0.0):
+        is_own = answer.arrived == runtime.answer_time
+        if runtime.fresh is not None and not is_own:
             return False
-        retries = answer.arrived < (runtime.retry_failed or 0.0)
+        retries = runtime.retry_failed is not None and not is_own
         if answer.completion.failure is not None:
             return not retries
         outdated = answer.rejected_by is not None and parser is not None and answer.rejected_by != parser.version
@@ -365,13 +366,14 @@ class AnswerCache:
             stored.update(self.execute(lambda connection, some=some: _select(connection, some)))  # type: ignore[misc]
         return {key: value for key, value in stored.items() if has_requested_parts(by_key[key], value.completion)}
 
-    def store(self, answers: Sequence[CachedAnswer], replace_before: float = 0.0) -> list[Completion]:
+    def store(self, answers: Sequence[CachedAnswer], replaced: Mapping[bytes, float] | None = None) -> list[Completion]:
         """Store completions and return those that now stand for their requests: where another process was first, its
-        own, so that all later runs see the same. Completions stored before `replace_before` do not count as first."""
+        own, so that all later runs see the same. `replaced` are the keys of those that do not count as first, with the
+        times of their arrival."""
 
         def insert(connection: sqlite3.Connection) -> list[Completion]:
             with transaction(connection):
-                return [_insert(connection, answer, replace_before) for answer in answers]
+                return [_insert(connection, answer, (replaced or {}).get(answer.request.key)) for answer in answers]
 
         return self.execute(insert)
 
@@ -499,14 +501,15 @@ def _has_failed(answer: CachedAnswer) -> bool:
     return answer.completion.failure is not None or is_blank(answer.completion, answer.request.sampling)
 
 
-def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replace_before: float) -> Completion:
+def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replaced: float | None) -> Completion:
+    """Store an answer, unless there is one that did not arrive at the time `replaced`."""
     key = answer.request.key
-    rows = connection.execute("SELECT answer FROM answers WHERE key = ? AND arrived >= ?", (key, replace_before))
+    rows = connection.execute("SELECT answer FROM answers WHERE key = ? AND arrived IS NOT ?", (key, replaced))
     blob = next(iter(rows.fetchall()), None)
     before = _parse_completion(blob[0]) if blob else None
     if before is not None and has_requested_parts(answer.request, before):
         return before
-    if blob or replace_before:  # There is an answer, and it may be marked.
+    if blob or replaced is not None:  # There is an answer, and it may be marked.
         connection.execute("DELETE FROM unreadable WHERE key = ?", (key,))
     request, completion = _compress(answer.request.to_json()), _compress(completion_to_json(answer.completion))
     connection.execute(

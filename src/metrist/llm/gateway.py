@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -54,8 +54,8 @@ def complete(
 
     Completions come from the cache where it has them. A failure is not cached unless it was paid for and will not
     change, so another run sends the request again. With `parser`, a stored answer that an earlier version of it could
-    not read, and this one cannot either, is requested again. So are answers stored before the time `runtime.fresh`,
-    and those before `runtime.retry_failed` that failed or cannot be read.
+    not read, and this one cannot either, is requested again. So are, with `runtime.fresh`, all answers of other runs,
+    and with `runtime.retry_failed` those that failed or cannot be read.
 
     `ModelError` is raised where no answer of a run was of use so far, and `MAX_USELESS` were empty or not readable for
     `parser`, or the first has no token probabilities and `parser` needs them.
@@ -94,7 +94,7 @@ def complete(
                     own,
                     runtime,
                     has_cached_answers=bool(completions),
-                    replaced=stored.keys() - current.keys(),
+                    replaced={key: stored[key].arrived for key in stored.keys() - current.keys()},
                     reader=reader,
                     tally=tally,
                 )
@@ -204,7 +204,7 @@ class _Batch(Call):
         runtime: Runtime,
         *,
         has_cached_answers: bool,
-        replaced: Collection[bytes] = (),
+        replaced: Mapping[bytes, float] | None = None,
         reader: _Reader | None = None,
         tally: _Tally | None = None,
     ) -> None:
@@ -213,11 +213,11 @@ class _Batch(Call):
         self._llm = llm
         self._cache = cache
         self._requests = requests
-        #: Requests whose stored answers are replaced, unless another process has done so since.
-        self._replaced = replaced
+        #: Requests whose stored answers are replaced, with the times of their arrival, unless another process has done
+        #: so since.
+        self._replaced = replaced or {}
         self._reader = reader
         self._tally = tally or _Tally()
-        self._started = time.time()
         self._price = pricing.find_price(llm, runtime)
         self._budget = self._open_budget()
         #: The requests that were given to the LLM last: `deliver` counts in these.
@@ -329,16 +329,13 @@ class _Batch(Call):
                 f"the same command goes on"
             )
 
-    def _now(self) -> float:
-        """The time, and never one before this run, even if the clock was put back: an answer of it must not seem older
-        than the times that `fresh` and `retry_failed` name."""
-        return max(time.time(), self._started, self.runtime.fresh or 0.0, self.runtime.retry_failed or 0.0)
-
     def _store(self, request: Request, completion: Completion) -> Completion:
         stored = completion
         if self._cache and is_cacheable(request, completion):
-            answer = CachedAnswer(request=request, completion=completion, arrived=self._now())
-            (stored,) = self._cache.store([answer], self._started if request.key in self._replaced else 0.0)
+            answer = CachedAnswer(
+                request=request, completion=completion, arrived=self.runtime.answer_time or time.time()
+            )
+            (stored,) = self._cache.store([answer], self._replaced)
             if self._reader and self._reader.rejects(request.key, stored):
                 # Now, and not only when the metric has read all answers: the run may be killed before.
                 self._cache.mark_unreadable([request.key], self._reader.version)

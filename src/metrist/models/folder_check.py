@@ -85,9 +85,9 @@ def check_config(path: Path, config: dict[str, Any]) -> None:
 
 def check_state_dict_archive(path: Path) -> None:
     """Refuse a compressed archive, which may unpack to any size: torch.save stores tensors as they are."""
-    if not zipfile.is_zipfile(path):
-        return
     try:
+        if not zipfile.is_zipfile(path):
+            return
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError) as error:

@@ -399,6 +399,8 @@ class MetricFolder:
         """Delete shard files whose scores other files hold."""
         for name in names:
             path = self.results / name
+            if not path.exists():  # A folder that can only be read refuses even that.
+                continue
             try:
                 path.unlink(missing_ok=True)  # Another run of the same command may have been faster.
             except OSError as error:

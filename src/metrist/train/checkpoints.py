@@ -1,12 +1,14 @@
 """Checkpoints: everything a training needs to resume.
 
 A checkpoint is a folder, such as `step-00000500`, with the weights and the optimizer's state as safetensors and the
-rest as JSON. It is written under a temporary name, synced and renamed, so a folder with the final name is complete.
-Random generators have no state to store: each step has its own seed.
+rest as JSON, with the SHA-256 of each file. It is written under a temporary name, synced and renamed, so a folder with
+the final name is complete; one that was damaged later does not match its hashes, and is not used. Random generators
+have no state to store: each step has its own seed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NAME = re.compile(r"step-(\d{8,})")
+_FILES, _SHA256 = "files", "sha256"
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
@@ -91,8 +94,10 @@ class Checkpoints:
             part.mkdir()
             _write_tensors(part / _MODEL, weights)
             _write_tensors(part / _OPTIMIZER, moments)
+            hashes = {name: _hash_file(part / name) for name in (_MODEL, _OPTIMIZER)}
+            fields = {**asdict(state), _FILES: hashes}
             with (part / _STATE).open("w", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(state), indent=2) + "\n")
+                file.write(json.dumps({**fields, _SHA256: _hash_fields(fields)}, indent=2) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             shutil.rmtree(target, ignore_errors=True)
@@ -109,9 +114,11 @@ class Checkpoints:
         original = {name: tensor.clone() for name, tensor in collect_weights(model).items()} if steps else {}
         for step in reversed(steps):
             try:
-                state = self._read_state(step)
-                weights = _read_tensors(self._path(step) / _MODEL)
-                optimizer_state = _read_tensors(self._path(step) / _OPTIMIZER)
+                state, hashes = self._read_state(step)
+                weights = _read_tensors(self._path(step) / _MODEL, hashes.get(_MODEL))
+                optimizer_state = _read_tensors(self._path(step) / _OPTIMIZER, hashes.get(_OPTIMIZER))
+                if state.best_step not in (None, step):
+                    self._read_best(state)
                 load_weights(model, weights)
                 _load_optimizer_state(optimizer, optimizer_state)
             except (OSError, ValueError, KeyError, TypeError) as fault:
@@ -128,7 +135,18 @@ class Checkpoints:
     def load_best(self, model: Any, state: TrainingState) -> None:
         """Load the weights of the best evaluation, unless they are the current ones."""
         if state.best_step is not None and state.best_step != state.step:
-            load_weights(model, _read_tensors(self._path(state.best_step) / _MODEL))
+            try:
+                load_weights(model, self._read_best(state))
+            except (OSError, ValueError, KeyError, TypeError) as fault:
+                raise RunError(
+                    f"{self._path(state.best_step)}, which has the best weights, cannot be read ({fault}): the same "
+                    "command goes on from an earlier checkpoint"
+                ) from fault
+
+    def _read_best(self, state: TrainingState) -> dict[str, Tensor]:
+        assert state.best_step is not None
+        _, hashes = self._read_state(state.best_step)
+        return _read_tensors(self._path(state.best_step) / _MODEL, hashes.get(_MODEL))
 
     def remove(self) -> None:
         """Remove all checkpoints."""
@@ -137,17 +155,22 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def _read_state(self, step: int) -> TrainingState:
+    def _read_state(self, step: int) -> tuple[TrainingState, dict[str, str]]:
+        """Return the state and the hashes of the other files; checkpoints of older versions have none."""
         fields = json.loads((self._path(step) / _STATE).read_text(encoding="utf-8"))
+        digest = fields.pop(_SHA256, None)
+        if digest is not None and digest != _hash_fields(fields):
+            raise ValueError(f"{_STATE} does not match its checksum")
+        hashes = fields.pop(_FILES, {})
         evaluations = [Evaluation(**evaluation) for evaluation in fields["evaluations"]]
-        return TrainingState(**{**fields, "evaluations": evaluations})
+        return TrainingState(**{**fields, "evaluations": evaluations}), hashes
 
     def _prune(self) -> None:
         latest = self.steps()[-self._keep :]
         best = set()
         for step in latest:
             with suppress(OSError, ValueError, KeyError, TypeError):
-                best.add(self._read_state(step).best_step)
+                best.add(self._read_state(step)[0].best_step)
         for step in set(self.steps()) - {*latest, *best}:
             shutil.rmtree(self._path(step), ignore_errors=True)
 
@@ -239,10 +262,22 @@ def _load_optimizer_state(optimizer: Any, tensors: Mapping[str, Tensor]) -> None
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _hash_fields(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
+    """Read the tensors of a file; raise ValueError if it is damaged, or has another SHA-256 than `digest`."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    if digest is not None and _hash_file(path) != digest:
+        raise ValueError(f"{path.name} does not match its checksum")
     try:
         return dict(load_file(path))
     except SafetensorError as fault:

@@ -64,7 +64,10 @@ def bind(host: str, port: int | None, *, shared: bool = False, joining: bool = F
         try:
             if shared and not joining:
                 _check_free(family, address[0], candidate)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR, 1)
+            if shared:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if not shared or joining:  # Closed connections of a service that was killed must not hold the port.
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((address[0], candidate))
             return listener
         except (OSError, OverflowError) as error:
