@@ -178,10 +178,10 @@ class Mixed:
         return act
 
     def _choose(self, good: Act) -> Act:
-        chance = self._rng.random()
+        chance, now = self._rng.random(), formatdate(usegmt=True)
         kinds: list[tuple[float, Callable[[], Act]]] = [
             (0.15, lambda: error(429, "slow down")),
-            (0.16, lambda: status(429, b"busy", headers={"Retry-After": formatdate(usegmt=True)})),
+            (0.16, lambda: status(429, b"busy", headers={"Retry-After": now, "Date": now})),
             (0.17, lambda: status(429, b"busy", headers={"Retry-After": "1"})),
             (0.20, lambda: status(429, b"busy", headers={"retry-after-ms": "20"})),
             (0.30, lambda: status(500, b"<html>oh no</html>")),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import metrist
 from metrist.columns import HashColumn, NameColumn, SparseColumn, encode_names, take_names
+from metrist.errors import RunError
 from metrist.run import columns
 from metrist.run.results import Results
 from metrist.scores import Score, Scores
@@ -203,6 +205,27 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(
     monkeypatch.setattr(Path, "mkdir", refuse)
     assert_same(metrist.load(tmp_path / "memory"), expected)
     assert not (tmp_path / "memory" / "columns").exists()
+
+
+@pytest.mark.usefixtures("large")
+def test_a_full_disk_sends_columns_to_another(
+    tmp_path: Path, in_memory: tuple[Path, Results], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, expected = in_memory
+    append = columns.ColumnsWriter.append
+    full = [tmp_path / "memory"]
+
+    def fill(writer: columns.ColumnsWriter, name: str, array: Any) -> None:
+        append(writer, name, array)
+        if any(folder in writer._part.parents for folder in full):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(columns.ColumnsWriter, "append", fill)
+    assert_same(metrist.load(tmp_path / "memory"), expected)
+    assert not [path for path in (tmp_path / "memory" / "columns").rglob("*") if path.is_file()]
+    full.append(Path(tempfile.gettempdir()))
+    with pytest.raises(RunError, match="No space left on device; no score is lost"):
+        metrist.load(tmp_path / "memory")
 
 
 def test_statistics_are_stored_in_the_narrowest_type_that_holds_them(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def annotate(
         print_note(f"set up {tasks} for {format_count(len(project.raters), 'rater')} in {out}")
     from metrist.web.annotation.answers import Answers
 
-    with project.open_store() as store:
+    with project.open_store() if export is None else project.read_store() as store:
         answers = Answers(project, store)
         if export is not None:
             from metrist.web.annotation.export import write_export

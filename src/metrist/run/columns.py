@@ -64,21 +64,28 @@ def open_columns(parent: Path, key: str, build: Callable[[ColumnsWriter], dict[s
     if columns is not None:
         return columns
     try:
-        writer = ColumnsWriter(parent / key)
-    except OSError:  # The folder may only be read.
-        parent = Path(tempfile.mkdtemp(prefix="metrist-columns-"))
-        atexit.register(shutil.rmtree, parent, ignore_errors=True)
-        writer = ColumnsWriter(parent / key)
+        columns = _build(parent, key, build)
+    except OSError as error:  # The folder may only be read, or its disk is full: another disk may have room.
+        try:
+            temporary = Path(tempfile.mkdtemp(prefix="metrist-columns-"))
+            atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+            columns = _build(temporary, key, build)
+        except OSError:
+            raise RunError(f"cannot write {parent}: {error.strerror}; no score is lost") from error
+    else:
+        _remove_outdated(parent, key)
+    return columns
+
+
+def _build(parent: Path, key: str, build: Callable[[ColumnsWriter], dict[str, Any]]) -> Columns:
+    writer = ColumnsWriter(parent / key)
     try:
         writer.finish(key, build(writer))
-    except OSError as error:
-        raise RunError(f"cannot write {parent}: {error.strerror}; no score is lost") from error
     finally:
         writer.discard()
     columns = _read(parent / key, key)
     if columns is None:
         raise RunError(f"{parent / key} cannot be read back: check the disk")
-    _remove_outdated(parent, key)
     return columns
 
 
@@ -241,7 +248,8 @@ class ColumnsWriter:
     def discard(self) -> None:
         """Delete what got no name."""
         for own in self._arrays.values():
-            own.file.close()
+            with suppress(OSError):  # Closing writes what is left, for which a full disk has no room.
+                own.file.close()
         shutil.rmtree(self._part, ignore_errors=True)
 
 

@@ -186,6 +186,22 @@ def test_clicks_that_make_no_sense_are_refused(tmp_path: Path, schema: str, kind
         check_click(project, Click(id="c", rater="r1", task=task, kind=kind, content=content))
 
 
+def test_a_project_that_cannot_be_written_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a copy, with the clicks that are still in SQLite's journal."""
+    project = make_project(tmp_path, rows=make_rows(2), raters=1)
+    with project.open_store() as store:
+        answer_all(project, Answers(project, store), lambda *_: 2)
+        expected = [click.id for click in store.read()]
+        files = {path.name: path.read_bytes() for path in project.folder.iterdir()}
+        assert files["clicks.sqlite-wal"]
+        with monkeypatch.context() as read_only:
+            read_only.setattr("os.access", lambda path, mode: False)  # noqa: ARG005
+            with project.read_store() as copy:
+                assert [click.id for click in copy.read()] == expected
+                assert copy.path.parent != project.folder
+        assert {path.name: path.read_bytes() for path in project.folder.iterdir()} == files
+
+
 def test_a_rater_answers_only_own_tasks(tmp_path: Path) -> None:
     project = make_project(tmp_path, raters=2, overlap=1)
     other = project.raters[1].assignments[0].task

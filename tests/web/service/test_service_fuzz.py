@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from torture_table import TortureRow
 from web_server import run_server
 
 #: The program, if it is not on the path: it may be in an environment of its own.
-PROGRAM = os.environ.get("METRIST_TEST_SCHEMATHESIS") or shutil.which("schemathesis")
+FOLDERS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+PROGRAM = os.environ.get("METRIST_TEST_SCHEMATHESIS") or shutil.which("schemathesis", path=FOLDERS)
 METRICS = ("rougeL", "bleu", "chrf", "ter", "meteor", "token_f1", "length", "distinct", "service_metrics.Marking")
 #: What is checked: no answer of 500 or more, and answers as the document says.
 CHECKS = (

@@ -12,8 +12,11 @@ import json
 import math
 import os
 import secrets
+import shutil
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +102,21 @@ class Project:
 
     def open_store(self) -> ClickStore:
         return ClickStore(self.folder / CLICKS)
+
+    @contextmanager
+    def read_store(self) -> Iterator[ClickStore]:
+        """The log of clicks for reading only. SQLite cannot open it in a folder that cannot be written: there, a copy
+        of it is read."""
+        if os.access(self.folder, os.W_OK):
+            with self.open_store() as store:
+                yield store
+            return
+        with tempfile.TemporaryDirectory(prefix="metrist-") as folder:
+            for name in (CLICKS, f"{CLICKS}-wal"):
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(self.folder / name, Path(folder, name))
+            with ClickStore(Path(folder, CLICKS)) as store:
+                yield store
 
 
 def is_project(path: str | os.PathLike[str]) -> bool:
