@@ -243,6 +243,18 @@ class MeanRows:
         return self[:].astype(dtype or np.float64, copy=False)
 
 
+def take_rows(array: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
+    """The rows at these positions. Those of a mapped array are read a few at a time, so that its pages, all of which may
+    be touched, do not fill the memory."""
+    if len(positions) <= CHUNK:
+        return np.asarray(array[positions])
+    rows = np.empty((len(positions), *array.shape[1:]), array.dtype)
+    for start in range(0, len(positions), CHUNK):
+        rows[start : start + CHUNK] = array[positions[start : start + CHUNK]]
+        release_pages(array)
+    return rows
+
+
 def release_pages(*arrays: Any) -> None:
     """Give the memory of mapped arrays back to the system; what is needed again is read from their files."""
     for array in arrays:

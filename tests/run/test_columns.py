@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 import metrist
-from metrist.columns import HashColumn, NameColumn, SparseColumn, encode_names, take_names
+from metrist.columns import (
+    HashColumn,
+    MeanRows,
+    NameColumn,
+    NarrowRows,
+    SparseColumn,
+    encode_names,
+    take_names,
+    take_rows,
+)
 from metrist.errors import RunError
 from metrist.run import columns
 from metrist.run.results import Results
@@ -226,6 +235,18 @@ def test_a_full_disk_sends_columns_to_another(
     full.append(Path(tempfile.gettempdir()))
     with pytest.raises(RunError, match="No space left on device; no score is lost"):
         metrist.load(tmp_path / "memory")
+
+
+def test_rows_of_a_mapped_array_are_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.arange(600, dtype=np.uint16).reshape(200, 3)
+    numbers.tofile(tmp_path / "a.bin")
+    mapped = np.asarray(np.memmap(tmp_path / "a.bin", np.uint16, "r", shape=(200, 3)))
+    at = np.arange(199, -1, -3)
+    monkeypatch.setattr("metrist.columns.CHUNK", 16)
+    assert np.array_equal(take_rows(mapped, at), numbers[at])
+    assert np.array_equal(take_rows(NarrowRows(mapped), at), numbers[at].astype(np.float64))
+    values = np.where(numbers[:, 0] % 2, np.nan, numbers[:, 0])
+    assert np.array_equal(take_rows(MeanRows(values), at), MeanRows(values)[at])
 
 
 def test_statistics_are_stored_in_the_narrowest_type_that_holds_them(tmp_path: Path) -> None:

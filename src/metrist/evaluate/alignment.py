@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import HashColumn, NameColumn, encode_names, select_names, take_names
+from metrist.columns import HashColumn, NameColumn, encode_names, select_names, take_names, take_rows
 from metrist.errors import agree, format_count
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
@@ -81,7 +81,7 @@ class AlignedScores:
         for part in self.stats:
             own = (cells >= part.start) & (cells < part.start + len(part.positions))
             at = part.positions[cells[own] - part.start]
-            rows[own, : part.stats.shape[1]] = part.stats[at]
+            rows[own, : part.stats.shape[1]] = take_rows(part.stats, at)
         return rows
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from metrist.columns import encode_names, list_distinct, select_names
+from metrist.columns import encode_names, list_distinct, select_names, take_rows
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.alignment import align_scores, describe_sources
 from metrist.evaluate.selection import (
@@ -273,7 +273,7 @@ def _score_system(results: Results, metric: Metric, system: str) -> tuple[float,
     scores = results[metric].scores
     own = select_names(encode_names(results.systems), {system})
     scored = own[~np.isnan(scores.values[own])]
-    value = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if len(scored) else math.nan
+    value = float(pool_rows(take_rows(scores.stats, scored)[None], metric.pool)[0]) if len(scored) else math.nan
     return value, len(scored) / len(own)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import encode_names, release_pages
+from metrist.columns import encode_names, take_rows
 from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count, label_item
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
@@ -185,15 +185,13 @@ class Results:
         for metric in columns:
             scores = self._select(metric)
             for system, at in by_system.items():
-                scored = at[~np.isnan(scores.values[at])]
-                # All pages of mapped statistics are read; those of one system at a time take little memory.
-                sums = ExactSums(scores.stats[scored][None])
+                scored = at[~np.isnan(take_rows(scores.values, at))]
+                sums = ExactSums(take_rows(scores.stats, scored)[None])
                 waiting.append(_SystemSums(system, metric, sums, len(scored) / len(at)))
                 size += sums.nbytes
                 if size > _MAX_BYTES:
                     estimates |= _estimate_together(waiting, draws, seed, confidence)
                     waiting, size = [], 0
-            release_pages(scores.values, scores.stats)
         estimates |= _estimate_together(waiting, draws, seed, confidence)
         return [estimates[system, metric.label] for system in by_system for metric in columns]
 
