@@ -244,8 +244,8 @@ class MeanRows:
 
 
 def take_rows(array: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
-    """The rows at these positions. Those of a mapped array are read a few at a time, so that its pages, all of which may
-    be touched, do not fill the memory."""
+    """The rows at these positions. Those of a mapped array are read a few at a time, so that its pages, most of which
+    may be touched, do not fill the memory."""
     if len(positions) <= CHUNK:
         return np.asarray(array[positions])
     rows = np.empty((len(positions), *array.shape[1:]), array.dtype)
