@@ -245,7 +245,8 @@ class MeanRows:
 
 def take_rows(array: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
     """The rows at these positions. Those of a mapped array are read a few at a time, so that its pages, most of which
-    may be touched, do not fill the memory."""
+    may be touched, do not fill the memory. Narrow rows stay narrow."""
+    array = array.rows if isinstance(array, NarrowRows) else array
     if len(positions) <= CHUNK:
         return np.asarray(array[positions])
     rows = np.empty((len(positions), *array.shape[1:]), array.dtype)

@@ -244,7 +244,7 @@ def test_rows_of_a_mapped_array_are_taken_in_parts(tmp_path: Path, monkeypatch: 
     at = np.arange(199, -1, -3)
     monkeypatch.setattr("metrist.columns.CHUNK", 16)
     assert np.array_equal(take_rows(mapped, at), numbers[at])
-    assert np.array_equal(take_rows(NarrowRows(mapped), at), numbers[at].astype(np.float64))
+    assert np.array_equal(take_rows(NarrowRows(mapped), at), numbers[at])
     values = np.where(numbers[:, 0] % 2, np.nan, numbers[:, 0])
     assert np.array_equal(take_rows(MeanRows(values), at), MeanRows(values)[at])
 

@@ -273,7 +273,11 @@ def _score_system(results: Results, metric: Metric, system: str) -> tuple[float,
     scores = results[metric].scores
     own = select_names(encode_names(results.systems), {system})
     scored = own[~np.isnan(scores.values[own])]
-    value = float(pool_rows(take_rows(scores.stats, scored)[None], metric.pool)[0]) if len(scored) else math.nan
+    value = (
+        float(pool_rows(take_rows(scores.stats, scored).astype(np.float64)[None], metric.pool)[0])
+        if len(scored)
+        else math.nan
+    )
     return value, len(scored) / len(own)
 
 

@@ -28,7 +28,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import HashColumn, MeanRows, NameColumn, NarrowRows, SparseColumn, TextColumn
+from metrist.columns import HashColumn, MeanRows, NameColumn, NarrowRows, SparseColumn, TextColumn, release_pages
 from metrist.errors import RunError
 from metrist.io.dedup import DigestIndex
 from metrist.run.shard_file import INCOMPLETE, KIND, SPARSE_KEYS, read_sparse, sparse_fields
@@ -98,6 +98,7 @@ def _read(folder: Path, key: str) -> Columns | None:
         arrays = {name: _map(folder, name, entry) for name, entry in facts["arrays"].items()}
         columns = Columns(folder, int(facts["rows"]), facts["facts"], arrays)
         _check_arrays(columns)
+        release_pages(*arrays.values())
         return columns
     except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError):
         return None
@@ -500,10 +501,12 @@ def read_scores(columns: Columns) -> Scores:
     stats: Any = NarrowRows(arrays["stats"]) if "stats" in arrays else MeanRows(values)
     if "stats" in arrays and arrays["stats"].dtype == np.float64:
         stats = arrays["stats"]
-    return Scores(
+    scores = Scores(
         values=values,
         parts={name: arrays[f"part{n}"] for n, name in enumerate(columns.facts["parts"])},
         stats=stats,
         incomplete=frozenset(incomplete.tolist()),
         **sparse,
     )
+    release_pages(values)
+    return scores

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import encode_names, take_rows
+from metrist.columns import encode_names, release_pages, take_rows
 from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count, label_item
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
@@ -29,7 +29,7 @@ from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, resa
 
 DRAWS = 1000
 #: Bytes of statistics up to which metrics and systems share resamples.
-_MAX_BYTES = 1 << 28
+_MAX_BYTES = 1 << 27
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
 #: In the remark of a metric on how many of its outputs were scored.
@@ -192,6 +192,7 @@ class Results:
                 if size > _MAX_BYTES:
                     estimates |= _estimate_together(waiting, draws, seed, confidence)
                     waiting, size = [], 0
+            release_pages(scores.values, scores.stats)
         estimates |= _estimate_together(waiting, draws, seed, confidence)
         return [estimates[system, metric.label] for system in by_system for metric in columns]
 

@@ -225,7 +225,7 @@ class ExactSums:
     equal columns once, and summed block by block.
     """
 
-    def __init__(self, stats: Floats) -> None:
+    def __init__(self, stats: NDArray[Any]) -> None:
         systems, items, width = stats.shape
         self._begin(systems, items, width)
         for system in range(systems):
@@ -233,12 +233,12 @@ class ExactSums:
         self._finish()
 
     @classmethod
-    def of(cls, systems: int, items: int, width: int, read: Callable[[int], Floats]) -> ExactSums:
+    def of(cls, systems: int, items: int, width: int, read: Callable[[int], NDArray[Any]]) -> ExactSums:
         """The same of rows that are read system by system: `read(s)` is (n, k)."""
         sums = cls.__new__(cls)
         sums._begin(systems, items, width)
         for system in range(systems):
-            sums._add(np.asarray(read(system), np.float64))
+            sums._add(read(system))
         sums._finish()
         return sums
 
@@ -253,10 +253,11 @@ class ExactSums:
         self._coarse: list[tuple[int, int]] = []
         self._fine: list[tuple[int, int]] = []
 
-    def _add(self, rows: Floats) -> None:
-        if not np.isfinite(rows).all():
-            raise RunError("statistics to pool must be finite numbers, got NaN or infinity")
-        for column in rows.T:
+    def _add(self, rows: NDArray[Any]) -> None:
+        for narrow_column in rows.T:
+            column = np.asarray(narrow_column, np.float64)
+            if not np.isfinite(column).all():
+                raise RunError("statistics to pool must be finite numbers, got NaN or infinity")
             _, exponent = np.frexp(np.abs(column).max(initial=0.0))
             shift = self._room - int(exponent)
             coarse = np.rint(np.ldexp(column, shift))
