@@ -56,6 +56,16 @@ def test_share_rate_and_time_left_are_shown_if_known(done: int, total, seconds: 
     assert counter.describe() == words
 
 
+def test_what_comes_after_the_last_record_is_told() -> None:
+    clock = Clock()
+    counter = Counter("records", clock)
+    clock.now += 10
+    counter.update(50, 50)
+    assert counter.describe() == "50 of 50 records (100 %), 5.0/s, 0:00:00 left"
+    clock.now += 90
+    assert counter.describe() == "50 of 50 records (100 %), finishing for 0:01:30"
+
+
 def test_the_rate_is_that_of_the_last_half_minute() -> None:
     clock = Clock()
     counter = Counter("records", clock)

@@ -97,6 +97,9 @@ class Counter:
         text += f" {self.noun}" if (self.total or self.done) != 1 else f" {self.noun.removesuffix('s')}"
         if self.total:
             text += f" ({min(100, 100 * self.done // self.total)} %)"
+        waited = self.clock() - self._samples[-1][0]
+        if self.total is not None and self.done >= self.total and waited >= INTERVAL / 2:
+            return f"{text}, finishing for {_format_time(waited)}"  # Columns, intervals, tables.
         began, before = self._samples[0]
         seconds, done = self.clock() - began, self.done - self.stored - before
         if done <= 0 or seconds <= 0:
