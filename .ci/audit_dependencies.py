@@ -18,7 +18,8 @@ COMMAND = ["-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner"
 
 
 def main(files: Sequence[str]) -> int:
-    return max(_audit(file) for file in files)
+    codes = {_audit(file) for file in files}
+    return 1 if 1 in codes else max(codes)
 
 
 def _audit(file: str) -> int:

@@ -306,13 +306,16 @@ class ExactSums:
         return block
 
     def __call__(self, weights: NDArray[Any]) -> Floats:
-        if self._matrix is not None:
+        if weights.size <= CHUNK and self._matrix is not None:
             products = np.asarray(weights, np.float64) @ self._matrix
         else:
-            products = np.zeros((len(weights), len(self._columns)))
-            for start in range(0, self.items, _BLOCK):
-                stop = min(start + _BLOCK, self.items)
-                products += np.asarray(weights[:, start:stop], np.float64) @ self._block(start, stop)
+            # Sums of whole numbers are exact, whatever their order: the weights need not be doubles all at once.
+            size = _BLOCK if self._matrix is None else max(_BLOCK, CHUNK // max(1, len(weights)))
+            products = np.zeros((len(weights), len(self._columns) if self._matrix is None else self._matrix.shape[1]))
+            for start in range(0, self.items, size):
+                stop = min(start + size, self.items)
+                block = self._block(start, stop) if self._matrix is None else self._matrix[start:stop]
+                products += np.asarray(weights[:, start:stop], np.float64) @ block
         places, shifts = np.array(self._coarse, np.int64).reshape(-1, 2).T
         sums = np.ldexp(products[:, places], -shifts)
         fine = np.array(self._fine, np.int64).reshape(-1, 2)
