@@ -232,6 +232,38 @@ def test_metrics_with_other_resources_have_workers_of_their_own() -> None:
     assert held == 2 * [([metrics[1].text], Resources(2, 0.5))] + 4 * [(["rougeL"], Resources())]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "needs", "expected"),
+    [
+        # Each kind of worker has room, and those that need more get the rest.
+        ([Node(5.0)], Resources(2), 2 * [(["chrf"], Resources(2))] + [(["rougeL"], Resources())]),
+        ([Node(1.0), Node(2.0)], Resources(2), [(["chrf"], Resources(2)), (["rougeL"], Resources())]),
+        # No room for one of each: they share a worker.
+        ([Node(2.0)], Resources(2), [(["chrf", "rougeL"], Resources(2))]),
+        ([Node(1.0, 1.0)], Resources(0.5, 0.1), [(["chrf", "rougeL"], Resources(1, 0.1))]),
+    ],
+)
+def test_no_kind_of_worker_waits_for_resources_that_others_hold(
+    nodes: list[Node], needs: Resources, expected: list[tuple[list[str], Resources]]
+) -> None:
+    cluster = ThreadCluster(nodes=nodes)
+    assert values(Scheduler(cluster, LEXICAL, resources={"chrf": needs}), LEXICAL) == EXPECTED
+    held = [(list(worker.metrics), worker.resources) for worker in cluster.started]
+    assert held == expected
+    used = [sum(amount) for amount in zip(*((one.cpus, one.gpus) for _, one in held), strict=True)]
+    assert used[0] <= sum(node.cpus for node in nodes)
+    assert used[1] <= sum(node.gpus for node in nodes)
+
+
+def test_ten_tenths_of_a_gpu_are_ten_workers() -> None:
+    assert Resources(0, 0.1).count_on(Node(0.0, 1.0)) == 10
+
+
+def test_resources_of_an_unknown_metric_are_refused() -> None:
+    with pytest.raises(RunError, match="no metric 'chrff' in this run; did you mean 'chrf'"):
+        Scheduler(ThreadCluster(), LEXICAL, resources={"chrff": Resources(2)})
+
+
 def test_llm_metrics_stay_in_this_process() -> None:
     llm = FakeLLM(answers="4")
     metrics = [build("rougeL"), Judge(llm=llm)]

@@ -1,12 +1,13 @@
 """Scheduling of tasks on a cluster: which worker gets which task, and what happens when workers die.
 
 The program that runs the command reads the records, sends tasks to workers and writes all files, so that a run folder
-has one writer and the same bytes as on one machine. Nothing here knows Ray: `metrist.run.ray` is the `Cluster` that
-does, and tests use one of threads.
+has one writer and the same bytes as on one machine. Nothing here knows Ray: `metrist.run.ray_cluster` has the `Cluster`
+that does, and tests use one of threads.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from collections import Counter, deque
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from metrist._version import __version__
-from metrist.errors import MetristError, RunError, format_count
+from metrist.errors import MetristError, RunError, did_you_mean, format_count
 from metrist.metrics.base import Metric, calls_llm, is_resident, iterate_nested
 from metrist.run.tasks import Task, TaskResult, perform
 from metrist.run.worker_pool import describe_range
@@ -54,9 +55,10 @@ class Resources:
 
     def count_on(self, node: Node) -> int:
         """How many such workers fit on a node."""
-        fits = [node.cpus // self.cpus] if self.cpus else []
-        fits += [node.gpus // self.gpus] if self.gpus else []
-        return int(min(fits))
+        # Ten times a tenth of a GPU is a whole one, whatever the rounding says.
+        fits = [node.cpus / self.cpus + 1e-9] if self.cpus else []
+        fits += [node.gpus / self.gpus + 1e-9] if self.gpus else []
+        return math.floor(min(fits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ class Node:
 
     cpus: float
     gpus: float = 0.0
+
+
+def _place(needs: Resources, nodes: list[Node], most: float = math.inf) -> int:
+    """Take the resources of as many workers as fit, at most `most`, from the nodes; returns how many."""
+    placed = 0
+    for position, node in enumerate(nodes):
+        count = int(min(needs.count_on(node), most - placed))
+        nodes[position] = Node(node.cpus - count * needs.cpus, node.gpus - count * needs.gpus)
+        placed += count
+    return placed
 
 
 class WorkerDied(Exception):
@@ -101,15 +113,22 @@ class Cluster(Protocol):
         ...
 
 
+def _check_names(resources: Mapping[str, Resources], metrics: Sequence[Metric]) -> None:
+    known = {name for metric in metrics for name in (metric.text, metric.label)}
+    for name in resources:
+        if name not in known:
+            raise RunError(f"resources: there is no metric {name!r} in this run{did_you_mean(name, known)}")
+
+
 def find_resources(metric: Metric, nodes: Sequence[Node], device: str = "auto") -> Resources:
     """What a worker needs for a metric: what the metric and those within it declare. A model in torch gets a GPU where
     the cluster has any and `device` does not forbid it; a model on a CPU gets several CPUs, as far as nodes have them.
     """
-    nested = [one for one in iterate_nested(metric) if isinstance(one, Metric)]
-    cpus = [one.cpus for one in nested if one.cpus is not None]
-    gpus = [one.gpus for one in nested if one.gpus is not None]
+    nested = [part for part in iterate_nested(metric) if isinstance(part, Metric)]
+    cpus = [part.cpus for part in nested if part.cpus is not None]
+    gpus = [part.gpus for part in nested if part.gpus is not None]
     has_gpus = any(node.gpus for node in nodes) and (device in ("auto", "map") or device.startswith("cuda"))
-    wants_gpu = any(one.resident and one.extra in _TORCH_EXTRAS for one in nested)
+    wants_gpu = any(part.resident and part.extra in _TORCH_EXTRAS for part in nested)
     gpu = max(gpus) if gpus else float(wants_gpu and has_gpus)
     model_cpus = 1.0 if gpu else min(MODEL_CPUS, max((node.cpus for node in nodes), default=1.0))
     return Resources(max(cpus) if cpus else model_cpus if is_resident(metric) else 1.0, gpu)
@@ -187,15 +206,19 @@ class Scheduler:
         self._deaths: Counter[str] = Counter()
         self._next_resize = 0.0
         nodes = cluster.list_nodes()
+        _check_names(resources or {}, metrics)
         groups: dict[Resources, list[Metric]] = {}
         for metric in metrics:
             if not calls_llm(metric):
                 given = (resources or {}).get(metric.text) or (resources or {}).get(metric.label)
                 groups.setdefault(given or find_resources(metric, nodes, device), []).append(metric)
-        # Those that need a GPU come first: other workers must not take the CPUs beside it.
+        # Those that need most come first: their metrics are slow, and others must not take the CPUs beside a GPU.
         self._pools = [
-            _Pool(members, needs) for needs, members in sorted(groups.items(), key=lambda group: -group[0].gpus)
+            _Pool(members, needs)
+            for needs, members in sorted(groups.items(), key=lambda group: (-group[0].gpus, -group[0].cpus))
         ]
+        if workers is None:
+            self._join_pools(nodes)
 
     def map(self, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         """The results in the order of the tasks. Workers are stopped in the end, however that comes."""
@@ -290,28 +313,37 @@ class Scheduler:
                     "may be gone; what is scored so far is kept if the run has a folder"
                 )
 
+    def _join_pools(self, nodes: Sequence[Node]) -> None:
+        """Join pools until the nodes have room for a worker of each: workers keep what they hold, so that one without
+        room would never start."""
+        while len(self._pools) > 1:
+            free = list(nodes)
+            if all(_place(pool.resources, free, most=1) for pool in self._pools):
+                return
+            *self._pools, first, second = self._pools
+            needs = Resources(
+                max(first.resources.cpus, second.resources.cpus), max(first.resources.gpus, second.resources.gpus)
+            )
+            self._pools.append(_Pool([*first.metrics, *second.metrics], needs))
+
     def _resize(self) -> None:
-        """Set the size of each pool to what the nodes can hold. A pool of metrics gets what the pools before it leave,
-        and at least one worker."""
-        nodes = list(self._cluster.list_nodes())
-        for pool in self._pools:
-            needs = pool.resources
-            if self._workers is not None:
+        """Set the size of each pool to what the nodes can hold: one worker for each pool, and of what is left as many
+        as fit for the first, then for the next. Where nodes were lost, a pool without room still wants one."""
+        if self._workers is not None:
+            for pool in self._pools:
                 pool.size = self._workers
-                continue
-            on_nodes = [needs.count_on(node) for node in nodes]
-            if not any(on_nodes) and not pool.size:
-                if not any(needs.count_on(node) for node in self._cluster.list_nodes()):
-                    raise RunError(
-                        f"{', '.join(pool.texts)}: no node of the cluster has {needs}, but {_describe_nodes(nodes)}; "
-                        "name other resources (resources={'METRIC': …}), or the number of workers if nodes will join"
-                    )
-                on_nodes = [1]
-            pool.size = max(1, sum(on_nodes))
-            nodes = [
-                Node(node.cpus - number * needs.cpus, node.gpus - number * needs.gpus)
-                for node, number in zip(nodes, on_nodes, strict=False)
-            ]
+            return
+        free = list(self._cluster.list_nodes())
+        for pool in self._pools:
+            if not pool.size and not any(pool.resources.count_on(node) for node in self._cluster.list_nodes()):
+                raise RunError(
+                    f"{', '.join(pool.texts)}: no node of the cluster has {pool.resources}, but "
+                    f"{_describe_nodes(free)}; name other resources (resources={{'METRIC': …}}), or the number of "
+                    "workers if nodes will join"
+                )
+        sizes = [_place(pool.resources, free, most=1) for pool in self._pools]
+        for pool, size in zip(self._pools, sizes, strict=True):
+            pool.size = max(1, size + _place(pool.resources, free))
 
     def _advance(self) -> None:
         """Wait until something has happened, and note what."""
@@ -327,7 +359,7 @@ class Scheduler:
             try:
                 value = self._cluster.fetch(call)
             except WorkerDied as death:
-                self._bury(pool, worker, death)
+                self._replace_dead(pool, worker, death)
                 continue
             if worker.is_ready:
                 worker.calls.pop(call).reply = value
@@ -342,7 +374,7 @@ class Scheduler:
                 )
             worker.is_ready = True
 
-    def _bury(self, pool: _Pool, worker: _Worker, death: WorkerDied) -> None:
+    def _replace_dead(self, pool: _Pool, worker: _Worker, death: WorkerDied) -> None:
         """Give the tasks of a dead worker to others. It died on the first; the rest had not begun."""
         pool.workers.remove(worker)
         self._cluster.stop_worker(worker.handle)
