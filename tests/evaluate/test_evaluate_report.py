@@ -16,7 +16,7 @@ from metrist.evaluate.compare import compare
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions
-from metrist.report.page import FigureBlock, Fold, OutputsBlock, Report, Section, TableBlock
+from metrist.report.page import FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN
 from metrist.run import score
 
@@ -121,6 +121,19 @@ def test_ratings_give_a_section_on_people(demo: Report) -> None:
     assert {"agreement", "slices", "majority"} <= set(names)
     assert any(name.startswith("levels-") for name in names)
     assert any("people's accuracy" in sentence or "about accuracy" in sentence for sentence in demo.verdicts)
+
+
+def test_the_verdict_tells_which_metrics_are_on_a_par_with_the_best() -> None:
+    """As many as the section names, whether one or several."""
+    report = build_report(str(DEMO), metrics=["rougeL", "chrf", "length", "rouge1", "ter"], **OPTIONS)
+    advice = section(report, "people").blocks[0]
+    assert isinstance(advice, Prose)
+    for aspect in ("accuracy", "fluency"):
+        verdict = next(sentence for sentence in report.verdicts if f"people's {aspect}" in sentence)
+        (longer,) = [s for s in advice.sentences if s.startswith(f"{aspect}, acc_eq: On all outputs")]
+        names = longer.partition("On a par with it: ")[2].partition(").")[0].split(", ")
+        counted = f"{len(names)} others are" if len(names) > 1 else f"{names[0].partition(' ')[0]} is"
+        assert f"; {counted} on a par; " in verdict
 
 
 def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:

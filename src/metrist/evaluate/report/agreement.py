@@ -126,6 +126,9 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
         value = format_number(best.value, 3)
         interval = "" if math.isnan(best.low) else f" [{format_number(best.low, 3)}, {format_number(best.high, 3)}]"
         sentence = f"{best.metric} agrees best with people's {aspect}: {best.measure} {value}{interval}"
+        if equals := _list_equals(evaluation, best):
+            others = f"{len(equals)} others are" if len(equals) > 1 else f"{equals[0]} is"
+            sentence += f"; {others} on a par"
         if known:
             name, floor = max(known.items(), key=lambda entry: entry[1])
             reached = f"{name} reaches {format_number(floor, 3)}"
@@ -136,6 +139,21 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
             sentence += f"; {reached}"
         sentences.append(f"{sentence}.")
     return sentences
+
+
+def _list_equals(evaluation: MetaEvaluation, best: Figure) -> list[str]:
+    """The metrics that were tested against the best one and do not differ from it, as the advice names them."""
+    tests = next((tests for tests in evaluation.tests if tests.key == best.key), None)
+    if tests is None or best.metric not in tests.metrics:
+        return []
+    top = tests.metrics.index(best.metric)
+    equals = []
+    for number, metric in enumerate(tests.metrics):
+        # One-sided tests have a p-value for each direction.
+        pair = (number, top) if tests.differences[top, number] < 0 else (top, number)
+        if number != top and tests.adjusted[pair] > evaluation.plan.alpha:
+            equals.append(metric)
+    return equals
 
 
 def describe_measure(evaluation: MetaEvaluation) -> str:
