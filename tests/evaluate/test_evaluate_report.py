@@ -136,6 +136,42 @@ def test_the_verdict_tells_which_metrics_are_on_a_par_with_the_best() -> None:
         assert f"; {counted} on a par; " in verdict
 
 
+def test_one_rating_per_output_is_told_once(tmp_path: Path) -> None:
+    """Without a row for each coefficient that cannot be computed; aspects with several ratings keep theirs."""
+    rows = [
+        {"item": f"{n}", "system": system, "output": "word " * (n % 3 + 1), "references": ["word word"]}
+        | {"ratings": {"focus": [n % 3 + 1], "coverage": [(n + shift) % 3 + 1, n % 2 + 1]}}
+        for n in range(12)
+        for shift, system in enumerate(("a", "b"))
+    ]
+    titles, sentences = [], []
+    for aspects in (("focus",), ("focus", "coverage")):
+        blocks = section(build_report(rows, metrics=["rougeL"], aspects=aspects, **OPTIONS), "people").blocks
+        titles.append([block.title for block in blocks if isinstance(block, Fold)])
+        sentences.append([s for block in blocks if isinstance(block, Prose) for s in block.sentences])
+        raters = [block for block in blocks if isinstance(block, Fold) and block.title == "Agreement among raters"]
+    assert "Agreement among raters" not in titles[0]
+    assert any("There is one rating per output and aspect" in sentence for sentence in sentences[0])
+    assert any("There is one rating per output of focus" in sentence for sentence in sentences[1])
+    (table,) = raters[0].blocks
+    assert isinstance(table, TableBlock)
+    assert {row["aspect"] for row in table.table.to_dict()["rows"]} == {"coverage"}
+
+
+def test_figures_that_show_some_of_the_metrics_name_the_others(demo: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    def captions(report: Report) -> list[str]:
+        folded = [block for fold in section(report, "people").blocks if isinstance(fold, Fold) for block in fold.blocks]
+        figures = [block for block in folded if isinstance(block, FigureBlock)]
+        return [figure.caption for figure in figures if figure.name.startswith(("scatter-", "curves-"))]
+
+    assert not any("left out" in caption for caption in captions(demo))
+    monkeypatch.setattr("metrist.evaluate.report.agreement._MAX_PANELS", 2)
+    few = captions(build_report(str(DEMO), metrics=["rougeL", "chrf", "length"], **OPTIONS))
+    rule = "The 2 of 3 metrics that agree best with people, on average over aspects; left out: length."
+    assert len(few) == 4
+    assert all(caption.endswith(rule) for caption in few)
+
+
 def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     rows = [
         {

@@ -299,5 +299,7 @@ def ratings_table(data: ReportData) -> Table | None:
             row.append(Estimate(float(means[:, 0].mean()), low, high, 2))
         rows.append(row)
     head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
-    notes = ["Means over outputs of the means over raters, with 95 % intervals over items. Higher is taken as better."]
+    several = any(len(values) > 1 for own in ratings.values() for values in own.values())
+    how = "Means over outputs of the means over raters" if several else "Means over outputs"
+    notes = [f"{how}, with 95 % intervals over items. Higher is taken as better."]
     return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)
