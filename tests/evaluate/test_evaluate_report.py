@@ -16,6 +16,8 @@ from metrist.evaluate.compare import compare
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions
+from metrist.metrics.base import Metric
+from metrist.records import Record
 from metrist.report.page import FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN
 from metrist.run import score
@@ -136,7 +138,7 @@ def test_the_verdict_tells_which_metrics_are_on_a_par_with_the_best() -> None:
         assert f"; {counted} on a par; " in verdict
 
 
-def test_one_rating_per_output_is_told_once(tmp_path: Path) -> None:
+def test_one_rating_per_output_is_told_once() -> None:
     """Without a row for each coefficient that cannot be computed; aspects with several ratings keep theirs."""
     rows = [
         {"item": f"{n}", "system": system, "output": "word " * (n % 3 + 1), "references": ["word word"]}
@@ -198,8 +200,7 @@ def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
 
 
 def test_worst_outputs_say_why(demo: Report) -> None:
-    first, *_ = section(demo, "worst").blocks
-    assert isinstance(first, Fold)
+    first, *_ = [block for block in section(demo, "worst").blocks if isinstance(block, Fold)]
     (block,) = first.blocks
     assert isinstance(block, OutputsBlock)
     assert len(block.outputs.entries) == 5
@@ -207,6 +208,54 @@ def test_worst_outputs_say_why(demo: Report) -> None:
     assert reason.startswith("rougeL 0.000; the mean is ")
     assert "; also among the worst 5 % by chrf" in reason
     assert block.outputs.entries[0].outputs[0].record is not None
+
+
+class Longest(Metric):
+    catalog_name = "longest"
+
+    def score_record(self, record: Record) -> float:
+        return float(len(record.output))
+
+
+class Shortest(Metric):
+    catalog_name = "shortest"
+    higher_is_better = False
+
+    def score_record(self, record: Record) -> float:
+        return float(len(record.output))
+
+
+def test_the_worst_outputs_by_the_metric_that_agrees_best_come_first_and_people_have_lists() -> None:
+    aspects = [f"aspect {number}" for number in range(8)]
+    rows = [
+        {"item": f"{n}", "system": system, "output": "word " * words, "references": ["word"], "source": "word"}
+        | {"ratings": {aspect: [9 - words] for aspect in aspects}}
+        for n in range(30)
+        for words, system in ((n % 3 + 1, "a"), (n % 4 + 3 if n else 8, "b"))
+    ]
+    results = score(rows, [Longest(), Shortest()], progress=False)
+    blocks = section(build_report(results, rows, **OPTIONS), "worst").blocks
+    note, *folds = blocks
+    assert isinstance(note, Prose)
+    assert note.sentences[0].startswith("The list by shortest comes first")
+    opened = {fold.title: fold.opened for fold in folds if isinstance(fold, Fold)}
+    assert list(opened.items())[:2] == [
+        ("The worst of 60 outputs by shortest (5 shown)", True),
+        ("The worst of 60 outputs by longest (5 shown)", False),
+    ]
+    assert "The worst of 60 outputs by people's aspect 0 (5 shown)" in opened
+    reasons = [
+        entry.reason
+        for fold in folds
+        if isinstance(fold, Fold)
+        for block in fold.blocks
+        if isinstance(block, OutputsBlock)
+        for entry in block.outputs.entries
+    ]
+    assert any(reason.startswith("people's aspect 0 1.00; the mean is ") for reason in reasons)
+    named = [reason for reason in reasons if "by people's" in reason]
+    assert not any(" more" in reason for reason in named)
+    assert any(reason.endswith(f"by people's {', '.join(aspects[:-1])} and {aspects[-1]}") for reason in named)
 
 
 def test_the_numbers_are_those_of_compare_and_meta(tmp_path: Path) -> None:

@@ -55,11 +55,13 @@ def agreement_section(data: ReportData) -> Section | None:
         return None
     blocks: list[Block] = [
         Prose(sentences=recommend(evaluation), kind="list"),
+        Prose(sentences=[_WORDS], kind="notes"),
         FigureBlock(
             drawing=bars,
             name="agreement",
             caption=_AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else ""),
         ),
+        *([Prose(sentences=[_GROUPED], kind="notes")] if evaluation.plan.group == "item" else []),
         TableBlock(table=data.trim(evaluation.table())),
     ]
     if (table := ratings_table(data)) is not None:
@@ -102,10 +104,16 @@ def agreement_section(data: ReportData) -> Section | None:
     return Section(name="people", title="Which metric to trust", blocks=blocks)
 
 
+_WORDS = (
+    "On a par: no test finds a difference between the two metrics. No metric reaches .6: even the best orders fewer "
+    "than three in five pairs of outputs as people do."
+)
+_GROUPED = "Grouped by item: an output is compared only with other outputs for the same item."
 _AGREEMENT = (
     "Bars: agreement with people, with 95 % intervals. Marks: what guessing (chance) reaches, and calling every pair a "
     "tie."
 )
+_SLICES = "Agreement with people, metric by slice or aspect: the more a cell stands out from the page, the better."
 _CEILING = " Line: one rater against the others."
 _SCATTER = (
     "Right: the metric's score; up: people's rating, or the mean over raters. The more a square stands out from the "

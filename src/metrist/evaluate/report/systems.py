@@ -46,7 +46,7 @@ def systems_section(data: ReportData) -> Section:
         blocks.append(
             Fold(
                 title=f"All tests ({len(pairs.rows):,})",
-                blocks=[TableBlock(table=pairs)],
+                blocks=[Prose(sentences=[_NOT_SEPARATED], kind="notes"), TableBlock(table=pairs)],
                 opened=len(pairs.rows) <= _MAX_OPEN_PAIRS,
             )
         )
@@ -59,6 +59,7 @@ def systems_section(data: ReportData) -> Section:
     return Section(name="systems", title="Systems", blocks=blocks, brief=True)
 
 
+_NOT_SEPARATED = "Not separated: the tests find no difference between the two systems that is more than luck."
 _WINS = (
     "On how many metrics the system of a row beats that of a column, the best systems first; only differences that are "
     "not luck count."
@@ -85,8 +86,11 @@ def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     ]
     place = {system: number for number, system in enumerate(order)}
     rows.sort(key=lambda row: place.get(str(row[0]), len(place)))
-    about = "Brackets: 95 % bootstrap intervals over items."
-    return replace(table, rows=rows, notes=[*table.notes, about])
+    longest = max((cell.marks for row in rows for cell in row if isinstance(cell, Marked)), key=len, default="")
+    about = ["Brackets: 95 % bootstrap intervals over items."]
+    if comparison.plan.choose_marks(None) == "letters" and len(longest) > 1:
+        about.insert(0, f"Several letters, such as {longest}: the system is in several such groups, which overlap.")
+    return replace(table, rows=rows, notes=[*table.notes, *about])
 
 
 def scores_figure(
@@ -140,7 +144,10 @@ def standings_table(data: ReportData) -> Table:
     assert data.comparison is not None
     rows = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(data.comparison)]
     head = [Column("system"), *(Column(name, "right") for name in ("wins", "losses", "not separated"))]
-    notes = ["Over all other systems and all metrics that have a better side; the order is by wins minus losses."]
+    notes = [
+        "Over all other systems and all metrics that have a better side; the order is by wins minus losses.",
+        _NOT_SEPARATED,
+    ]
     return Table(title="Wins and losses", columns=head, rows=rows, notes=notes)
 
 
