@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_builder import make_run
+from run_builder import make_run, noisy
 
 from metrist.errors import RunError
 from metrist.evaluate.compare import compare
@@ -136,6 +136,24 @@ def test_the_verdict_tells_which_metrics_are_on_a_par_with_the_best() -> None:
         names = longer.partition("On a par with it: ")[2].partition(").")[0].split(", ")
         counted = f"{len(names)} others are" if len(names) > 1 else f"{names[0].partition(' ')[0]} is"
         assert f"; {counted} on a par; " in verdict
+
+
+def test_words_of_tables_and_advice_are_explained_beside_them(demo: Report) -> None:
+    people = "\n".join(s for b in section(demo, "people").blocks if isinstance(b, Prose) for s in b.sentences)
+    assert "On a par: no test finds a difference" in people
+    assert "No metric reaches .6: even the best" in people
+    assert "Grouped by item: an output is compared only" in people
+    # Neighbours are not separated, the first and the last are.
+    columns = {}
+    for number, name in enumerate("abc"):
+        values = noisy(0.0, seed=number)
+        columns[name] = [0.5 + 0.025 * number + value - sum(values) / len(values) for value in values]
+    report = build_report(make_run(quality=columns), **OPTIONS)
+    tables = [block.table for block in section(report, "systems").blocks if isinstance(block, TableBlock)]
+    assert "Several letters, such as ab: the system is in several such groups, which overlap." in tables[0].notes
+    assert any("Not separated: the tests find no difference" in note for note in tables[1].notes)
+    folds = [block for block in section(report, "systems").blocks if isinstance(block, Fold)]
+    assert any("Not separated" in s for f in folds for b in f.blocks if isinstance(b, Prose) for s in b.sentences)
 
 
 def test_one_rating_per_output_is_told_once() -> None:

@@ -53,9 +53,11 @@ def agreement_section(data: ReportData) -> Section | None:
     bars = agreement_figure(data)
     if evaluation is None or bars is None:
         return None
+    sentences = recommend(evaluation)
+    words = [why for word, why in _WORDS.items() if any(word in sentence.lower() for sentence in sentences)]
     blocks: list[Block] = [
-        Prose(sentences=recommend(evaluation), kind="list"),
-        Prose(sentences=[_WORDS], kind="notes"),
+        Prose(sentences=sentences, kind="list"),
+        *([Prose(sentences=[" ".join(words)], kind="notes")] if words else []),
         FigureBlock(
             drawing=bars,
             name="agreement",
@@ -104,10 +106,11 @@ def agreement_section(data: ReportData) -> Section | None:
     return Section(name="people", title="Which metric to trust", blocks=blocks)
 
 
-_WORDS = (
-    "On a par: no test finds a difference between the two metrics. No metric reaches .6: even the best orders fewer "
-    "than three in five pairs of outputs as people do."
-)
+#: Words of the advice that are explained below it where they occur.
+_WORDS = {
+    "on a par": "On a par: no test finds a difference between the two metrics.",
+    "reaches .6": "No metric reaches .6: even the best orders fewer than three in five pairs of outputs as people do.",
+}
 _GROUPED = "Grouped by item: an output is compared only with other outputs for the same item."
 _AGREEMENT = (
     "Bars: agreement with people, with 95 % intervals. Marks: what guessing (chance) reaches, and calling every pair a "

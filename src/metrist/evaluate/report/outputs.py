@@ -209,7 +209,8 @@ def worst_section(lists: OutputLists) -> Section | None:
     if not blocks:
         return None
     if lists.trusted:
-        note = f"The list by {lists.trusted} comes first: of the metrics with a better side it agrees best with people."
+        best = "of the metrics with a better side it agrees best with people overall"
+        note = f"The list by {lists.trusted} comes first: {best}."
         blocks.insert(0, Prose(sentences=[note], kind="notes"))
     return Section(name="worst", title="Worst outputs", blocks=blocks, brief=True)
 

@@ -43,10 +43,12 @@ def systems_section(data: ReportData) -> Section:
         if wins is not None and decided and len(data.systems) > 2 and data.options.baseline is None:
             blocks.append(FigureBlock(drawing=wins, name="wins", caption=_WINS))
             blocks.append(TableBlock(table=standings_table(data)))
+        undecided = any(contest.winner is None for contest in comparison.contests)
+        words: list[Block] = [Prose(sentences=[_NOT_SEPARATED], kind="notes")] if undecided else []
         blocks.append(
             Fold(
                 title=f"All tests ({len(pairs.rows):,})",
-                blocks=[Prose(sentences=[_NOT_SEPARATED], kind="notes"), TableBlock(table=pairs)],
+                blocks=[*words, TableBlock(table=pairs)],
                 opened=len(pairs.rows) <= _MAX_OPEN_PAIRS,
             )
         )
