@@ -89,10 +89,11 @@ def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     place = {system: number for number, system in enumerate(order)}
     rows.sort(key=lambda row: place.get(str(row[0]), len(place)))
     longest = max((cell.marks for row in rows for cell in row if isinstance(cell, Marked)), key=len, default="")
-    about = ["Brackets: 95 % bootstrap intervals over items."]
+    notes = [*table.notes, "Brackets: 95 % bootstrap intervals over items."]
     if comparison.plan.choose_marks(None) == "letters" and len(longest) > 1:
-        about.insert(0, f"Several letters, such as {longest}: the system is in several such groups, which overlap.")
-    return replace(table, rows=rows, notes=[*table.notes, *about])
+        # After the note on letters, which is the first.
+        notes.insert(1, f"Several letters, such as {longest}: the system is in several such groups, which overlap.")
+    return replace(table, rows=rows, notes=notes)
 
 
 def scores_figure(
