@@ -136,6 +136,7 @@ def test_all_outputs_are_searched_sorted_and_put_side_by_side(page: Any) -> None
     assert "80 of 80 outputs, page 1 of 8" in explorer.inner_text()
     explorer.get_by_label("Search").fill("second text 7")
     assert "1 of 80 outputs" in explorer.inner_text()
+    assert not explorer.get_by_role("button", name="Next").is_visible()
     explorer.get_by_label("Beside it").select_option("0")
     assert explorer.locator(".beside .changed").count() > 0
     explorer.get_by_label("Search").fill("")
@@ -144,6 +145,40 @@ def test_all_outputs_are_searched_sorted_and_put_side_by_side(page: Any) -> None
     assert explorer.locator("article").count() == 10
     explorer.get_by_role("button", name="Next").press("Enter")
     assert "page 2 of 4" in explorer.inner_text()
+
+
+def test_turning_pages_is_offered_only_where_there_are_pages(page: Any) -> None:
+    explorer = page.locator("#explorer")
+    buttons = [explorer.get_by_role("button", name=name) for name in ("Previous", "Next")]
+    assert all(button.is_visible() for button in buttons)
+    explorer.get_by_label("Search").fill("in no text")
+    assert "0 of 80 outputs" in explorer.inner_text()
+    assert not any(button.is_visible() for button in buttons)
+    explorer.get_by_label("Search").fill("")
+    assert all(button.is_visible() for button in buttons)
+
+
+@pytest.mark.parametrize(("width", "fits"), [(1280, True), (390, False)])
+def test_the_head_of_a_long_table_stays_in_view(open_page: Open, address: str, width: int, fits: bool) -> None:
+    """Below the contents where the table fits the page, else at the top of the box in which it scrolls."""
+    page, _ = open_page(width=width, height=500)
+    page.goto(address)
+    box = page.locator("#people .table > .scroll").first
+    box.evaluate("""(box) => {
+        const rows = box.querySelector("tbody");
+        for (let i = 0; i < 60; i += 1) rows.append(rows.lastElementChild.cloneNode(true));
+    }""")
+    page.wait_for_function("(box) => box.offsetHeight > 900 || box.scrollHeight > 900", arg=box.element_handle())
+    assert box.evaluate("(box) => box.classList.contains('fits')") == fits
+    box.evaluate("(box) => { box.scrollIntoView(); box.scrollTop = 400; }")
+    page.mouse.wheel(0, 400 if fits else 0)
+    page.wait_for_timeout(300)
+    head = box.locator("thead th").first.bounding_box()
+    top = page.locator("nav").bounding_box() if fits else box.bounding_box()
+    expected = top["y"] + (top["height"] if fits else 0)
+    assert head["y"] == pytest.approx(expected, abs=1.5)
+    page.emulate_media(media="print")
+    assert box.locator("thead th").first.evaluate("(head) => getComputedStyle(head).position") == "static"
 
 
 def test_tables_and_figures_are_open_on_paper_and_texts_as_they_were_left(page: Any) -> None:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_builder import make_run
+from run_builder import make_run, noisy
 
 from metrist.errors import RunError
 from metrist.evaluate.compare import compare
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions
-from metrist.report.page import FigureBlock, Fold, OutputsBlock, Report, Section, TableBlock
+from metrist.metrics.base import Metric
+from metrist.records import Record
+from metrist.report.page import FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN
 from metrist.run import score
 
@@ -123,6 +125,73 @@ def test_ratings_give_a_section_on_people(demo: Report) -> None:
     assert any("people's accuracy" in sentence or "about accuracy" in sentence for sentence in demo.verdicts)
 
 
+def test_the_verdict_tells_which_metrics_are_on_a_par_with_the_best() -> None:
+    """As many as the section names, whether one or several."""
+    report = build_report(str(DEMO), metrics=["rougeL", "chrf", "length", "rouge1", "ter"], **OPTIONS)
+    advice = section(report, "people").blocks[0]
+    assert isinstance(advice, Prose)
+    for aspect in ("accuracy", "fluency"):
+        verdict = next(sentence for sentence in report.verdicts if f"people's {aspect}" in sentence)
+        (longer,) = [s for s in advice.sentences if s.startswith(f"{aspect}, acc_eq: On all outputs")]
+        names = longer.partition("On a par with it: ")[2].partition(").")[0].split(", ")
+        counted = f"{len(names)} others are" if len(names) > 1 else f"{names[0].partition(' ')[0]} is"
+        assert f"; {counted} on a par; " in verdict
+
+
+def test_words_of_tables_and_advice_are_explained_beside_them(demo: Report) -> None:
+    people = "\n".join(s for b in section(demo, "people").blocks if isinstance(b, Prose) for s in b.sentences)
+    assert "On a par: no test finds a difference" in people
+    assert "No metric reaches .6: even the best" in people
+    assert "Grouped by item: an output is compared only" in people
+    # Neighbours are not separated, the first and the last are.
+    columns = {}
+    for number, name in enumerate("abc"):
+        values = noisy(0.0, seed=number)
+        columns[name] = [0.5 + 0.025 * number + value - sum(values) / len(values) for value in values]
+    report = build_report(make_run(quality=columns), **OPTIONS)
+    tables = [block.table for block in section(report, "systems").blocks if isinstance(block, TableBlock)]
+    assert "Several letters, such as ab: the system is in several such groups, which overlap." in tables[0].notes
+    assert any("Not separated: the tests find no difference" in note for note in tables[1].notes)
+    folds = [block for block in section(report, "systems").blocks if isinstance(block, Fold)]
+    assert any("Not separated" in s for f in folds for b in f.blocks if isinstance(b, Prose) for s in b.sentences)
+
+
+def test_one_rating_per_output_is_told_once() -> None:
+    """Without a row for each coefficient that cannot be computed; aspects with several ratings keep theirs."""
+    rows = [
+        {"item": f"{n}", "system": system, "output": "word " * (n % 3 + 1), "references": ["word word"]}
+        | {"ratings": {"focus": [n % 3 + 1], "coverage": [(n + shift) % 3 + 1, n % 2 + 1]}}
+        for n in range(12)
+        for shift, system in enumerate(("a", "b"))
+    ]
+    titles, sentences = [], []
+    for aspects in (("focus",), ("focus", "coverage")):
+        blocks = section(build_report(rows, metrics=["rougeL"], aspects=aspects, **OPTIONS), "people").blocks
+        titles.append([block.title for block in blocks if isinstance(block, Fold)])
+        sentences.append([s for block in blocks if isinstance(block, Prose) for s in block.sentences])
+        raters = [block for block in blocks if isinstance(block, Fold) and block.title == "Agreement among raters"]
+    assert "Agreement among raters" not in titles[0]
+    assert any("There is one rating per output and aspect" in sentence for sentence in sentences[0])
+    assert any("There is one rating per output of focus" in sentence for sentence in sentences[1])
+    (table,) = raters[0].blocks
+    assert isinstance(table, TableBlock)
+    assert {row["aspect"] for row in table.table.to_dict()["rows"]} == {"coverage"}
+
+
+def test_figures_that_show_some_of_the_metrics_name_the_others(demo: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    def captions(report: Report) -> list[str]:
+        folded = [block for fold in section(report, "people").blocks if isinstance(fold, Fold) for block in fold.blocks]
+        figures = [block for block in folded if isinstance(block, FigureBlock)]
+        return [figure.caption for figure in figures if figure.name.startswith(("scatter-", "curves-"))]
+
+    assert not any("left out" in caption for caption in captions(demo))
+    monkeypatch.setattr("metrist.evaluate.report.agreement._MAX_PANELS", 2)
+    few = captions(build_report(str(DEMO), metrics=["rougeL", "chrf", "length"], **OPTIONS))
+    rule = "The 2 of 3 metrics that agree best with people, on average over aspects; left out: length."
+    assert len(few) == 4
+    assert all(caption.endswith(rule) for caption in few)
+
+
 def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     rows = [
         {
@@ -149,8 +218,7 @@ def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
 
 
 def test_worst_outputs_say_why(demo: Report) -> None:
-    first, *_ = section(demo, "worst").blocks
-    assert isinstance(first, Fold)
+    first, *_ = [block for block in section(demo, "worst").blocks if isinstance(block, Fold)]
     (block,) = first.blocks
     assert isinstance(block, OutputsBlock)
     assert len(block.outputs.entries) == 5
@@ -158,6 +226,54 @@ def test_worst_outputs_say_why(demo: Report) -> None:
     assert reason.startswith("rougeL 0.000; the mean is ")
     assert "; also among the worst 5 % by chrf" in reason
     assert block.outputs.entries[0].outputs[0].record is not None
+
+
+class Longest(Metric):
+    catalog_name = "longest"
+
+    def score_record(self, record: Record) -> float:
+        return float(len(record.output))
+
+
+class Shortest(Metric):
+    catalog_name = "shortest"
+    higher_is_better = False
+
+    def score_record(self, record: Record) -> float:
+        return float(len(record.output))
+
+
+def test_the_worst_outputs_by_the_metric_that_agrees_best_come_first_and_people_have_lists() -> None:
+    aspects = [f"aspect {number}" for number in range(8)]
+    rows = [
+        {"item": f"{n}", "system": system, "output": "word " * words, "references": ["word"], "source": "word"}
+        | {"ratings": {aspect: [9 - words] for aspect in aspects}}
+        for n in range(30)
+        for words, system in ((n % 3 + 1, "a"), (n % 4 + 3 if n else 8, "b"))
+    ]
+    results = score(rows, [Longest(), Shortest()], progress=False)
+    blocks = section(build_report(results, rows, **OPTIONS), "worst").blocks
+    note, *folds = blocks
+    assert isinstance(note, Prose)
+    assert note.sentences[0].startswith("The list by shortest comes first")
+    opened = {fold.title: fold.opened for fold in folds if isinstance(fold, Fold)}
+    assert list(opened.items())[:2] == [
+        ("The worst of 60 outputs by shortest (5 shown)", True),
+        ("The worst of 60 outputs by longest (5 shown)", False),
+    ]
+    assert "The worst of 60 outputs by people's aspect 0 (5 shown)" in opened
+    reasons = [
+        entry.reason
+        for fold in folds
+        if isinstance(fold, Fold)
+        for block in fold.blocks
+        if isinstance(block, OutputsBlock)
+        for entry in block.outputs.entries
+    ]
+    assert any(reason.startswith("people's aspect 0 1.00; the mean is ") for reason in reasons)
+    named = [reason for reason in reasons if "by people's" in reason]
+    assert not any(" more" in reason for reason in named)
+    assert any(reason.endswith(f"by people's {', '.join(aspects[:-1])} and {aspects[-1]}") for reason in named)
 
 
 def test_the_numbers_are_those_of_compare_and_meta(tmp_path: Path) -> None:

@@ -95,6 +95,24 @@ def test_a_tip_holds_the_numbers() -> None:
     assert any(tip and tip.endswith("chrf: 0.500 [0.400, 0.600]") for tip in tips)
 
 
+def test_the_legend_of_curves_has_their_colours_and_dashes() -> None:
+    root = parse(draw_all()["curves"])
+
+    def looks(tag: str) -> list[tuple[str | None, str | None]]:
+        lines = [element for element in root.iter(f"{SVG}{tag}") if "f-c" in (element.get("class") or "")]
+        return [(line.get("stroke"), line.get("stroke-dasharray")) for line in lines]
+
+    assert looks("line") == looks("polyline")
+    assert len(set(looks("line"))) == 10
+
+
+def test_no_bar_of_agreement_ends_beyond_the_last_number() -> None:
+    for value, last in ((0.71, ".8"), (0.34, ".4"), (0.93, "1"), (1.0, "1")):
+        bar = AgreementBar(agreement=Interval(value=value))
+        drawing = draw_agreement({"fluency": {"chrf": bar, "ter": bar}}, {}, measure="acc_eq", style=COLUMN)
+        assert last in [element.text for element in parse(drawing).iter(f"{SVG}text")]
+
+
 def test_an_svg_for_a_page_has_no_size_of_its_own() -> None:
     text = draw_all()["bars"].svg(identifier="figure-3")
     assert 'id="figure-3-title"' in text

@@ -282,16 +282,24 @@ def draw_bars(
     return drawing
 
 
-def draw_legend(drawing: Drawing, names: Sequence[str], roles: Sequence[str], left: float) -> float:
-    """Names beside squares of their colours, in lines; returns the height."""
+def draw_legend(
+    drawing: Drawing, names: Sequence[str], roles: Sequence[str], left: float, dashes: Sequence[bool] | None = None
+) -> float:
+    """Names beside squares of their colours, or beside lines where `dashes` say which are dashed; returns the
+    height."""
     font, line = drawing.style.font, drawing.style.line
+    mark = 0.8 * font if dashes is None else 2.2 * font
     x, y = left, 0.0
-    for name, role in zip(names, roles, strict=True):
-        shown = cut_text(name, font, drawing.style.width - left - 2 * font)
-        width = text_length(shown, font) + 2.4 * font
+    for number, (name, role) in enumerate(zip(names, roles, strict=True)):
+        shown = cut_text(name, font, drawing.style.width - left - mark - 1.2 * font)
+        width = text_length(shown, font) + mark + 1.6 * font
         if x + width > drawing.style.width and x > left:
             x, y = left, y + line
-        drawing.add(Rect(x, y + 0.35 * font, 0.8 * font, 0.8 * font, role))
-        drawing.add(Text(x + 1.1 * font, y + 0.5 * line, shown))
+        if dashes is None:
+            drawing.add(Rect(x, y + 0.35 * font, mark, mark, role))
+        else:
+            middle = y + 0.5 * line
+            drawing.add(Line(x, middle, x + mark, middle, role, 0.2 * font, dash=dashes[number]))
+        drawing.add(Text(x + mark + 0.3 * font, y + 0.5 * line, shown))
         x += width
     return y + line + 0.3 * font

@@ -69,7 +69,7 @@ def draw_agreement(
     ends = [x for bar in known for x in (bar.agreement.value, bar.agreement.low, bar.agreement.high, bar.chance)]
     ends += [line.value for line in ceilings.values()]
     finite = [x for x in ends if math.isfinite(x)]
-    domain = min([0.0, *finite]), 1.02 * max([0.1, *finite])
+    domain = _extend_to_tick(min([0.0, *finite]), 1.02 * max([0.1, *finite]))
     row, font = 1.7 * style.font, style.font
     for number, panel in lay_out_panels(drawing, list(bars), metrics, row_height=row, top=top, axis=2.4 * font):
         aspect = list(bars)[number]
@@ -97,6 +97,13 @@ def draw_agreement(
             tip = f"one rater against the others, {aspect}: {ceilings[aspect]}"
             drawing.add(Line(x, panel.top, x, panel.bottom, "c2", 0.15 * font, dash=True, tip=tip))
     return drawing
+
+
+def _extend_to_tick(low: float, high: float) -> tuple[float, float]:
+    """The range with its upper end at the next tick, so that no bar ends beyond the last one; at most 1."""
+    ticks = choose_ticks(low, high, 4)
+    end = round(2 * ticks[-1] - ticks[-2], 12) if len(ticks) > 1 else math.inf
+    return low, end if ticks[-1] < high and end <= 1.0 else high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -186,7 +193,7 @@ def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE
     )
     roles = {name: f"c{number % len(SERIES)}" for number, name in enumerate(curves)}
     dashed = {name: number >= len(SERIES) for number, name in enumerate(curves)}
-    top = draw_legend(drawing, list(curves), list(roles.values()), 0.0)
+    top = draw_legend(drawing, list(curves), list(roles.values()), 0.0, list(dashed.values()))
     box = Panel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
     vertical = widen([x for curve in curves.values() for x in curve.accuracies])
     draw_axis(drawing, box, (0.0, 1.0), 5)

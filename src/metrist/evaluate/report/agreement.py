@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice, product
 
 import numpy as np
@@ -15,6 +17,7 @@ from metrist.evaluate.meta.results import HUMANS
 from metrist.evaluate.meta.slices import ALL, group_codes, make_slices, system_means
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.systems import ratings_table
+from metrist.evaluate.report.verdicts import join_names
 from metrist.report.figures import Interval, draw_bars, draw_matrix
 from metrist.report.meta_figures import (
     AgreementBar,
@@ -28,7 +31,7 @@ from metrist.report.meta_figures import (
 )
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import format_number
+from metrist.report.tables import Table, format_number
 from metrist.stats import Floats
 from metrist.stats.gold import majorities
 from metrist.stats.measures import measure
@@ -37,7 +40,7 @@ from metrist.stats.ties import pairing
 
 _CURVE_POINTS = 60
 #: Metrics in one figure of scatter plots or curves, the best ones.
-_MAX_PANELS = 9
+_MAX_PANELS = 12
 #: Pictures of levels, of the best metrics and all aspects.
 _MAX_PICTURES = 12
 #: Columns of tasks, which are ordered by the length of their references.
@@ -50,33 +53,43 @@ def agreement_section(data: ReportData) -> Section | None:
     bars = agreement_figure(data)
     if evaluation is None or bars is None:
         return None
+    sentences = recommend(evaluation)
+    words = [why for word, why in _WORDS.items() if any(word in sentence.lower() for sentence in sentences)]
     blocks: list[Block] = [
-        Prose(sentences=recommend(evaluation), kind="list"),
+        Prose(sentences=sentences, kind="list"),
+        *([Prose(sentences=[" ".join(words)], kind="notes")] if words else []),
         FigureBlock(
             drawing=bars,
             name="agreement",
             caption=_AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else ""),
         ),
+        *([Prose(sentences=[_GROUPED], kind="notes")] if evaluation.plan.group == "item" else []),
         TableBlock(table=data.trim(evaluation.table())),
     ]
     if (table := ratings_table(data)) is not None:
         blocks.append(TableBlock(table=table))
     if (drawing := slices_figure(data)) is not None:
-        caption = "Agreement with people, metric by slice or aspect: the darker, the better."
+        caption = (
+            "Agreement with people, metric by slice or aspect: the more a cell stands out from the page, the better."
+        )
         blocks.append(FigureBlock(drawing=drawing, name="slices", caption=caption))
     blocks += _level_blocks(data)
     if not evaluation.plan.preferences:
+        left_out = _describe_left_out(evaluation)
         for number, aspect in enumerate(evaluation.golds):
             folded: list[Block] = []
             if (scatter := scatter_figure(data, aspect=aspect)) is not None:
-                folded.append(FigureBlock(drawing=scatter, name=f"scatter-{aspect}", caption=_SCATTER))
+                folded.append(FigureBlock(drawing=scatter, name=f"scatter-{aspect}", caption=_SCATTER + left_out))
             if (curves := curves_figure(data, aspect=aspect)) is not None:
-                folded.append(FigureBlock(drawing=curves, name=f"curves-{aspect}", caption=_CURVES))
+                folded.append(FigureBlock(drawing=curves, name=f"curves-{aspect}", caption=_CURVES + left_out))
             blocks.append(
                 Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded, opened=number == 0)
             )
     if (drawing := majority_figure(data)) is not None:
         blocks.append(FigureBlock(drawing=drawing, name="majority", caption=_MAJORITY))
+    single = _find_single_ratings(evaluation)
+    if single:
+        blocks.append(Prose(sentences=[_describe_single_ratings(single, evaluation)], kind="notes"))
     for name, title in (
         ("agreement", "Agreement among raters"),
         ("cost", "Agreement and cost"),
@@ -86,24 +99,58 @@ def agreement_section(data: ReportData) -> Section | None:
             tables = analyse(evaluation, name)
         except MetristError:
             continue
-        blocks.append(Fold(title=title, blocks=[TableBlock(table=table) for table in tables]))
+        if name == "agreement":
+            tables = [table for table in (_drop_undefined(table, single) for table in tables) if table.rows]
+        if tables:
+            blocks.append(Fold(title=title, blocks=[TableBlock(table=table) for table in tables]))
     return Section(name="people", title="Which metric to trust", blocks=blocks)
 
 
+#: Words of the advice that are explained below it where they occur.
+_WORDS = {
+    "on a par": "On a par: no test finds a difference between the two metrics.",
+    "reaches .6": "No metric reaches .6: even the best orders fewer than three in five pairs of outputs as people do.",
+}
+_GROUPED = "Grouped by item: an output is compared only with other outputs for the same item."
 _AGREEMENT = (
     "Bars: agreement with people, with 95 % intervals. Marks: what guessing (chance) reaches, and calling every pair a "
     "tie."
 )
+_SLICES = "Agreement with people, metric by slice or aspect: the more a cell stands out from the page, the better."
 _CEILING = " Line: one rater against the others."
 _SCATTER = (
-    "Right: the metric's score; up: people's mean rating. The darker a square, the more outputs; circles are the means "
-    "of systems."
+    "Right: the metric's score; up: people's rating, or the mean over raters. The more a square stands out from the "
+    "page, the more outputs it holds; circles are the means of systems."
 )
 _CURVES = (
     "Accuracy on pairs of outputs as scores that differ by at most ε count as ties; circles are the best ε of each "
     "metric."
 )
 _MAJORITY = "The share of outputs, of those with two or more ratings, on which more than half of the raters agree."
+
+
+def _find_single_ratings(evaluation: MetaEvaluation) -> list[str]:
+    """The aspects of which no output has two ratings."""
+    ratings = evaluation.dataset.ratings
+    return [
+        aspect
+        for aspect, outputs in evaluation.outputs.items()
+        if not evaluation.plan.preferences and not (ratings[aspect].counts()[outputs] >= 2).any()
+    ]
+
+
+def _describe_single_ratings(aspects: Sequence[str], evaluation: MetaEvaluation) -> str:
+    some = len(aspects) < len(evaluation.outputs)
+    what = f"rating per output of {join_names(aspects)}" if some else "rating per output and aspect"
+    return (
+        f"There is one {what} (which may be a mean over raters already), so that agreement among raters cannot be "
+        f"computed{' for that' if some else ''}."
+    )
+
+
+def _drop_undefined(table: Table, aspects: Sequence[str]) -> Table:
+    """The table of agreement among raters without the rows of these aspects that hold a reason, not a value."""
+    return replace(table, rows=[row for row in table.rows if row[0] not in aspects or not isinstance(row[2], str)])
 
 
 def recommend(evaluation: MetaEvaluation) -> list[str]:
@@ -126,6 +173,9 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
         value = format_number(best.value, 3)
         interval = "" if math.isnan(best.low) else f" [{format_number(best.low, 3)}, {format_number(best.high, 3)}]"
         sentence = f"{best.metric} agrees best with people's {aspect}: {best.measure} {value}{interval}"
+        if equals := _list_equals(evaluation, best):
+            others = f"{len(equals)} others are" if len(equals) > 1 else f"{equals[0]} is"
+            sentence += f"; {others} on a par"
         if known:
             name, floor = max(known.items(), key=lambda entry: entry[1])
             reached = f"{name} reaches {format_number(floor, 3)}"
@@ -136,6 +186,21 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
             sentence += f"; {reached}"
         sentences.append(f"{sentence}.")
     return sentences
+
+
+def _list_equals(evaluation: MetaEvaluation, best: Figure) -> list[str]:
+    """The metrics that were tested against the best one and do not differ from it, as the advice names them."""
+    tests = next((tests for tests in evaluation.tests if tests.key == best.key), None)
+    if tests is None or best.metric not in tests.metrics:
+        return []
+    top = tests.metrics.index(best.metric)
+    equals = []
+    for number, metric in enumerate(tests.metrics):
+        # One-sided tests have a p-value for each direction.
+        pair = (number, top) if tests.differences[top, number] < 0 else (top, number)
+        if number != top and tests.adjusted[pair] > evaluation.plan.alpha:
+            equals.append(metric)
+    return equals
 
 
 def describe_measure(evaluation: MetaEvaluation) -> str:
@@ -154,7 +219,7 @@ def _on_all(evaluation: MetaEvaluation, aspect: str) -> list[Figure]:
     ]
 
 
-def _order_metrics(evaluation: MetaEvaluation) -> list[str]:
+def order_metrics(evaluation: MetaEvaluation) -> list[str]:
     """The metrics by their mean agreement over aspects, the best first."""
     values: dict[str, list[float]] = {}
     for aspect in dict.fromkeys(figure.aspect for figure in evaluation.figures):
@@ -164,12 +229,25 @@ def _order_metrics(evaluation: MetaEvaluation) -> list[str]:
     return sorted(values, key=lambda metric: -float(np.mean(values[metric])))
 
 
+def _describe_left_out(evaluation: MetaEvaluation) -> str:
+    """Which metrics a figure with a limited number of them does not show, and why; empty if it shows all."""
+    metrics = order_metrics(evaluation)
+    others = metrics[_MAX_PANELS:]
+    if not others:
+        return ""
+    mean = ", on average over aspects" if len(evaluation.outputs) > 1 else ""
+    return (
+        f" The {_MAX_PANELS} of {len(metrics)} metrics that agree best with people{mean}; left out: "
+        f"{join_names(others)}."
+    )
+
+
 def agreement_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     """Bars of agreement per metric and aspect."""
     evaluation = data.evaluation
     if evaluation is None:
         return None
-    order = {metric: number for number, metric in enumerate(_order_metrics(evaluation))}
+    order = {metric: number for number, metric in enumerate(order_metrics(evaluation))}
     bars: dict[str, dict[str, AgreementBar]] = {}
     ceilings = {}
     for aspect in dict.fromkeys(figure.aspect for figure in evaluation.figures):
@@ -202,7 +280,7 @@ def slices_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     columns = list(dict.fromkeys(column for _, column in named))
     if len(columns) < 2:
         return None
-    rows = _order_metrics(evaluation)
+    rows = order_metrics(evaluation)
     values = np.array([[named.get((row, column), math.nan) for column in columns] for row in rows])
     return draw_matrix(rows, columns, values, title=f"{evaluation.plan.measures[0]} by slice", decimals=2, style=style)
 
@@ -217,7 +295,7 @@ def scatter_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None 
     sign = -1.0 if aspect in dataset.reversed_aspects else 1.0
     spearman = measure("spearman")
     panels = []
-    for metric in _order_metrics(evaluation)[:_MAX_PANELS]:
+    for metric in order_metrics(evaluation)[:_MAX_PANELS]:
         scores = dataset.scores[metric]
         both = outputs[np.isfinite(gold[outputs]) & np.isfinite(scores.values[outputs])]
         means = system_means(dataset, scores.values, both), system_means(dataset, gold, both)
@@ -244,7 +322,7 @@ def curves_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None =
     aspect = aspect or next(iter(evaluation.golds))
     dataset, plan = evaluation.dataset, evaluation.plan
     curves = {}
-    for metric in _order_metrics(evaluation)[:_MAX_PANELS]:
+    for metric in order_metrics(evaluation)[:_MAX_PANELS]:
         selected = select_sample(
             dataset, evaluation.golds[aspect], dataset.scores[metric].signed(), evaluation.outputs[aspect]
         )
@@ -271,7 +349,7 @@ def _level_blocks(data: ReportData) -> list[Block]:
     if evaluation is None or evaluation.plan.preferences:
         return []
     pictures: list[Block] = []
-    for metric, aspect in islice(product(_order_metrics(evaluation), evaluation.golds), _MAX_PICTURES):
+    for metric, aspect in islice(product(order_metrics(evaluation), evaluation.golds), _MAX_PICTURES):
         drawing = levels_figure(data, metric=metric, aspect=aspect)
         if drawing is None:
             continue
@@ -332,7 +410,7 @@ def levels_figure(
     if evaluation is None or not evaluation.golds or not data.slices:
         return None
     aspect = aspect or next(iter(evaluation.golds))
-    metric = metric or _order_metrics(evaluation)[0]
+    metric = metric or order_metrics(evaluation)[0]
     column = _level_column(data)
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     parts = make_slices(dataset, [column], outputs)[1:]

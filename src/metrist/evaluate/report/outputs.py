@@ -4,14 +4,15 @@ outputs to search. Only the texts that are shown are read into memory."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, label_item
+from metrist.errors import MetristError, format_count, label_item
+from metrist.evaluate.report.agreement import order_metrics
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.errors import find_heaviest
 from metrist.evaluate.report.verdicts import join_names
@@ -20,7 +21,7 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.report.output_cards import clean_text, cut_pieces, number_errors
 from metrist.report.page import Block, ExplorerBlock, Fold, HeatBlock, OutputsBlock, Prose, Section
 from metrist.report.tables import format_number, or_none
-from metrist.report.worst import ScoredOutput, WorstOutputs
+from metrist.report.worst import ScoredOutput, WorstEntry, WorstOutputs
 
 #: Outputs shown per list.
 _SHOWN = 5
@@ -28,6 +29,8 @@ _SHOWN = 5
 _LOWEST = 5
 #: Metrics with a list of their own.
 _MAX_LISTS = 12
+#: Rated aspects with a list of their own.
+_MAX_RATED = 4
 #: Metrics by which the outputs of two systems are compared.
 _MAX_CHANGES = 4
 #: In a sample: outputs in all, and the worst of each metric that it has.
@@ -37,7 +40,8 @@ _SAMPLE, _SAMPLE_WORST = 1000, 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputLists:
     """The outputs whose texts a report shows: lists of the worst, of those that changed most, of disagreements, and of
-    those with the heaviest errors; and all outputs, or a sample by a `rule` that is stated."""
+    those with the heaviest errors; and all outputs, or a sample by a `rule` that is stated. `trusted` is the metric of
+    the first list of the worst if that agrees best with people."""
 
     worst: Sequence[WorstOutputs]
     changes: Sequence[WorstOutputs]
@@ -45,6 +49,7 @@ class OutputLists:
     heaviest: WorstOutputs
     sample: Sequence[ScoredOutput]
     rule: Sequence[str]
+    trusted: str = ""
 
 
 def gather_lists(data: ReportData) -> OutputLists:
@@ -71,6 +76,7 @@ def gather_lists(data: ReportData) -> OutputLists:
         heaviest=add_texts(heaviest),
         sample=list(map(add_text, sample)),
         rule=rule,
+        trusted=trusted.label if (trusted := _find_trusted(data)) is not None and len(data.directed) > 1 else "",
     )
 
 
@@ -86,39 +92,87 @@ def _rank(data: ReportData, metrics: str | Sequence[str], **ranking: Any) -> lis
 
 
 def _rank_worst(data: ReportData) -> list[WorstOutputs]:
-    """The worst outputs by each metric; metrics that give reasons come first."""
+    """The worst outputs by each metric, then by people's ratings. The metric that agrees best with people comes first,
+    then metrics that give reasons."""
     decimals, lists, ranks = list_decimals(data.results), list[WorstOutputs](), _rank_by_everyone(data)
     rows = {key: row for row, key in enumerate(zip(data.results.items, data.results.systems, strict=True))}
-    explained = [m for m in data.directed if not isinstance(m, PartMetric) and _gives_reasons(data, m)]
-    for metric in [*explained, *(m for m in data.directed if m not in explained)][:_MAX_LISTS]:
+    trusted = _find_trusted(data)
+    first = [m for m in data.directed if m is trusted]
+    first += [m for m in data.directed if m not in first and not isinstance(m, PartMetric) and _gives_reasons(data, m)]
+    for metric in [*first, *(m for m in data.directed if m not in first)][:_MAX_LISTS]:
         for outputs in _rank(data, metric.label):
             places = decimals[metric.label]
             mean = format_number(float(np.nanmean(data.results[metric].values)), places)
             entries = []
             for entry in outputs.entries:
                 row = rows[entry.outputs[0].item, entry.outputs[0].system]
-                agreeing = [name for name, own in ranks.items() if name != metric.label and own[row] <= _LOWEST]
                 reason = f"{metric.label} {format_number(entry.value, places)}; the mean is {mean}"
-                reason += f"; also among the worst {_LOWEST} % by {join_names(agreeing)}" if agreeing else ""
-                entries.append(replace(entry, reason=reason))
+                entries.append(replace(entry, reason=reason + ranks.describe(row, metric.label)))
             lists.append(replace(outputs, entries=entries))
+    return [*lists, *_rank_by_ratings(data, ranks)]
+
+
+def _find_trusted(data: ReportData) -> Metric | None:
+    """The metric with a better side that agrees best with people, on average over aspects; None without ratings."""
+    if data.evaluation is None:
+        return None
+    directed = {metric.label: metric for metric in data.directed}
+    return next((directed[name] for name in order_metrics(data.evaluation) if name in directed), None)
+
+
+def _rank_by_ratings(data: ReportData, ranks: _Percentiles) -> list[WorstOutputs]:
+    """The outputs that people rate lowest, aspect by aspect. Higher is taken as better."""
+    keys, lists = list(zip(data.results.items, data.results.systems, strict=True)), list[WorstOutputs]()
+    decimals, chosen = list_decimals(data.results), data.options.aspects or tuple(data.judgments.ratings)
+    for aspect in chosen[:_MAX_RATED]:
+        ratings = data.judgments.ratings.get(aspect, {})
+        means = {row: float(np.mean(ratings[key])) for row, key in enumerate(keys) if key in ratings}
+        if len(set(means.values())) < 2:
+            continue
+        lowest = sorted(means, key=lambda row: means[row])[:_SHOWN]
+        mean = format_number(float(np.mean(list(means.values()))), 2)
+        entries = []
+        for row, output in zip(lowest, show_outputs(data.results, data.judgments, lowest), strict=True):
+            reason = f"people's {aspect} {format_number(means[row], 2)}; the mean is {mean}"
+            entries.append(WorstEntry(outputs=(output,), value=means[row], reason=reason + ranks.describe(row, aspect)))
+        title = f"The worst of {format_count(len(means), 'output')} by people's {aspect}"
+        lists.append(WorstOutputs(title=title, entries=entries, decimals=decimals))
     return lists
 
 
-def _rank_by_everyone(data: ReportData) -> dict[str, NDArray[np.float64]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Percentiles:
     """The percentiles of all outputs by each metric, and by people's ratings of each aspect, where higher is taken as
     better."""
+
+    metrics: Mapping[str, NDArray[np.float64]]
+    aspects: Mapping[str, NDArray[np.float64]]
+
+    def describe(self, row: int, without: str) -> str:
+        """By which metrics, and by which aspects, an output is among the worst, `without` the one it is listed by."""
+        metrics, aspects = (
+            [name for name, own in columns.items() if name != without and own[row] <= _LOWEST]
+            for columns in (self.metrics, self.aspects)
+        )
+        parts = [join_names(metrics)] if metrics else []
+        # All aspects are named, as what people say counts most.
+        parts += [f"people's {join_names(aspects, len(aspects))}"] if aspects else []
+        return f"; also among the worst {_LOWEST} % by {', and by '.join(parts)}" if parts else ""
+
+
+def _rank_by_everyone(data: ReportData) -> _Percentiles:
     results = data.results
-    columns = {
-        m.label: (-1.0 if m.higher_is_better is False else 1.0) * results[m].values
+    metrics = {
+        m.label: percentile_ranks((-1.0 if m.higher_is_better is False else 1.0) * results[m].values)
         for m in data.directed
         if not isinstance(m, PartMetric)
     }
+    aspects = {}
     for aspect, ratings in data.judgments.ratings.items():
         keys = zip(results.items, results.systems, strict=True)
         means = [float(np.mean(ratings[key])) if key in ratings else math.nan for key in keys]
-        columns[f"people's {aspect}"] = np.array(means)
-    return {name: percentile_ranks(values) for name, values in columns.items()}
+        aspects[aspect] = percentile_ranks(np.array(means))
+    return _Percentiles(metrics=metrics, aspects=aspects)
 
 
 def _gives_reasons(data: ReportData, metric: Metric) -> bool:
@@ -147,12 +201,18 @@ def _rank_disagreements(data: ReportData) -> list[WorstOutputs]:
 
 
 def worst_section(lists: OutputLists) -> Section | None:
-    """The worst outputs by each metric."""
-    blocks = [
+    """The worst outputs by each metric, and by people's ratings."""
+    blocks: list[Block] = [
         Fold(title=f"{outputs.title} ({len(outputs)} shown)", blocks=[OutputsBlock(outputs=outputs)], opened=not number)
         for number, outputs in enumerate(lists.worst)
     ]
-    return Section(name="worst", title="Worst outputs", blocks=blocks, brief=True) if blocks else None
+    if not blocks:
+        return None
+    if lists.trusted:
+        best = "of the metrics with a better side it agrees best with people overall"
+        note = f"The list by {lists.trusted} comes first: {best}."
+        blocks.insert(0, Prose(sentences=[note], kind="notes"))
+    return Section(name="worst", title="Worst outputs", blocks=blocks, brief=True)
 
 
 def changes_section(lists: OutputLists) -> Section | None:

@@ -43,10 +43,12 @@ def systems_section(data: ReportData) -> Section:
         if wins is not None and decided and len(data.systems) > 2 and data.options.baseline is None:
             blocks.append(FigureBlock(drawing=wins, name="wins", caption=_WINS))
             blocks.append(TableBlock(table=standings_table(data)))
+        undecided = any(contest.winner is None for contest in comparison.contests)
+        words: list[Block] = [Prose(sentences=[_NOT_SEPARATED], kind="notes")] if undecided else []
         blocks.append(
             Fold(
                 title=f"All tests ({len(pairs.rows):,})",
-                blocks=[TableBlock(table=pairs)],
+                blocks=[*words, TableBlock(table=pairs)],
                 opened=len(pairs.rows) <= _MAX_OPEN_PAIRS,
             )
         )
@@ -59,6 +61,7 @@ def systems_section(data: ReportData) -> Section:
     return Section(name="systems", title="Systems", blocks=blocks, brief=True)
 
 
+_NOT_SEPARATED = "Not separated: the tests find no difference between the two systems that is more than luck."
 _WINS = (
     "On how many metrics the system of a row beats that of a column, the best systems first; only differences that are "
     "not luck count."
@@ -85,8 +88,12 @@ def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     ]
     place = {system: number for number, system in enumerate(order)}
     rows.sort(key=lambda row: place.get(str(row[0]), len(place)))
-    about = "Brackets: 95 % bootstrap intervals over items."
-    return replace(table, rows=rows, notes=[*table.notes, about])
+    longest = max((cell.marks for row in rows for cell in row if isinstance(cell, Marked)), key=len, default="")
+    notes = [*table.notes, "Brackets: 95 % bootstrap intervals over items."]
+    if comparison.plan.choose_marks(None) == "letters" and len(longest) > 1:
+        # After the note on letters, which is the first.
+        notes.insert(1, f"Several letters, such as {longest}: the system is in several such groups, which overlap.")
+    return replace(table, rows=rows, notes=notes)
 
 
 def scores_figure(
@@ -140,7 +147,10 @@ def standings_table(data: ReportData) -> Table:
     assert data.comparison is not None
     rows = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(data.comparison)]
     head = [Column("system"), *(Column(name, "right") for name in ("wins", "losses", "not separated"))]
-    notes = ["Over all other systems and all metrics that have a better side; the order is by wins minus losses."]
+    notes = [
+        "Over all other systems and all metrics that have a better side; the order is by wins minus losses.",
+        _NOT_SEPARATED,
+    ]
     return Table(title="Wins and losses", columns=head, rows=rows, notes=notes)
 
 
@@ -299,5 +309,7 @@ def ratings_table(data: ReportData) -> Table | None:
             row.append(Estimate(float(means[:, 0].mean()), low, high, 2))
         rows.append(row)
     head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
-    notes = ["Means over outputs of the means over raters, with 95 % intervals over items. Higher is taken as better."]
+    several = any(len(values) > 1 for own in ratings.values() for values in own.values())
+    how = "Means over outputs of the means over raters" if several else "Means over outputs"
+    notes = [f"{how}, with 95 % intervals over items. Higher is taken as better."]
     return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)

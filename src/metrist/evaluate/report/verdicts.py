@@ -234,9 +234,9 @@ def _list(contests: Sequence[Contest], system: str | None = None) -> str:
     return join_names([_describe_scores(contest, system) for contest in contests])
 
 
-def join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str], limit: int = _MAX_NAMED) -> str:
     """`a, b and c`; the last of many are counted."""
-    shown = list(names[:_MAX_NAMED])
-    if len(names) > _MAX_NAMED:
-        return f"{', '.join(shown)} and {len(names) - _MAX_NAMED} more"
+    shown = list(names[:limit])
+    if len(names) > limit:
+        return f"{', '.join(shown)} and {len(names) - limit} more"
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -79,6 +79,21 @@
     });
   });
 
+  // ---- Heads of tables stay in view: a box that need not scroll would keep them from following the page
+
+  const fitBox = (box) => {
+    box.classList.toggle("fits", box.clientWidth > 0 && box.firstElementChild.offsetWidth <= box.clientWidth);
+  };
+  const resized = new ResizeObserver((entries) => {
+    const height = document.querySelector("nav").offsetHeight;
+    document.documentElement.style.setProperty("--nav", `${height}px`);
+    new Set(entries.map(({ target }) => target.closest(".scroll"))).forEach(fitBox);
+  });
+  document.querySelectorAll(".table > .scroll").forEach((box) => {
+    resized.observe(box);
+    resized.observe(box.firstElementChild);
+  });
+
   // ---- Tips can be dismissed; on paper, tables and figures are open, and the texts that the reader opened
 
   document.addEventListener("keydown", (event) => {
@@ -128,7 +143,8 @@
   const list = make("div");
   const back = make("button", { type: "button" }, "Previous");
   const forth = make("button", { type: "button" }, "Next");
-  root.append(filters, summary, list, make("div", { class: "tools" }, back, forth));
+  const turns = make("div", { class: "tools" }, back, forth);
+  root.append(filters, summary, list, turns);
   let page = 0;
   let tips = 0;
 
@@ -222,6 +238,7 @@
     summary.textContent = `${found.length.toLocaleString("en")} of ${explorer.outputs.length.toLocaleString("en")} outputs`
       + (pages > 1 ? `, page ${page + 1} of ${pages}` : "");
     list.replaceChildren(...shown.map((i) => showEntry(explorer.outputs[i])));
+    turns.hidden = pages < 2;
     back.disabled = page === 0;
     forth.disabled = page >= pages - 1;
   };
