@@ -310,6 +310,17 @@ def test_the_page_is_the_same_each_time(demo: Report) -> None:
     assert demo.html() == demo.html()
 
 
+def test_a_comment_has_room_for_the_markdown(demo: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = demo.markdown()
+    assert "Left out here" not in whole
+    monkeypatch.setattr("metrist.report.page._MAX_MARKDOWN", len(whole) // 2)
+    short = demo.markdown()
+    assert len(short) < 0.7 * len(whole)
+    assert short.startswith(whole[:200])
+    assert f"Left out here, because a comment has room for {len(whole) // 2:,} characters: " in short
+    assert short.count("<details>") == short.count("</details>") < whole.count("<details>")
+
+
 def test_a_pull_request_gets_markdown(demo: Report) -> None:
     text = demo.markdown()
     assert text.startswith("## Evaluation of sample.jsonl\n")

@@ -334,19 +334,43 @@ def _write_cell(cell: Any) -> str:
 
 # ---- Markdown
 
+#: Characters of the Markdown form: a comment on GitHub may have 65,536.
+_MAX_MARKDOWN = 60_000
+
 
 def _write_markdown(report: Report) -> str:
     lines = [f"## {_markdown(report.title)}", "", _markdown(report.facts), ""]
     lines += [f"- {_markdown(sentence)}" for sentence in report.verdicts]
     lines += ["", *([_markdown(report.basis)] if report.basis else [])]
     lines += [f"> **Caution:** {_markdown(sentence)}" for sentence in report.cautions]
+    room, left_out = _MAX_MARKDOWN - sum(map(len, lines)), list[str]()
     for section in report.sections:
         if not section.brief:
             continue
         lines += ["", f"### {_markdown(section.title)}"]
         for block in section.blocks:
-            lines += _write_markdown_block(block)
+            own = _write_markdown_block(block)
+            size = sum(len(line) + 1 for line in own)
+            if size > room:
+                left_out.append(_name_block(block) or section.title)
+                continue
+            room -= size
+            lines += own
+    if left_out:
+        names = ", ".join(dict.fromkeys(map(_markdown, left_out)))
+        lines += ["", f"Left out here, because a comment has room for {_MAX_MARKDOWN:,} characters: {names}."]
     return "\n".join([*lines, "", f"<sub>{_markdown(report.footer)}</sub>" if report.footer else ""]).rstrip() + "\n"
+
+
+def _name_block(block: Block) -> str:
+    match block:
+        case Fold():
+            return block.title
+        case OutputsBlock():
+            return block.outputs.title
+        case TableBlock():
+            return block.table.title
+    return ""
 
 
 def _mark_directions(table: Table) -> Table:
