@@ -11,6 +11,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import IO, Any
 
+from metrist.columns import release_pages
 from metrist.errors import MissingExtra, RunError
 from metrist.io.compression import detect_compression, uncompressed_name
 from metrist.io.writer import atomic_write_bytes, escape_formula
@@ -66,9 +67,11 @@ class Flat:
         return map(_unicode_row, self.rows(start, stop))
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """The ranges of records that are written together."""
+        """The ranges of records that are written together. Mapped columns of a range leave the memory after it."""
         for start in range(0, len(self.items), CHUNK):
             yield start, min(start + CHUNK, len(self.items))
+            for scores in self.scores.values():
+                release_pages(scores.values, scores.stats, *scores.parts.values())
 
 
 def flat_suffix(path: Path) -> str | None:
