@@ -49,12 +49,15 @@ install:  ## install metrist with its models into the current environment: EXTRA
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -m preference -o demo-run
 
+# One more than cores: tests often wait for programs that they start.
+TEST_PROCESSES = $(shell $(PYTHON) -c "import os; print(min(8, (os.cpu_count() or 1) + 1))")
+
 test: $(VENV)/.tests  ## the whole test suite, on all cores
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 coverage: $(VENV)/.tests  ## the whole test suite with line coverage; fails below the limit in pyproject.toml
 	$(PIP) --group coverage
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered
 
 check: lint check-types check-test-types  ## linter, formatter, layers, types; -j2 runs both type checks at once
 
