@@ -249,6 +249,20 @@ def test_all_files_are_uploaded(url: str) -> None:
     assert list(metrist.load(url).scores) == METRICS
 
 
+def test_preferences_are_added_to_those_in_the_store(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{**row, "system": system} for row in ROWS for system in ("one", "two")]
+    metrist.prefer(rows, ["chrf"], out=f"{url}/")
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
+    metrist.prefer(rows, ["bleu"], out=f"{url}/")
+    assert len([name for name in read_all(url) if name.count("/") == 1 and name.endswith(".jsonl")]) == 2
+
+
+def test_a_folder_of_run_folders_is_refused(url: str) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    with pytest.raises(RunError, match="not a run folder"):
+        metrist.score(ROWS, ["chrf"], out=f"{url.rpartition('/')[0]}/")
+
+
 def test_a_flat_file_is_uploaded_to_a_new_folder(tmp_path: Path) -> None:
     metrist.score(ROWS, ["chrf"], out=f"file://{tmp_path}/store/new/scores.jsonl")
     assert (tmp_path / "store/new/scores.jsonl").exists()

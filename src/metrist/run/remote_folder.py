@@ -35,6 +35,8 @@ from metrist.run.run_folder import MANIFEST
 SYNC_SECONDS = 5.0
 STALE_SECONDS = 60.0
 WRITER = "writer.json"
+#: A folder with one of these is a run folder: the manifest of `score`, or that of `prefer`.
+_MANIFESTS = (MANIFEST, f"preferences/shards/{MANIFEST}")
 #: Copies that a store need not have.
 _LOCAL_ONLY = ("columns",)
 #: Calls of a store that may fail in a row before this is an error, and seconds before the first repetition.
@@ -81,7 +83,7 @@ class RemoteFolder:
         self._writer.take_over()
         try:
             files = self._list_remote()
-            if files and not any(name.rpartition("/")[2] == MANIFEST for name in files):
+            if files and not any(name in files for name in _MANIFESTS):
                 raise RunError(f"{self.url} is not a run folder and not empty: name a new folder")
             self.fetch()
         except BaseException:
@@ -172,8 +174,8 @@ class RemoteFolder:
     def _read_index(self) -> dict[str, Any]:
         try:
             index = json.loads(self._index_file.read_text(encoding="utf-8"))
-            return index if isinstance(index, dict) else {}
-        except (OSError, ValueError):
+            return {name: [size, changed, version] for name, (size, changed, version) in index.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def _write_index(self, remote: dict[str, Any]) -> None:
@@ -445,7 +447,7 @@ def _find_stamp(path: Path) -> Stamp | None:
 
 def _order(name: str) -> tuple[int, str]:
     """The manifest first, which says that this is a run folder; then shard files, then the pages that list them."""
-    if name == MANIFEST:
+    if name in _MANIFESTS:
         return 0, name
     return (2 if name.endswith("complete.json") else 1), name
 
