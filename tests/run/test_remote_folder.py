@@ -422,7 +422,7 @@ def test_the_writer_beats_while_a_large_file_is_uploaded(store: Any, monkeypatch
 def test_a_password_in_a_url_is_refused_and_not_repeated(name: str) -> None:
     url = "sftp://user:hunter2@host/runs/one/"
     with pytest.raises(InputError, match="password") as caught:
-        metrist.score(**{"records": ROWS, "metrics": ["chrf"], name: url})  # type: ignore[arg-type]
+        metrist.score(**{"records": ROWS, "metrics": ["chrf"], name: url})
     assert "hunter2" not in str(caught.value)
     with pytest.raises(InputError, match="password"):
         metrist.load(url)
