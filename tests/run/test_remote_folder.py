@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 
 import metrist
 from metrist.errors import InputError, RunError
-from metrist.io.remote import fetch, is_remote, local_path
+from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path
 from metrist.run import remote_folder
-from metrist.run.remote_folder import WRITER, RemoteFolder
+from metrist.run.estimate import estimate_run
+from metrist.run.remote_folder import WRITER, RemoteFolder, describe_process
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'metrist[ray]'")
 
@@ -29,6 +31,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
     monkeypatch.setattr(remote_folder, "SYNC_SECONDS", 0.05)
     monkeypatch.setattr(remote_folder, "STALE_SECONDS", 0.3)
+    monkeypatch.setattr(remote_folder, "RETRY_SECONDS", 0.01)
     memory = fsspec.filesystem("memory")
     memory.store.clear()
     memory.pseudo_dirs[:] = [""]
@@ -49,6 +52,27 @@ def read_store(store: Any, root: str) -> dict[str, bytes]:
 def read_local(run: Path) -> dict[str, bytes]:
     paths = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
     return {path.relative_to(run).as_posix(): path.read_bytes() for path in paths}
+
+
+def end_process() -> int:
+    """The number of a process that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a run that does not exist yet, in a store without folders and in one with them."""
+    return "memory://bucket/runs/run" if request.param == "memory" else f"file://{tmp_path}/store/runs/run"
+
+
+def read_all(url: str) -> dict[str, bytes]:
+    store, root = fsspec.core.url_to_fs(url)
+    return read_store(store, root)
+
+
+ROWS = [{"item": str(n), "output": f"word {n}", "references": ["word"]} for n in range(20)]
 
 
 def test_input_and_run_in_a_store_are_those_of_a_local_run(
@@ -146,15 +170,38 @@ def test_a_folder_that_is_being_written_is_refused(
 
 
 @pytest.mark.parametrize("is_here", [False, True])
-def test_the_folder_of_a_dead_writer_is_taken_over(is_here: bool, store: Any, rows: list[dict[str, Any]]) -> None:
+def test_the_folder_of_a_dead_writer_is_taken_over(
+    is_here: bool, store: Any, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_folder, "STALE_SECONDS", 60 if is_here else 0.3)
+    if is_here and not Path("/proc/self/ns/pid").is_symlink():
+        pytest.skip("this system does not tell containers apart")
     write_input(store, rows)
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    host = RemoteFolder("memory://bucket/run")._owner["host"] if is_here else "elsewhere"
-    page = {"owner": "other", "host": host, "pid": ended.pid, "beat": 7}
+    page = {**describe_process(), "owner": "other", "pid": end_process(), "beat": 7}
+    if not is_here:
+        page["host"] = "elsewhere"
     store.pipe_file(f"/bucket/run/{WRITER}", json.dumps(page).encode())
     metrist.score("memory://bucket/data/in.jsonl", ["chrf"], out="memory://bucket/run/")
     assert store.exists("/bucket/run/manifest.json")
+
+
+@pytest.mark.parametrize("place", ["boot", "pid_namespace"])
+def test_a_process_number_of_another_container_says_nothing(
+    place: str, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_folder, "STALE_SECONDS", 60)
+    page = {**describe_process(), "owner": "other", "pid": end_process(), place: "another"}
+    store.pipe_file(f"/bucket/run/{WRITER}", json.dumps({**page, "beat": 1}).encode())
+
+    def beat() -> None:
+        time.sleep(0.2)
+        store.pipe_file(f"/bucket/run/{WRITER}", json.dumps({**page, "beat": 2}).encode())
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    with pytest.raises(RunError, match="is being written"):
+        RemoteFolder("memory://bucket/run").__enter__()
+    thread.join()
 
 
 def test_a_writer_that_lost_its_folder_uploads_nothing_more(store: Any) -> None:
@@ -189,3 +236,240 @@ def test_urls_that_lead_elsewhere_are_refused(url: str) -> None:
 def test_a_store_that_needs_a_package_says_so() -> None:
     with pytest.raises(InputError, match="cannot be reached"):
         metrist.score("nosuchstore://bucket/x.jsonl", ["chrf"])
+
+
+# ---- Stores that fail, change or are slow ----
+
+
+def test_all_files_are_uploaded(url: str) -> None:
+    metrist.score(ROWS, METRICS, out=f"{url}/", shard_size=5)
+    assert read_all(url).keys() == read_local(local_path(url)).keys() - {
+        name for name in read_local(local_path(url)) if name.startswith("columns/")
+    }
+    assert list(metrist.load(url).scores) == METRICS
+
+
+def test_preferences_are_added_to_those_in_the_store(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{**row, "system": system} for row in ROWS for system in ("one", "two")]
+    metrist.prefer(rows, ["chrf"], out=f"{url}/")
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
+    metrist.prefer(rows, ["bleu"], out=f"{url}/")
+    assert len([name for name in read_all(url) if name.count("/") == 1 and name.endswith(".jsonl")]) == 2
+
+
+def test_a_folder_of_run_folders_is_refused(url: str) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    with pytest.raises(RunError, match="not a run folder"):
+        metrist.score(ROWS, ["chrf"], out=f"{url.rpartition('/')[0]}/")
+
+
+def test_a_flat_file_is_uploaded_to_a_new_folder(tmp_path: Path) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"file://{tmp_path}/store/new/scores.jsonl")
+    assert (tmp_path / "store/new/scores.jsonl").exists()
+
+
+def test_a_run_that_was_deleted_from_the_store_is_not_uploaded_again(url: str) -> None:
+    metrist.score(ROWS, METRICS, out=f"{url}/")
+    metrist.load(url)
+    store, root = fsspec.core.url_to_fs(url)
+    store.rm(root, recursive=True)
+    with pytest.raises(RunError, match="there is no run"):
+        metrist.load(url)
+    metrist.score(ROWS, ["bleu"], out=f"{url}/")
+    assert list(metrist.load(url).scores) == ["bleu"]
+
+
+def test_files_that_were_not_uploaded_survive_the_deletion_of_their_run(url: str) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    store, root = fsspec.core.url_to_fs(url)
+    store.rm(root, recursive=True)
+    only_here = local_path(url) / "results" / "chrf" / "new"
+    only_here.write_text("not uploaded")
+    with pytest.raises(RunError, match="not uploaded"):
+        metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    assert only_here.exists()
+
+
+def test_a_reader_does_not_touch_the_folder_of_a_writer(url: str) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    manifest = local_path(url) / "manifest.json"
+    newer = manifest.read_text() + "\n"
+    with RemoteFolder(url, sync_seconds=60):
+        manifest.write_text(newer)
+        assert list(metrist.load(url).scores) == ["chrf"]
+        assert manifest.read_text() == newer
+    assert read_all(url)["manifest.json"].decode() == newer
+
+
+def test_what_changed_here_and_was_not_uploaded_is_kept(url: str) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    manifest = local_path(url) / "manifest.json"
+    newer = manifest.read_text() + "\n"
+    manifest.write_text(newer)  # As by a run that was killed before its next upload.
+    with RemoteFolder(url):
+        assert manifest.read_text() == newer
+    assert read_all(url)["manifest.json"].decode() == newer
+
+
+def test_what_a_killed_run_uploaded_is_known_to_be_the_same(url: str) -> None:
+    folder = RemoteFolder(url, sync_seconds=60)
+    folder.__enter__()
+    folder.path.mkdir(parents=True)
+    (folder.path / "manifest.json").write_text("{}")
+    folder.upload()
+    (folder.path / "manifest.json").write_text("{ }")
+    folder._writer.release()  # All that ends with a process.
+    again = RemoteFolder(url)
+    again.fetch()
+    assert (folder.path / "manifest.json").read_text() == "{ }"
+
+
+def test_a_copy_is_whole_or_not_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    folder = RemoteFolder(url, for_reading=True)
+
+    def stop(_self: Any, _remote: str, local: str, **_: Any) -> None:
+        Path(local).write_text("half of")
+        raise OSError("the connection was lost")
+
+    monkeypatch.setattr(type(folder._store), "get_file", stop)
+    with pytest.raises(RunError, match="connection was lost"):
+        folder.fetch()
+    assert [path for path in folder.path.rglob("*") if path.is_file()] == []
+    assert not list(folder.path.parent.glob("*.part"))
+
+
+@pytest.mark.parametrize("name", ["cat_file", "pipe_file", "find", "put_file", "rm_file"])
+def test_one_call_that_fails_is_repeated(name: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failures = getattr(type(store), name), list[int]()
+
+    def fail_once(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not failures:
+            failures.append(1)
+            raise OSError("the connection was lost")
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(type(store), name, fail_once)
+    metrist.score(ROWS, ["chrf"], out="memory://bucket/run/")
+    assert failures
+    assert list(metrist.load("memory://bucket/run").scores) == ["chrf"]
+
+
+def test_uploads_go_on_after_the_store_was_away(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, is_away = type(store).cat_file, threading.Event()
+
+    def fail(self: Any, *arguments: Any, **options: Any) -> Any:
+        if is_away.is_set():
+            raise OSError("the store is away")
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(type(store), "cat_file", fail)
+    with RemoteFolder("memory://bucket/run", sync_seconds=0.02) as folder:
+        is_away.set()
+        while folder._error is None:
+            time.sleep(0.01)
+        is_away.clear()
+        folder.path.mkdir(parents=True)
+        (folder.path / "manifest.json").write_text("{}")
+        until = time.monotonic() + 10
+        while not store.exists("/bucket/run/manifest.json") and time.monotonic() < until:
+            time.sleep(0.01)
+        assert store.exists("/bucket/run/manifest.json")
+
+
+def test_a_run_that_lost_its_folder_ends_early(store: Any) -> None:
+    count = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal count
+        for n in range(20_000):
+            count += 1
+            if n == 500:
+                page = {"owner": "other", "host": "elsewhere", "pid": 5, "beat": 1}
+                store.pipe_file(f"/bucket/run/{WRITER}", json.dumps(page).encode())
+                time.sleep(0.5)
+            yield {"item": str(n), "output": f"word {n}", "references": ["word"]}
+
+    with pytest.raises(RunError, match="taken over by process 5"):
+        metrist.score(rows(), ["chrf"], out="memory://bucket/run/", shard_size=100, executor="serial")
+    assert count < 10_000
+    assert json.loads(store.cat_file(f"/bucket/run/{WRITER}"))["owner"] == "other"
+
+
+def test_the_writer_beats_while_a_large_file_is_uploaded(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, beats = type(store).put_file, list[int]()
+
+    def read_beat() -> int:
+        return int(json.loads(store.cat_file(f"/bucket/run/{WRITER}"))["beat"])
+
+    def put(self: Any, *arguments: Any, **options: Any) -> None:
+        beats.append(read_beat())
+        time.sleep(0.5)
+        beats.append(read_beat())
+        original(self, *arguments, **options)
+
+    monkeypatch.setattr(type(store), "put_file", put)
+    with RemoteFolder("memory://bucket/run", sync_seconds=0.05) as folder:
+        folder.path.mkdir(parents=True)
+        (folder.path / "manifest.json").write_text("{}")
+    assert beats[1] >= beats[0] + 2
+
+
+# ---- URLs, versions and dry runs ----
+
+
+@pytest.mark.parametrize("name", ["out", "records"])
+def test_a_password_in_a_url_is_refused_and_not_repeated(name: str) -> None:
+    url = "sftp://user:hunter2@host/runs/one/"
+    with pytest.raises(InputError, match="password") as caught:
+        metrist.score(**{"records": ROWS, "metrics": ["chrf"], name: url})
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(InputError, match="password"):
+        metrist.load(url)
+    assert local_path("abfs://container@account/x").name == "x"
+    assert local_path("hdfs://user@host:9000/a:b@c/x").name == "x"
+
+
+@pytest.mark.parametrize(
+    "name", ["ETag", "modificationTime", "blob_id", "Content-MD5", "Digest", "sha", "modify", "mtime"]
+)
+def test_versions_of_one_size_are_told_apart(name: str) -> None:
+    first, second = {"size": 3, name: "1"}, {"size": 3, name: "2"}
+    assert describe_stamp(first) != describe_stamp(second)
+    assert has_version(first)
+    assert not has_version({"size": 3})
+
+
+def test_a_store_that_tells_only_sizes_is_read_each_time(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_time(call: Any) -> Any:
+        def info(self: Any, *arguments: Any, **options: Any) -> Any:
+            result = call(self, *arguments, **options)
+            for entry in [result, *result.values()]:
+                if isinstance(entry, dict):
+                    entry.pop("created", None)
+            return result
+
+        return info
+
+    monkeypatch.setattr(type(store), "info", without_time(type(store).info))
+    monkeypatch.setattr(type(store), "find", without_time(type(store).find))
+    store.pipe_file("/bucket/x.jsonl", b"one")
+    assert fetch("memory://bucket/x.jsonl").read_bytes() == b"one"
+    store.pipe_file("/bucket/x.jsonl", b"two")
+    assert fetch("memory://bucket/x.jsonl").read_bytes() == b"two"
+    folder = RemoteFolder("memory://bucket/run", for_reading=True)
+    for content in (b"{}", b"[]"):
+        store.pipe_file("/bucket/run/manifest.json", content)
+        folder.fetch()
+        assert (folder.path / "manifest.json").read_bytes() == content
+
+
+def test_a_dry_run_counts_what_the_store_holds(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert estimate_run(ROWS, METRICS, out=f"{url}/").stored == {}
+    metrist.score(ROWS[:15], METRICS, out=f"{url}/")
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
+    assert estimate_run(ROWS, METRICS, out=f"{url}/").stored == dict.fromkeys(METRICS, 15)
+    assert not local_path(url).exists()
+    estimate = estimate_run(ROWS, METRICS, out="nosuchstore://bucket/run/")
+    assert any("not counted" in note for note in estimate.notes)
+    assert estimate_run(ROWS, METRICS, out=f"{url}.jsonl").stored == {}

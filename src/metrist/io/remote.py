@@ -18,8 +18,14 @@ from metrist.errors import InputError, MetristError, MissingExtra
 #: The variable that names the folder for copies; without it, the user's folder for caches.
 VARIABLE = "METRIST_REMOTE"
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.+)", re.DOTALL)
+_PASSWORD = re.compile(r"[^/]*:[^/]*@")
 #: Beside a copy: what the store said of the file when it was copied.
 _STAMP = ".metrist-stamp"
+#: What stores say of a file that changes with its content.
+_VERSION_NAMES = (
+    *("ETag", "etag", "md5Hash", "md5", "Content-MD5", "Digest", "sha", "blob_id"),
+    *("mtime", "modify", "modificationTime", "LastModified", "last_modified", "updated", "created"),
+)
 
 
 def is_remote(path: Any) -> bool:
@@ -36,26 +42,33 @@ def local_folder() -> Path:
 
 
 def local_path(url: str) -> Path:
-    """The place of the copy of a URL. A URL whose parts would lead out of the folder is refused."""
+    """The place of the copy of a URL. A URL with a password, or whose parts would lead out of the folder, is
+    refused."""
     match = _URL.fullmatch(url)
     if match is None:
         raise InputError(f"{url}: expected a URL such as s3://bucket/file.jsonl")
     scheme, rest = match.groups()
+    if _PASSWORD.match(rest):  # The message does not repeat it.
+        raise InputError(
+            f"a {scheme}:// URL has a password in it, which would be written to files and messages: give it to the "
+            "store's library by its own settings (its environment variables or key files, or fsspec's configuration "
+            "in ~/.config/fsspec)"
+        )
     parts = [part for part in rest.split("/") if part]
     if not parts or any(part in (".", "..") or "\\" in part or "\0" in part for part in parts) or "::" in url:
         raise InputError(f"{url}: expected a URL such as s3://bucket/file.jsonl, without '..' and '::'")
     return local_folder().joinpath(re.sub(r"[^a-z0-9]", "-", scheme), *parts)
 
 
-def open_store(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL, and the path there."""
+def open_store(url: str, *, is_shared: bool = True) -> tuple[Any, str]:
+    """The fsspec file system of a URL, and the path there. One that is not shared has a connection of its own."""
+    local_path(url)  # Refuses what is no plain URL.
     try:
         import fsspec
     except ImportError:
         raise MissingExtra(f"reading and writing {url}", "ray") from None
-    local_path(url)  # Refuses what is no plain URL.
     try:
-        store, path = fsspec.core.url_to_fs(url)
+        store, path = fsspec.core.url_to_fs(url, skip_instance_cache=not is_shared)
     except (ImportError, ValueError) as error:
         raise InputError(f"{url}: cannot be reached: {error}") from None
     return store, path
@@ -63,8 +76,12 @@ def open_store(url: str) -> tuple[Any, str]:
 
 def describe_stamp(info: dict[str, Any]) -> str:
     """What tells one version of a remote file from another."""
-    names = ("ETag", "etag", "md5Hash", "md5", "mtime", "LastModified", "last_modified", "updated", "created")
-    return json.dumps([info.get("size"), *(str(info[name]) for name in names if info.get(name))])
+    return json.dumps([info.get("size"), *(str(info[name]) for name in _VERSION_NAMES if info.get(name))])
+
+
+def has_version(info: dict[str, Any]) -> bool:
+    """Whether a store tells more of a file than its size. Where it does not, a copy may be out of date."""
+    return any(info.get(name) for name in _VERSION_NAMES)
 
 
 def fetch(url: str) -> Path:
@@ -76,7 +93,8 @@ def fetch(url: str) -> Path:
         if info.get("type") == "directory":
             raise InputError(f"{url}: is a folder; pass the files in it")
         stamp, stamp_file = describe_stamp(info), target.with_name(f"{target.name}{_STAMP}")
-        if target.is_file() and stamp_file.is_file() and stamp_file.read_text(encoding="utf-8") == stamp:
+        is_known = has_version(info) and target.is_file() and stamp_file.is_file()
+        if is_known and stamp_file.read_text(encoding="utf-8") == stamp:
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f"{target.name}.{os.getpid()}.part")

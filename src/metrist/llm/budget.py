@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -138,18 +137,23 @@ def _own_run_id(_process: int) -> str:
     return uuid.uuid4().hex
 
 
-def _is_alive(process: str, changed: float) -> bool:
-    machine, _, number = process.rpartition(":")
-    # On Windows, os.kill would end the process.
-    if machine != platform.node() or sys.platform == "win32":
-        return time.time() - changed < _SILENCE
+def is_process_alive(pid: int) -> bool | None:
+    """Whether a process of this machine is alive; None on Windows, where asking would end it."""
+    if os.name == "nt":
+        return None
     try:
-        os.kill(int(number), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except (OSError, OverflowError):  # Another user's.
         return True
     return True
+
+
+def _is_alive(process: str, changed: float) -> bool:
+    machine, _, number = process.rpartition(":")
+    is_alive = is_process_alive(int(number)) if machine == platform.node() else None
+    return time.time() - changed < _SILENCE if is_alive is None else is_alive
 
 
 #: Takes the place of an answer in a dry run. A metric cannot parse it; the failed score is discarded.

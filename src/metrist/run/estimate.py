@@ -14,12 +14,15 @@ from typing import Any
 
 from metrist.errors import MetristError
 from metrist.io import read_records
+from metrist.io.remote import is_remote, local_path
 from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import Metric, Shard, calls_llm
 from metrist.metrics.registry import MetricList, build_all
 from metrist.models.devices import no_downloads
 from metrist.records import Record
+from metrist.run.flat_file import flat_suffix
 from metrist.run.pipeline import resolve_destination
+from metrist.run.remote_folder import find_run
 from metrist.run.run_folder import MetricFolder, folder_name, is_run_folder
 from metrist.run.shard_file import hash_units
 from metrist.run.tasks import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards, find_scorable, score_shard
@@ -93,20 +96,19 @@ def estimate_run(
     clock: Callable[[], float] = time.perf_counter,
     **reading: Any,
 ) -> RunEstimate:
-    """What `score` with the same arguments would take. Nothing is sent, written or downloaded.
+    """What `score` with the same arguments would take. Nothing is sent or written, and no model is downloaded.
 
     Metrics that call no LLM are timed on a random sample of the records, for a few seconds each, and the time is scaled
     by the length of all texts; `on_metric` is called with the label of each before. Scores that the run folder `out`
-    holds already are counted and left out of everything else.
+    holds already are counted and left out of everything else; a folder in a store is copied first.
     """
     built = build_all(metrics)
     runtime = runtime or Runtime.current()
     judges = [metric for metric in built if calls_llm(metric)]
     work = [(metric, _Work()) for metric in built if not calls_llm(metric)]
-    _, folder = resolve_destination(out)
-    stored = _StoredScores(built, folder.path if folder else None, tokens=tokens, runtime=runtime)
-    count, source = 0, 0
     notes: dict[str, None] = {}
+    stored = _StoredScores(built, _find_folder(out, notes), tokens=tokens, runtime=runtime)
+    count, source = 0, 0
     reader = read_records(records, **reading)
     with runtime.activate(), estimate_calls() as calls:
         shards = cut_shards(check_needs(built, reader), SHARD_SIZE_WITH_MODEL)
@@ -130,6 +132,21 @@ def estimate_run(
             on_metric(metric.label)
             times.append(_time_metric(metric, part, tokens, without_cache, clock))
     return RunEstimate(records=count, calls=calls, times=tuple(times), stored=stored.counts, notes=tuple(notes))
+
+
+def _find_folder(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Path | None:
+    """The local run folder, or copy of one, that may hold scores. A store that cannot be reached is noted."""
+    if not isinstance(out, str) or not is_remote(out):
+        _, folder = resolve_destination(out)
+        return folder.path if folder else None
+    local_path(out)  # Refuses what `score` refuses.
+    if flat_suffix(Path(out)):
+        return None
+    try:
+        return find_run(out)
+    except MetristError as error:
+        notes[f"scores that {out} may hold are not counted: {error}"] = None
+        return None
 
 
 class _StoredScores:

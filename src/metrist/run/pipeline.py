@@ -44,7 +44,7 @@ from metrist.run.columns import to_keys, to_rows
 from metrist.run.executors import Ray, choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
-from metrist.run.remote_folder import writes_remotely
+from metrist.run.remote_folder import check_writer, writes_remotely
 from metrist.run.results import NothingScored, Results, describe_total_failure
 from metrist.run.run_folder import (
     Listed,
@@ -696,6 +696,7 @@ class StoredPipeline(Pipeline):
     # ---- Storing ----
 
     def _store(self, result: TaskResult) -> None:
+        check_writer(self._folder.path)
         # Executors yield results in the order of the tasks.
         kind, group, positions, parts = self._pending.popleft()
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())

@@ -3,7 +3,8 @@
 Before a run the files of the store are fetched, so that a run that was killed on one machine goes on from another.
 While it runs, a thread uploads what is new every few seconds: the manifest, then results, then the pages that list
 them. A file that was uploaded half-written by a run that was then killed is found damaged and scored again, as on a
-local disk.
+local disk. An index beside the local folder says which version of each file both sides had in common. Readers have a
+local folder of their own, so that they never touch the files of a run that is being written.
 
 One writer at a time: `writer.json` in the store names it and counts its beats. Another run waits to see whether the
 count still grows, and takes the folder over if it does not. A writer that finds another's name there stops uploading.
@@ -13,17 +14,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from metrist.errors import MetristError, RunError
-from metrist.io.remote import describe_stamp, fetch, is_remote, local_path, open_store
+from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path, open_store
+from metrist.llm.budget import is_process_alive
 from metrist.run.flat_file import flat_suffix
 from metrist.run.run_folder import MANIFEST
 
@@ -31,10 +35,13 @@ from metrist.run.run_folder import MANIFEST
 SYNC_SECONDS = 5.0
 STALE_SECONDS = 60.0
 WRITER = "writer.json"
+#: A folder with one of these is a run folder: the manifest of `score`, or that of `prefer`.
+_MANIFESTS = (MANIFEST, f"preferences/shards/{MANIFEST}")
 #: Copies that a store need not have.
 _LOCAL_ONLY = ("columns",)
-#: Uploads of one file that may fail in a row before the run ends with an error.
+#: Calls of a store that may fail in a row before this is an error, and seconds before the first repetition.
 _ATTEMPTS = 3
+RETRY_SECONDS = 0.5
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -42,66 +49,133 @@ Stamp = tuple[int, int]
 
 
 class RemoteFolder:
-    """A folder of a store and its local copy, at `path`. Inside a `with` block this process is its writer."""
+    """A folder of a store and its local copy, at `path`. Inside a `with` block this process is its writer.
 
-    def __init__(self, url: str, *, sync_seconds: float | None = None, stale_seconds: float | None = None) -> None:
+    A copy that is only `for_reading` is another folder beside that of the writer: paths from it to the copies of inputs
+    are the same.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        for_reading: bool = False,
+        sync_seconds: float | None = None,
+        stale_seconds: float | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
-        self.path = local_path(self.url)
+        place = local_path(self.url)
+        self.path = place.with_name(f"{place.name}.metrist-read") if for_reading else place
+        self._for_reading = for_reading
         self._store, self._root = open_store(self.url)
         self._sync_seconds = SYNC_SECONDS if sync_seconds is None else sync_seconds
         self._stale_seconds = STALE_SECONDS if stale_seconds is None else stale_seconds
-        self._owner = {"owner": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
-        self._beat, self._next_beat = 0, float("inf")
         self._index_file = self.path.with_name(f"{self.path.name}.metrist-sync")
         #: What was uploaded, or was the same from the beginning.
         self._uploaded: dict[str, Stamp] = {}
+        #: The error of the last upload, if it failed.
         self._error: MetristError | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_uploading, name="metrist-upload", daemon=True)
 
     def __enter__(self) -> RemoteFolder:
-        self._take_over()
-        self.fetch()
+        self._writer = _Writer(self.url, self.path, self._sync_seconds, self._stale_seconds)
+        self._writer.take_over()
+        try:
+            files = self._list_remote()
+            if files and not any(name in files for name in _MANIFESTS):
+                raise RunError(f"{self.url} is not a run folder and not empty: name a new folder")
+            self.fetch()
+        except BaseException:
+            self._writer.release()
+            raise
+        _writers[self.path] = self._writer
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        _writers.pop(self.path, None)
         try:
-            if self._error is None:
-                self.upload()
-                self._write_index(self._list_remote())
-            self._release()
+            self.upload()  # Also after one that failed: the store may be there again.
+            self._error = None
         except MetristError as error:
-            self._error = self._error or error
+            self._error = error
+        finally:
+            self._writer.release()
         if self._error and kind is None:  # Otherwise the first error is the one to report.
             raise self._error
 
     # ---- Files ----
 
-    def fetch(self) -> None:
-        """Copy the files of the store, less those that are known to be the same here. What is only here stays: it was
-        finished and not uploaded yet."""
-        known = self._read_index()
-        remote = self._list_remote()
+    def fetch(self) -> bool:
+        """Make the local files those of the store, and return whether it holds a run.
+
+        Files that were removed from the store are removed here, unless they have changed since. Other files that are
+        only here stay, and so do a writer's files that have changed only here: they were finished and not uploaded yet.
+        """
+        known, remote = self._read_index(), self._list_remote()
+        for name in known.keys() - remote.keys():
+            if _find_stamp(self.path / name) == tuple(known[name][:2]):
+                self._remove_copy(name)
         for name, info in remote.items():
-            target = self.path / name
-            self._beat_if_due()
-            try:
-                if not (target.is_file() and known.get(name) == [*_stamp(target), describe_stamp(info)]):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    self._store.get_file(f"{self._root}/{name}", str(target))
-                self._uploaded[name] = _stamp(target)
-            except Exception as error:
-                raise RunError(f"cannot fetch {self.url}/{name}: {type(error).__name__}: {error}") from error
+            target, entry = self.path / name, known.get(name, (None, None, None))
+            stamp = _find_stamp(target)
+            if stamp and entry[2] == describe_stamp(info):
+                is_same = stamp == tuple(entry[:2])
+                if not is_same and not self._for_reading:
+                    continue
+                if is_same and has_version(info):
+                    self._uploaded[name] = stamp
+                    continue
+            self._get(name)
+        if MANIFEST in known and MANIFEST not in remote:
+            self._drop_run()
         self._write_index(remote)
+        return MANIFEST in remote
+
+    def _remove_copy(self, name: str) -> None:
+        """Remove a local file, and the folders that it was alone in."""
+        path = self.path / name
+        path.unlink(missing_ok=True)
+        for folder in path.parents:
+            if not folder.is_relative_to(self.path):
+                break
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _drop_run(self) -> None:
+        """Remove what is left here of a run that was deleted from the store, unless it has results."""
+        if any(self._list_local()) and not self._for_reading:
+            raise RunError(
+                f"{self.path} holds files that were not uploaded, of a run that is no longer in {self.url}: move or "
+                "delete them"
+            )
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _get(self, name: str) -> None:
+        target = self.path / name
+        part = self._index_file.with_name(f"{self._index_file.name}.{os.getpid()}-{threading.get_ident()}.part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _retry(f"fetch {self.url}/{name}", self._store.get_file, f"{self._root}/{name}", os.fspath(part))
+            stamp = _find_stamp(part)
+            os.replace(part, target)
+        except FileNotFoundError:  # It was removed since.
+            return
+        except OSError as error:
+            raise RunError(f"cannot write {target}: {error.strerror}") from error
+        finally:
+            part.unlink(missing_ok=True)
+        if stamp:
+            self._uploaded[name] = stamp
 
     def _read_index(self) -> dict[str, Any]:
         try:
             index = json.loads(self._index_file.read_text(encoding="utf-8"))
-            return index if isinstance(index, dict) else {}
-        except (OSError, ValueError):
+            return {name: [size, changed, version] for name, (size, changed, version) in index.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def _write_index(self, remote: dict[str, Any]) -> None:
@@ -111,26 +185,30 @@ class RemoteFolder:
             for name, info in remote.items()
             if name in self._uploaded
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._index_file.write_text(json.dumps(index), encoding="utf-8")
+        part = self._index_file.with_name(f"{self._index_file.name}.{uuid.uuid4().hex}.part")
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(index), encoding="utf-8")
+            os.replace(part, self._index_file)
+        except OSError as error:
+            raise RunError(f"cannot write {self._index_file}: {error.strerror}") from error
 
     def upload(self) -> None:
         """Upload what is new here and remove from the store what was removed here."""
-        self._check_owner()
+        self._writer.check()
         present = dict(self._list_local())
+        before = dict(self._uploaded)
         for name in sorted(present, key=_order):
-            try:
-                stamp = _stamp(self.path / name)
-                if self._uploaded.get(name) != stamp:
-                    self._beat_if_due()
-                    self._put(name)
-                    self._uploaded[name] = stamp
-            except FileNotFoundError:
-                continue  # It was replaced by another file since.
+            stamp = _find_stamp(present[name])
+            if stamp and self._uploaded.get(name) != stamp and self._put(name):
+                self._uploaded[name] = stamp
         for name in self._uploaded.keys() - present.keys():
             if not (self.path / name).exists():
-                self._remove(name)
+                with suppress(FileNotFoundError):
+                    _retry(f"remove {name} from {self.url}", self._store.rm_file, f"{self._root}/{name}")
                 del self._uploaded[name]
+        if self._uploaded != before:
+            self._write_index(self._list_remote())
 
     def _list_local(self) -> Iterator[tuple[str, Path]]:
         for folder, folders, files in os.walk(self.path):
@@ -141,14 +219,15 @@ class RemoteFolder:
                 yield path.relative_to(self.path).as_posix(), path
 
     def _list_remote(self) -> dict[str, Any]:
-        try:
+        def find() -> dict[str, Any]:
             self._store.invalidate_cache()
-            found = self._store.find(self._root, detail=True)
+            return dict(self._store.find(self._root, detail=True))
+
+        try:
+            files = _retry(f"read {self.url}", find)
         except FileNotFoundError:
             return {}
-        except Exception as error:
-            raise RunError(f"cannot read {self.url}: {type(error).__name__}: {error}") from error
-        names = {path[len(self._root) :].lstrip("/"): info for path, info in found.items()}
+        names = {path[len(self._root) :].lstrip("/"): info for path, info in files.items()}
         # A store may belong to a stranger: nothing is written outside of the local folder.
         unsafe = [name for name in names if any(part in ("..", ".") for part in name.split("/")) or "\\" in name]
         if unsafe:
@@ -159,133 +238,234 @@ class RemoteFolder:
             if name and name != WRITER and name.split("/")[0] not in _LOCAL_ONLY
         }
 
-    def _put(self, name: str) -> None:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._store.put_file(str(self.path / name), f"{self._root}/{name}")
-                return
-            except FileNotFoundError:
-                raise
-            except Exception as error:  # Each store has exceptions of its own.
-                if attempt == _ATTEMPTS:
-                    raise RunError(
-                        f"cannot upload {name} to {self.url} ({type(error).__name__}: {error}): all results are in "
-                        f"{self.path}; run the same command again to upload them"
-                    ) from error
-                time.sleep(attempt * 0.5)
-
-    def _remove(self, name: str) -> None:
+    def _put(self, name: str) -> bool:
+        """Upload a file; False if it is no longer here."""
         try:
-            self._store.rm_file(f"{self._root}/{name}")
+            put_file(self._store, self.path / name, f"{self._root}/{name}")
         except FileNotFoundError:
-            pass
-        except Exception as error:
-            raise RunError(f"cannot remove {name} from {self.url}: {type(error).__name__}: {error}") from error
+            return False
+        except RunError as error:
+            raise RunError(
+                f"{error}: all results are in {self.path}; run the same command again to upload them"
+            ) from error
+        return True
 
     def _keep_uploading(self) -> None:
-        while not self._stop.wait(self._sync_seconds):
+        while not self._stop.wait(self._sync_seconds) and not self._writer.lost:
             try:
                 self.upload()
-                self._beat_if_due()
+                self._error = None
             except MetristError as error:
                 self._error = error
-                return
+            except OSError as error:
+                self._error = RunError(f"cannot read {self.path}: {error}")
 
-    # ---- The writer ----
 
-    def _read_owner(self) -> dict[str, Any] | None:
-        try:
-            self._store.invalidate_cache()
-            owner = json.loads(self._store.cat_file(f"{self._root}/{WRITER}"))
-            return owner if isinstance(owner, dict) else None
-        except (FileNotFoundError, ValueError):
-            return None
-        except Exception as error:
-            raise RunError(f"cannot read {self.url}: {type(error).__name__}: {error}") from error
+class _Writer:
+    """The page that names the writer of a folder, and this process as that writer.
 
-    def _beat_if_due(self) -> None:
-        """Show that the writer is alive, where this is one: also while many files are copied."""
-        if time.monotonic() >= self._next_beat:
-            self._check_owner()
-            self._write_owner()
+    The page is renewed by a thread of its own, with its own connection to the store, however long other calls take.
+    """
 
-    def _write_owner(self) -> None:
-        self._beat += 1
-        self._next_beat = time.monotonic() + self._sync_seconds
-        page = json.dumps({**self._owner, "beat": self._beat}).encode("ascii")
-        try:
-            self._store.makedirs(self._root, exist_ok=True)
-            self._store.pipe_file(f"{self._root}/{WRITER}", page)
-        except Exception as error:
-            raise RunError(f"cannot write to {self.url}: {type(error).__name__}: {error}") from error
+    def __init__(self, url: str, path: Path, beat_seconds: float, stale_seconds: float) -> None:
+        self.name = describe_process()
+        #: Why this process is no longer the writer.
+        self.lost: RunError | None = None
+        self._url, self._path = url, path
+        self._store, root = open_store(url, is_shared=False)
+        self._page = f"{root}/{WRITER}"
+        self._beat_seconds, self._stale_seconds = beat_seconds, stale_seconds
+        self._beat = 0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep_beating, name="metrist-beat", daemon=True)
 
-    def _take_over(self) -> None:
-        other = self._read_owner()
-        if other is not None and not self._is_dead_here(other):
+    def take_over(self) -> None:
+        """Become the writer, or raise an error if another one is alive."""
+        other = self._read()
+        if other is not None and not self._has_ended(other):
             until = time.monotonic() + self._stale_seconds
             while time.monotonic() < until:
                 time.sleep(min(1.0, self._stale_seconds / 4))
-                now = self._read_owner()
+                now = self._read()
                 if now is None:
                     break
                 if now != other:
                     raise RunError(
-                        f"{self.url} is being written by process {now.get('pid')} on {now.get('host')}: wait until it "
+                        f"{self._url} is being written by process {now.get('pid')} on {now.get('host')}: wait until it "
                         "has finished, or name another folder"
                     )
-        self._write_owner()
-        if len(self._list_remote()) and MANIFEST not in self._list_remote():
-            self._release()
-            raise RunError(f"{self.url} is not a run folder and not empty: name a new folder")
-        time.sleep(min(0.2, self._sync_seconds))  # Of two that take over at once, the later one stays.
-        self._check_owner()
+        self._write()
+        time.sleep(min(0.2, self._beat_seconds))  # Of two that take over at once, the later one stays.
+        self.check()
+        self._thread.start()
 
-    def _is_dead_here(self, other: dict[str, Any]) -> bool:
-        """Whether a writer was a process of this machine that has ended."""
-        if other.get("host") != self._owner["host"] or not isinstance(other.get("pid"), int):
-            return False
-        try:
-            os.kill(other["pid"], 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
-
-    def _check_owner(self) -> None:
-        owner = self._read_owner()
-        if owner is None or owner.get("owner") != self._owner["owner"]:
+    def check(self) -> None:
+        """Raise an error if another process has become the writer."""
+        if self.lost:
+            raise self.lost
+        with self._lock:
+            owner = self._read()
+        if owner is None or owner.get("owner") != self.name["owner"]:
             who = f"process {owner.get('pid')} on {owner.get('host')}" if owner else "someone who removed writer.json"
-            raise RunError(
-                f"{self.url} was taken over by {who}: nothing more is uploaded, and what was scored here is in "
-                f"{self.path}"
+            self.lost = RunError(
+                f"{self._url} was taken over by {who}: nothing more is uploaded, and what was scored here is in "
+                f"{self._path}"
             )
+            raise self.lost
 
-    def _release(self) -> None:
-        owner = self._read_owner()
-        if owner and owner.get("owner") == self._owner["owner"]:
-            self._remove(WRITER)
+    def release(self) -> None:
+        """Be the writer no longer. A page that cannot be removed now is taken over when it is old."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with suppress(RunError, FileNotFoundError):
+            self.check()
+            _retry(f"write to {self._url}", self._store.rm_file, self._page)
+
+    def _keep_beating(self) -> None:
+        while not self._stop.wait(self._beat_seconds) and not self.lost:
+            with suppress(RunError):  # The store may be there again for the next beat.
+                self.check()
+                self._write()
+
+    def _read(self) -> dict[str, Any] | None:
+        """The page as it is; None without one, and an empty one for one that is damaged."""
+
+        def read() -> Any:
+            self._store.invalidate_cache()
+            return self._store.cat_file(self._page)
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                owner = json.loads(_retry(f"read {self._url}", read))
+                return owner if isinstance(owner, dict) else {}
+            except FileNotFoundError:
+                return None
+            except ValueError:  # Perhaps it is being written.
+                time.sleep((attempt + 1) * RETRY_SECONDS)
+        return {}
+
+    def _write(self) -> None:
+        self._beat += 1
+        page = json.dumps({**self.name, "beat": self._beat}).encode("ascii")
+
+        def write() -> None:
+            try:
+                self._store.pipe_file(self._page, page)
+            except Exception:
+                self._store.makedirs(self._page.rpartition("/")[0], exist_ok=True)
+                self._store.pipe_file(self._page, page)
+
+        with self._lock:
+            try:
+                _retry(f"write to {self._url}", write)
+            except FileNotFoundError as error:
+                raise RunError(f"cannot write to {self._url}: {error}") from error
+
+    def _has_ended(self, other: dict[str, Any]) -> bool:
+        """Whether a writer was a process that could be seen from here and has ended."""
+        places = ("host", "boot", "pid_namespace")
+        is_here = all(self.name[place] and other.get(place) == self.name[place] for place in places)
+        return is_here and isinstance(other.get("pid"), int) and is_process_alive(other["pid"]) is False
 
 
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
+#: The writers of this process, by local folder.
+_writers: dict[Path, _Writer] = {}
+
+
+def check_writer(path: Path) -> None:
+    """Raise an error if a local folder, or one above it, belongs to a store where another process is now the writer."""
+    for folder in (path, *path.parents) if _writers else ():
+        if (writer := _writers.get(folder)) and writer.lost:
+            raise writer.lost
+
+
+def describe_process() -> dict[str, Any]:
+    """What tells this process from others. A number names one process only within one start of one machine, and within
+    one container."""
+    return {
+        "owner": uuid.uuid4().hex,
+        "host": socket.gethostname(),
+        "boot": _read_or_none(lambda: Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()),
+        "pid_namespace": _read_or_none(lambda: os.readlink("/proc/self/ns/pid")),
+        "pid": os.getpid(),
+    }
+
+
+def _read_or_none(read: Callable[[], str]) -> str | None:
+    try:
+        return read()
+    except (OSError, ValueError):
+        return None
+
+
+def put_file(store: Any, local: Path, remote: str) -> None:
+    """Upload a file and make the folder for it where a store needs one. FileNotFoundError: there is no local file."""
+
+    def put() -> None:
+        try:
+            store.put_file(os.fspath(local), remote)
+        except Exception:
+            if not local.exists():
+                raise FileNotFoundError(local) from None
+            store.makedirs(remote.rpartition("/")[0], exist_ok=True)
+            store.put_file(os.fspath(local), remote)
+
+    try:
+        _retry(f"upload {local.name} to {remote}", put)
+    except FileNotFoundError as error:
+        if local.exists():
+            raise RunError(f"cannot upload {local.name} to {remote}: {error}") from error
+        raise
+
+
+def _retry(action: str, call: Callable[..., _T], *arguments: str) -> _T:
+    """Call a store, again if it fails. FileNotFoundError is an answer."""
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return call(*arguments)
+        except FileNotFoundError:
+            raise
+        except Exception:  # Each store has exceptions of its own.
+            time.sleep(attempt * RETRY_SECONDS)
+    try:
+        return call(*arguments)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise RunError(f"cannot {action}: {type(error).__name__}: {error}") from error
+
+
+def _find_stamp(path: Path) -> Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
     return status.st_size, status.st_mtime_ns
 
 
 def _order(name: str) -> tuple[int, str]:
     """The manifest first, which says that this is a run folder; then shard files, then the pages that list them."""
-    if name == MANIFEST:
+    if name in _MANIFESTS:
         return 0, name
     return (2 if name.endswith("complete.json") else 1), name
 
 
+def find_run(url: str) -> Path | None:
+    """Copy a run folder from a store, for reading, and return the copy; None if there is no run."""
+    folder = RemoteFolder(url, for_reading=True)
+    return folder.path if folder.fetch() else None
+
+
 def fetch_run(url: str) -> Path:
-    """Copy a run folder, or a file that a run wrote, from a store, and return the copy."""
+    """Copy a run folder, or a file that a run wrote, from a store, for reading, and return the copy."""
     if flat_suffix(Path(url)):
         return fetch(url)
-    folder = RemoteFolder(url)
-    folder.fetch()
-    return folder.path
+    path = find_run(url)
+    if path is None:
+        raise RunError(f"there is no run at {url}: it has no manifest.json")
+    return path
 
 
 def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -298,14 +478,11 @@ def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
             return function(*arguments, **keywords)
         if flat_suffix(Path(out)):
             target = local_path(out)
+            store, path = open_store(out)
             target.parent.mkdir(parents=True, exist_ok=True)
             keywords["out"] = target
-            store, path = open_store(out)
             result = function(*arguments, **keywords)
-            try:
-                store.put_file(str(target), path)
-            except Exception as error:
-                raise RunError(f"cannot upload {target} to {out}: {type(error).__name__}: {error}") from error
+            put_file(store, target, path)
             return result
         with RemoteFolder(out) as folder:
             keywords["out"] = f"{folder.path}{os.sep}"
