@@ -429,18 +429,14 @@ def _name_equals(evaluation: MetaEvaluation, best: Figure, group: _FigureGroup) 
     tests = group.tests
     if tests is None or np.isnan(tests.adjusted).all():
         return ""
-    top = tests.metrics.index(best.metric)
     better: list[Figure] = []
     equal: list[Figure] = []
     worse: list[Figure] = []
     untested: list[Figure] = []
     for figure in group.metrics:
-        other = tests.metrics.index(figure.metric)
-        difference = tests.differences[top, other]
-        # One-sided tests have a p-value for each direction.
-        p = tests.adjusted[other, top] if difference < 0 else tests.adjusted[top, other]
-        if other == top:
+        if figure.metric == best.metric:
             continue
+        difference, p = tests.compare(best.metric, figure.metric)
         if math.isnan(p):
             untested.append(figure)
         elif p > evaluation.plan.alpha:

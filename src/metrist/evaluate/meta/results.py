@@ -187,6 +187,15 @@ class Tests:
         """The table that the tests belong to: aspect, measure and slice."""
         return self.aspect, self.measure, self.slice
 
+    def compare(self, first: str, second: str) -> tuple[float, float]:
+        """The difference between two metrics, first minus second, and its adjusted p-value; NaN if it was not
+        tested."""
+        one, other = self.metrics.index(first), self.metrics.index(second)
+        difference = float(self.differences[one, other])
+        # One-sided tests have a p-value for each direction.
+        pair = (other, one) if difference < 0 else (one, other)
+        return difference, float(self.adjusted[pair])
+
     def to_dict(self) -> dict[str, Any]:
         """The tested pairs as plain data."""
         pairs = [

@@ -193,14 +193,8 @@ def _list_equals(evaluation: MetaEvaluation, best: Figure) -> list[str]:
     tests = next((tests for tests in evaluation.tests if tests.key == best.key), None)
     if tests is None or best.metric not in tests.metrics:
         return []
-    top = tests.metrics.index(best.metric)
-    equals = []
-    for number, metric in enumerate(tests.metrics):
-        # One-sided tests have a p-value for each direction.
-        pair = (number, top) if tests.differences[top, number] < 0 else (top, number)
-        if number != top and tests.adjusted[pair] > evaluation.plan.alpha:
-            equals.append(metric)
-    return equals
+    others = (metric for metric in tests.metrics if metric != best.metric)
+    return [metric for metric in others if tests.compare(best.metric, metric)[1] > evaluation.plan.alpha]
 
 
 def describe_measure(evaluation: MetaEvaluation) -> str:
