@@ -96,7 +96,7 @@ def check_folder(folder: Path, names: Iterable[str], fault: type[MetristError]) 
 
 def parse_json(text: str | bytes, place: str, fault: type[MetristError]) -> Any:
     """The value of a JSON text; `place` names it in messages."""
-    return _parse(lambda: json.loads(text, object_pairs_hook=_build_object), "JSON", place, fault)
+    return _parse(lambda: json.loads(text, object_pairs_hook=build_object), "JSON", place, fault)
 
 
 def parse_toml(text: str, place: str, fault: type[MetristError]) -> dict[str, Any]:
@@ -118,8 +118,17 @@ def _parse(load: Callable[[], Any], kind: str, place: str, fault: type[MetristEr
     return document
 
 
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Of equal keys Python keeps the last and other readers the first: a file could say one thing to each of them.
+def read_json_object(path: Path, fault: type[MetristError]) -> dict[str, Any]:
+    """The object that a JSON file holds."""
+    content = read_json(path, fault)
+    if not isinstance(content, dict):
+        raise fault(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON text, for `object_pairs_hook`; ValueError if a key occurs twice. Of equal keys Python keeps
+    the last and other readers the first: a file could say one thing to each of them."""
     value = dict(pairs)
     if len(value) < len(pairs):
         (repeated, _), *_ = Counter(key for key, _ in pairs).most_common(1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metrist.documents import read_json
+from metrist.documents import read_json_object
 from metrist.errors import ModelError
 from metrist.models.devices import Options
 from metrist.models.folder_check import check_model_folder
@@ -50,18 +50,11 @@ def find_adapter(name: str) -> Adapter:
         folder=folder,
         fingerprint=digest.hexdigest()[:12],
         base=_read_base(folder / _CARD) if (folder / _CARD).is_file() else None,
-        config=_read_object(folder / CONFIG),
+        config=read_json_object(folder / CONFIG, ModelError),
     )
 
 
 def _read_base(card: Path) -> str | None:
-    base = _read_object(card).get("base")
+    base = read_json_object(card, ModelError).get("base")
     fingerprint = base.get("fingerprint") if isinstance(base, dict) else None
     return fingerprint if isinstance(fingerprint, str) else None
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    content = read_json(path, ModelError)
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content

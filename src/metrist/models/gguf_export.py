@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.documents import read_json
+from metrist.documents import read_json_object
 from metrist.errors import ModelError, SpecError
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def write_gguf(folder: Path, out: Path, precision: Precision = "f16") -> None:
     if precision not in get_args(Precision):
         raise SpecError(f"no precision {precision!r}; expected one of {', '.join(get_args(Precision))}")
     gguf = _import_gguf()
-    config = _read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json", ModelError)
     architecture = check_architecture(config)
-    tokenizer = _read_json(folder / "tokenizer.json")
+    tokenizer = read_json_object(folder / "tokenizer.json", ModelError)
     writer = gguf.GGUFWriter(out, architecture)
     try:
         _add_settings(writer, config, gguf, precision)
@@ -115,13 +115,6 @@ def _import_gguf() -> Any:
 def _find_rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of positions, which newer configurations have in one object."""
     return config.get("rope_parameters") or config.get("rope_scaling") or {}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    content = read_json(path, ModelError)
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
 
 
 def _add_settings(writer: Any, config: Mapping[str, Any], gguf: Any, precision: Precision) -> None:
@@ -173,7 +166,11 @@ def _add_tokenizer(writer: Any, folder: Path, tokenizer: Mapping[str, Any], conf
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]])
-    settings = _read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    settings = (
+        read_json_object(folder / "tokenizer_config.json", ModelError)
+        if (folder / "tokenizer_config.json").is_file()
+        else {}
+    )
     numbers = {text: number for number, text in enumerate(texts)}
     for name, add in (
         ("bos_token", writer.add_bos_token_id),

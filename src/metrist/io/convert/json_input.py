@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from metrist.documents import build_object
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, open_bytes
 from metrist.io.row_model import format_value
@@ -56,7 +56,7 @@ def read_document(path: Path) -> Any:
     if len(data) > _LARGEST_DOCUMENT:
         raise InputError(f"{path}: has more than {_LARGEST_DOCUMENT:,} bytes, which is too large for one JSON value")
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_build_object)
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=build_object)
     except UnicodeDecodeError as error:
         byte, position = data[error.start], error.start + 1
         raise InputError(f"{path}: not UTF-8 text: byte {byte:#04x} at position {position}") from None
@@ -66,15 +66,6 @@ def read_document(path: Path) -> Any:
         raise InputError(f"{path}: not readable JSON: it is nested too deeply") from None
     except ValueError as error:
         raise InputError(f"{path}: not readable JSON: {error}") from None
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Python silently keeps the last of equal keys, which would lose a document or a system.
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        (repeated, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {format_value(repeated)} occurs twice in one object")
-    return value
 
 
 def _check_is_json(path: Path) -> None:
