@@ -3,20 +3,26 @@ make a Python object only of what is asked for."""
 
 from __future__ import annotations
 
+import math
 import mmap
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 _T = TypeVar("_T")
+_Number = TypeVar("_Number", bound=np.generic)
 Codes = NDArray[np.integer[Any]]
 #: Entries that are decoded at a time when a column is iterated over.
 CHUNK = 1 << 16
+#: Bytes from which on an array that is rarely read is kept in a file.
+_LARGE = 1 << 25
 
 
 class _Column(Sequence[str]):
@@ -241,6 +247,34 @@ class MeanRows:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self[:].astype(dtype or np.float64, copy=False)
+
+
+def move_to_disk(array: NDArray[_Number]) -> NDArray[_Number]:
+    """The same array, but a large one is mapped from a file without a name, so that `release_pages` can give its memory
+    back. It stays in memory where there is no room for the file."""
+    if array.nbytes < _LARGE:
+        return array
+    return stack_rows(lambda: iter([array]), array.shape, array.dtype)
+
+
+def stack_rows(
+    make_rows: Callable[[], Iterator[NDArray[_Number]]], shape: tuple[int, ...], dtype: np.dtype[_Number]
+) -> NDArray[_Number]:
+    """An array of this shape from its parts along the first axis, which must not be empty; a large one is mapped, see
+    `move_to_disk`."""
+    size = dtype.itemsize * math.prod(shape)
+    if size >= _LARGE:
+        with suppress(OSError), TemporaryFile() as file:
+            for rows in make_rows():
+                file.write(np.ascontiguousarray(rows, dtype).data.cast("B"))
+            file.flush()
+            mapped: NDArray[_Number] = np.asarray(np.memmap(file, dtype, "r", shape=shape))
+            return mapped
+    stacked, at = np.empty(shape, dtype), 0
+    for rows in make_rows():
+        stacked[at : at + len(rows)] = rows
+        at += len(rows)
+    return stacked
 
 
 def take_rows(array: Any, positions: NDArray[np.intp]) -> NDArray[Any]:

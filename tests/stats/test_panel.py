@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError
-from metrist.stats.samples import Panel, Sample, all_pairs, batch_by_outputs, take_grouping
+from metrist.stats.measures import cut_groups
+from metrist.stats.samples import (
+    Panel,
+    Sample,
+    all_pairs,
+    batch_by_outputs,
+    number_groups,
+    sort_codes,
+    take_grouping,
+    take_order,
+)
 
 
 def panel(metrics: list[list[float]]) -> Panel:
@@ -49,3 +59,27 @@ def test_a_panel_is_refused_where_its_columns_do_not_fit() -> None:
         Panel(human=np.array([math.nan]), metrics=np.zeros((1, 1)), item=np.arange(1), system=np.arange(1))
     with pytest.raises(RunError, match="metric values that are finite or NaN"):
         panel([[math.inf, 1.0]])
+
+
+def test_codes_are_renumbered_without_gaps_as_by_numpy() -> None:
+    rng = np.random.default_rng(0)
+    for codes in ([], [0], [2, 0, 2], [5, 5], [-1, 3], [0, 1_000_000], rng.integers(0, 30, 50), rng.integers(0, 5, 50)):
+        expected, numbers = np.unique(np.array(codes, np.intp), return_inverse=True)
+        count, renumbered = number_groups(np.array(codes, np.intp))
+        assert count == len(expected)
+        assert renumbered.tolist() == numbers.reshape(-1).tolist()
+
+
+def test_codes_without_gaps_are_not_copied() -> None:
+    codes = np.array([0, 2, 1, 1], np.intp)
+    assert number_groups(codes)[1] is codes
+    assert sort_codes(np.array([0, 0, 1], np.intp)) is None
+    order = sort_codes(codes)
+    assert order is not None
+    assert take_order(codes, order).tolist() == [0, 1, 1, 2]
+
+
+def test_groups_are_cut_into_ranges_of_about_so_many_outputs() -> None:
+    assert list(cut_groups(np.array([0, 2, 4, 9, 9, 10]), 4)) == [(0, 2), (2, 3), (3, 5)]
+    assert list(cut_groups(np.array([0, 3]), 1)) == [(0, 1)]
+    assert list(cut_groups(np.array([0]), 1)) == []

@@ -106,7 +106,7 @@ def test_a_value_that_is_no_number_is_refused():
 
 
 def test_columns_of_other_lengths_are_refused():
-    with pytest.raises(RunError, match="one entry per output, got 2, 2, 3, 2, 2 entries"):
+    with pytest.raises(RunError, match="one entry per output, got 2, 2, 3 entries"):
         pairing([1, 2], [1, 2], [0, 0, 0])
 
 

@@ -318,7 +318,10 @@ class Reader:
                         entry = parser.entry(row, position, source.location(line))
                         new = keys.admit(entry.records, file, line)
                         self._repeats += not new and _is_one_record(entry)
-                        parsed = replace(entry, new=new, **_drop_repeated(entry, seen))
+                        changes = _drop_repeated(entry, seen)
+                        if len(new) != len(entry.new):
+                            changes["new"] = new
+                        parsed = replace(entry, **changes) if changes else entry
                     else:
                         parts = parser.parse(row, position)
                         parsed = new = keys.admit(parts.records, file, line)

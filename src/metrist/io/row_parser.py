@@ -60,7 +60,7 @@ class RowParser:
     _items_are_named: bool | None = None
 
     def entry(self, row: dict[str, Any] | Record, position: int, location: Location) -> ParsedRow:
-        """Return all that the row holds. Consumes the row."""
+        """Return all that the row holds, as if its records were new. Consumes the row."""
         keys, records, judged, columns = self.parse(row, position)
         if len(keys) == 2:
             if judged.get("errors"):
@@ -69,6 +69,7 @@ class RowParser:
                 location=location,
                 keys=keys,
                 records=records,
+                new=records,
                 raters=parse_raters(judged),
                 preferences=parse_preferences(judged, *keys),
                 choices=parse_choices(judged, *keys),
@@ -79,6 +80,7 @@ class RowParser:
             location=location,
             keys=keys,
             records=records,
+            new=records,
             columns=columns,
             raters=parse_raters(judged),
             ratings=parse_ratings(judged, key),

@@ -40,6 +40,7 @@ from metrist.stats.samples import (
     Panel,
     batch_by_outputs,
     match_measures,
+    number_groups,
     take_grouping,
 )
 from metrist.stats.significance import student_t_tail
@@ -198,7 +199,7 @@ def _gap(
         p=float(p_values(extreme, len(resampled), observed, units)[0]),
         standard_error=_standard_error(differences[:, 0], low),
         outputs=len(panel.human),
-        items=len(np.unique(panel.item)),
+        items=number_groups(panel.item)[0],
         units=units,
     )
 
@@ -210,7 +211,7 @@ def _standard_error(resampled: Floats, low: float) -> float:
 
 def _units(panel: Panel, over: Over) -> int:
     """Count what is resampled; of both, the fewer."""
-    items, systems = len(np.unique(panel.item)), len(np.unique(panel.system))
+    items, systems = number_groups(panel.item)[0], number_groups(panel.system)[0]
     return {"items": items, "systems": systems, "both": min(items, systems)}[over]
 
 

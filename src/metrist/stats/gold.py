@@ -52,7 +52,10 @@ class Ratings:
             raise RunError(f"output codes of ratings must lie in 0 to {size - 1}, got {codes.min()} to {codes.max()}")
         if np.isinf(values).any():
             raise RunError("ratings must be finite numbers, got infinity")
-        known = np.flatnonzero(~np.isnan(values))
+        missing = np.isnan(values)
+        if not missing.any() and (codes[1:] >= codes[:-1]).all():
+            return Ratings(output=codes, rater=raters, value=values, outputs=size)
+        known = np.flatnonzero(~missing)
         order = known[np.argsort(codes[known], kind="stable")]
         return Ratings(output=codes[order], rater=raters[order], value=values[order], outputs=size)
 
@@ -122,7 +125,7 @@ def _codes(column: ArrayLike) -> Codes:
     array: NDArray[Any] = np.asarray(column)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise RunError(f"outputs and raters must be integer codes, got {array.dtype} values")
-    return array.astype(np.intp)
+    return array.astype(np.intp, copy=False)
 
 
 # ---- Gold

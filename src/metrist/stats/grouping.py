@@ -22,7 +22,7 @@ from metrist.kernels.columns import Places, segment_sums
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import Measure, group_means, group_sums
 from metrist.stats.resampling import coin_tosses
-from metrist.stats.samples import GROUPINGS, Average, Draws, Grouping, Sample
+from metrist.stats.samples import GROUPINGS, Average, Draws, Grouping, Sample, sort_codes, take_order
 
 #: Relative rounding error of sums that were added in different orders.
 _SLACK: Final = 1e-12
@@ -225,12 +225,12 @@ class Estimator:
         if self._groups is not None and (between := self._groups.draw(weights)) is not None:
             return self._pool(self._groups.values, self._groups.stats, self._groups.drawn * between, self._groups.worth)
         column = _column(self._sample, self._grouping)
-        order = np.argsort(column, kind="stable")
-        sample, column = self._sample.take(order), column[order]
-        starts = _starts(column)
+        order = sort_codes(column)
+        sample = self._sample if order is None else self._sample.take(order)
+        starts = _starts(take_order(column, order))
         within, between = _split(sample, weights, order, starts)
         is_whole = within is None
-        within = np.ones((1, len(sample))) if within is None else within
+        within = np.broadcast_to(1.0, (1, len(sample))) if within is None else within
         worth = np.ones((1, len(starts) - 1))
         inside, whole = split_weights(sample, starts)
         if inside is not None:
@@ -301,7 +301,7 @@ def _starts(column: Codes) -> Places:
 
 
 def _split(
-    sample: Sample, weights: Draws | Floats | None, order: Places, starts: Places
+    sample: Sample, weights: Draws | Floats | None, order: Places | None, starts: Places
 ) -> tuple[Floats | None, Floats]:
     """Return weights of outputs within their groups (draws, outputs), None if each counts once, and of whole groups
     (draws, groups); one row if all draws have the same."""
@@ -311,7 +311,7 @@ def _split(
     if not isinstance(weights, Draws):
         if weights.ndim != 2 or weights.shape[1] != len(sample):
             raise RunError(f"weights need a column per output, got {weights.shape} for {len(sample)} outputs")
-        return weights.take(order, axis=1), between
+        return weights if order is None else weights.take(order, axis=1), between
     sides = ((sample.item, weights.items, weights.of_items), (sample.system, weights.systems, weights.of_systems))
     for codes, drawn, of_outputs in sides:
         if drawn is not None:

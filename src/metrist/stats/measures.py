@@ -7,7 +7,7 @@ value on the repeated data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -166,17 +166,33 @@ Pool = Callable[[Floats], Floats]
 
 #: The position of the pairs that both sides tie.
 _BOTH = 4
+#: Outputs, times draws, whose pairs are counted at a time: more would need several times the memory of their columns.
+_AT_A_TIME: Final = 1 << 20
 
 
 def count_pairs(epsilon: float = 0.0) -> Callable[[Floats, Floats, Floats, Places], Floats]:
     """Return the function that makes rows, with metric values tied up to a difference of `epsilon`."""
 
     def rows(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
-        counts = kernels.pair_counts_grouped(human, metric, weights, starts, epsilon).astype(np.float64)
-        counts[..., _BOTH] -= segment_sums(weights * (weights - 1) / 2, starts)
+        counts = np.empty((len(weights), len(starts) - 1, _BOTH + 1))
+        for first, last in cut_groups(starts, max(1, _AT_A_TIME // max(1, len(weights)))):
+            part = slice(starts[first], starts[last])
+            inside, picked = starts[first : last + 1] - starts[first], weights[:, part]
+            counts[:, first:last] = kernels.pair_counts_grouped(human[part], metric[part], picked, inside, epsilon)
+            counts[:, first:last, _BOTH] -= segment_sums(picked * (picked - 1) / 2, inside)
         return counts
 
     return rows
+
+
+def cut_groups(starts: Places, most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of groups that have about `most` outputs together, or of one group that has more."""
+    first, groups = 0, len(starts) - 1
+    while first < groups:
+        last = int(np.searchsorted(starts, starts[first] + most, side="right")) - 1
+        last = min(max(last, first + 1), groups)
+        yield first, last
+        first = last
 
 
 def kendall_a(counts: Floats) -> Floats:

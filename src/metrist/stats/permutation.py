@@ -46,7 +46,10 @@ from metrist.stats.samples import (
     Sample,
     batch_by_outputs,
     match_measures,
+    number_groups,
+    sort_codes,
     take_grouping,
+    take_order,
 )
 from metrist.stats.significance import normal_tail
 
@@ -176,8 +179,7 @@ def _units(panel: Panel, exchange: ExchangeUnit) -> tuple[int, Codes]:
     """Return the number of coins to toss, and the coin that decides about each output."""
     if exchange == "both":
         return len(panel.human), np.arange(len(panel.human))
-    present, unit_of = np.unique(panel.item if exchange == "items" else panel.system, return_inverse=True)
-    return len(present), unit_of.reshape(-1)
+    return number_groups(panel.item if exchange == "items" else panel.system)
 
 
 def _standardised(panel: Panel) -> Panel:
@@ -218,9 +220,9 @@ def exchange_rows(
             squares += square
     p = p_values(extreme, draws, observed, rows.shape[1])
     spread = np.sqrt(squares / draws)
-    differing = (rows[first] != rows[second]).any(axis=-1).sum(axis=1)
+    differing = [int((rows[a] != rows[b]).any(axis=-1).sum()) for a, b in pairs]
     return [
-        PermutationTest(float(observed[i]), float(p[i]), draws, outputs, float(spread[i]), int(differing[i]))
+        PermutationTest(float(observed[i]), float(p[i]), draws, outputs, float(spread[i]), differing[i])
         for i in range(len(pairs))
     ]
 
@@ -252,11 +254,11 @@ def _pearson_pool(human: Floats) -> resampling.Pool:
 
 def _group_rows(own: Sequence[Measure], panel: Panel, unit_of: Codes, units: int) -> Floats:
     """Return (metrics, groups, 2): a group's value and 1, or two zeros if the measure is undefined in it."""
-    order = np.argsort(unit_of, kind="stable")
-    starts = np.searchsorted(unit_of[order], np.arange(units + 1))
-    once = np.ones((1, len(order)))
+    order = sort_codes(unit_of)
+    starts = np.searchsorted(take_order(unit_of, order), np.arange(units + 1))
+    human, once = take_order(panel.human, order), np.broadcast_to(1.0, (1, len(unit_of)))
     values = [
-        measure.pool(measure.grouped_rows(panel.human[order], metric[order], once, starts))[0]
+        measure.pool(measure.grouped_rows(human, take_order(metric, order), once, starts))[0]
         for measure, metric in zip(own, panel.metrics, strict=True)
     ]
     known = ~np.isnan(values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from metrist.stats import Codes, Floats, Mask
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import Pool
 
+Number = TypeVar("Number", bound=np.generic)
 Grouping = Literal["none", "item", "system", "system-level"]
 Average = Literal["macro", "micro"]
 GROUPINGS: tuple[Grouping, ...] = ("none", "item", "system", "system-level")
@@ -158,6 +159,30 @@ def codes(names: Sequence[Hashable]) -> Codes:
     return np.fromiter((number_of[name] for name in names), dtype=np.intp, count=len(names))
 
 
+def sort_codes(codes: Codes) -> Codes | None:
+    """Return the order that sorts codes and keeps equal ones as they come; None if they are sorted."""
+    return None if (codes[1:] >= codes[:-1]).all() else np.argsort(codes, kind="stable")
+
+
+def take_order(column: NDArray[Number], order: Codes | None) -> NDArray[Number]:
+    """Return a column in this order; the column itself if that is None."""
+    return column if order is None else column[order]
+
+
+def number_groups(codes: Codes) -> tuple[int, Codes]:
+    """Return how many distinct codes there are, and the codes renumbered from 0 without gaps, in their order. Codes
+    without gaps are returned as they are: there may be very many."""
+    if not len(codes):
+        return 0, codes
+    if codes.min() < 0 or codes.max() > 4 * len(codes):
+        present, numbers = np.unique(codes, return_inverse=True)
+        return len(present), numbers.reshape(-1)
+    is_present = np.bincount(codes) > 0
+    if is_present.all():
+        return len(is_present), codes
+    return int(np.count_nonzero(is_present)), (np.cumsum(is_present) - 1)[codes]
+
+
 def _picked(counts: Floats | None, numbers: Codes, kind: str) -> Floats:
     if counts is None:
         return np.ones((1, len(numbers)))
@@ -207,7 +232,7 @@ class Panel:
                 f"{len(self.human)} human values, {len(self.item)} items, {len(self.system)} systems and metric "
                 f"values of shape {self.metrics.shape}"
             )
-        if np.isnan(self.human).any() or np.isinf(self.metrics).any():
+        if np.isnan(self.human).any() or any(np.isinf(row).any() for row in self.metrics):
             raise RunError("a panel needs a human value for each output, and metric values that are finite or NaN")
 
     @staticmethod
@@ -223,7 +248,10 @@ class Panel:
 
     def scored(self, metrics: Iterable[int]) -> Mask:
         """Return the outputs that all these metrics scored."""
-        return np.logical_not(np.isnan(self.metrics[list(metrics)]).any(axis=0))
+        missing = np.zeros(len(self.human), np.bool_)
+        for metric in metrics:
+            missing |= np.isnan(self.metrics[metric])
+        return ~missing
 
     def take(self, outputs: Mask, metrics: Sequence[int]) -> Panel:
         """Return some outputs, and some metrics in the given order."""

@@ -32,6 +32,8 @@ _RUNGS = 1 << 16
 _FIRST_RUNGS = 17
 #: An interval is split, which takes a pass over all outputs, if it holds more pairs per output than this.
 _MIN_DENSITY = 25
+#: Thresholds times groups whose pairs are counted at a time.
+_COUNTED = 1 << 20
 
 
 class Threshold(NamedTuple):
@@ -114,10 +116,16 @@ class _Search:
             known = known.merge(self._try(ladder, middles))
 
     def _try(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
-        counts = self._pairing.windows(ladder[at])
-        won, lost = counts[:, :, 0] @ self._pairing.units, counts[:, :, 1] @ self._pairing.units
+        # The counts of many groups are added up for a few thresholds at a time.
+        rows = max(1, _COUNTED // max(1, len(self._pairing.pairs)))
+        sums = []
+        for start in range(0, len(at), rows):
+            counts = self._pairing.windows(ladder[at[start : start + rows]])
+            won, lost = counts[:, :, 0] @ self._pairing.units, counts[:, :, 1] @ self._pairing.units
+            sums.append((won, lost, counts[:, :, 2].sum(axis=1)))
+        won, lost, pairs = map(np.concatenate, zip(*sums, strict=True))
         self._offer(ladder[at], self._untied + won - lost)
-        return _Known(at, ladder[at], won, lost, counts[:, :, 2].sum(axis=1))
+        return _Known(at, ladder[at], won, lost, pairs)
 
     def _hopeful_intervals(self, known: _Known) -> NDArray[np.bool_]:
         right = self._untied + known.won - known.lost

@@ -26,7 +26,7 @@ from metrist.kernels import best_prefixes
 from metrist.stats import Codes, Floats
 from metrist.stats.grouping import draws_whole_groups, estimate, split_weights
 from metrist.stats.measures import accuracy_at
-from metrist.stats.samples import Draws, Grouping, Sample
+from metrist.stats.samples import Draws, Grouping, Sample, number_groups
 from metrist.stats.significance import normal_quantile, student_t_tail
 from metrist.stats.threshold_search import best_threshold
 from metrist.stats.ties import Average, Pairing, pairing
@@ -69,6 +69,8 @@ class Choice:
 
     def _weights(self) -> tuple[Floats | None, Floats | None]:
         """Return the sampling weights of outputs within groups, and those of the group of each output."""
+        if self.sample.weight is None:
+            return None, None
         order = np.argsort(self.groups, kind="stable")
         starts = np.append(np.flatnonzero(np.diff(self.groups[order], prepend=-1)), len(order))
         inside, whole = split_weights(self.sample.take(order), starts)
@@ -82,7 +84,7 @@ class Choice:
         """Return whether `choose_again` would surely take too long."""
         if self.sample.weight is not None or self.slices is not None or len(self.sample) <= MAX_OUTPUTS:
             return False
-        sizes = np.unique(self.groups, return_counts=True)[1].astype(np.int64)
+        sizes = np.bincount(number_groups(self.groups)[1])
         return int((sizes * (sizes - 1) // 2).sum()) > MAX_PAIRS
 
     def choose_again(self, draws: Draws) -> Floats | None:

@@ -19,13 +19,16 @@ from metrist.errors import RunError, did_you_mean
 from metrist.kernels import Ranked, beyond_counts
 from metrist.stats import Codes, Counts, Floats
 from metrist.stats.gold import divide
-from metrist.stats.samples import GROUPINGS, Grouping, Sample
+from metrist.stats.measures import cut_groups
+from metrist.stats.samples import GROUPINGS, Grouping, Sample, number_groups, sort_codes
 
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
 Average = Literal["macro", "micro"]
 
 #: Maximum worth of all pairs together: far enough from 2^63 for groups that are drawn more than once.
 _MAX_UNITS = 1 << 59
+#: Outputs that are sorted at a time, where whole groups can be.
+_SORTED = 1 << 20
 
 
 class Tied(NamedTuple):
@@ -98,22 +101,31 @@ def pairing(
     (`slice_average`); micro over slices averages over all groups or pairs as if there were no slices.
     """
     ratings, scores = _column(human, "human"), _column(metric, "metric")
-    group, slice_of = _codes(groups, len(scores)), _codes(slices, len(scores))
-    weight = np.ones(len(scores), np.int64) if weights is None else np.asarray(weights, np.int64)
-    _same_length(ratings, scores, group, slice_of, weight)
+    block = group = _codes(groups, len(scores))
+    slice_of = None if slices is None else _codes(slices, len(scores))
+    weight = None if weights is None else np.asarray(weights, np.int64)
+    _same_length(ratings, scores, *(codes for codes in (group, slice_of, weight) if codes is not None))
 
-    block = slice_of * (group.max(initial=0) + 1) + group
-    picked = np.flatnonzero(weight > 0)
-    order = picked[np.lexsort((-ratings[picked], scores[picked], block[picked]))]
+    if slice_of is not None:
+        block = slice_of * (group.max(initial=0) + 1) + group
+    order = _sort_outputs(block, scores, ratings)
+    if weight is not None:
+        order = order[weight[order] > 0]
     starts = _starts(block[order])
-    paired = np.repeat(np.diff(starts) >= 2, np.diff(starts))
-    skipped = int(np.count_nonzero(np.diff(starts) < 2))
-    order = order[paired]
-    starts = _starts(block[order])
-    pairs = (_sums(weight[order], starts) ** 2 - _sums(weight[order] ** 2, starts)) // 2
-    units = _units(pairs, slice_of[order[starts[:-1]]], average, slice_average)
-    levels = _levels(ratings[order], np.repeat(np.arange(len(pairs)), np.diff(starts)))
-    ranked = Ranked(scores[order], levels, weight[order], starts)
+    sizes = np.diff(starts)
+    skipped = int(np.count_nonzero(sizes < 2))
+    if skipped:
+        order = order[np.repeat(sizes >= 2, sizes)]
+        starts = _starts(block[order])
+        sizes = np.diff(starts)
+    if weight is None:
+        own, pairs = np.ones(len(order), np.int64), sizes * (sizes - 1) // 2
+    else:
+        own = weight[order]
+        pairs = (_sums(own, starts) ** 2 - _sums(own**2, starts)) // 2
+    first = order[starts[:-1]]
+    units = _units(pairs, np.zeros_like(first) if slice_of is None else slice_of[first], average, slice_average)
+    ranked = Ranked(scores[order], _find_levels(ratings, order, starts), own, starts)
     return Pairing(
         order=order,
         ranked=ranked,
@@ -157,8 +169,8 @@ def _column(values: ArrayLike, name: str) -> Floats:
 def _codes(codes: ArrayLike | None, count: int) -> Codes:
     if codes is None:
         return np.zeros(count, np.intp)
-    # Codes are made dense, so that two of them fit into one number.
-    return np.unique(np.asarray(codes), return_inverse=True)[1].reshape(-1).astype(np.intp)
+    # Without gaps, two of them fit into one number.
+    return number_groups(np.asarray(codes, np.intp))[1]
 
 
 def _same_length(*columns: NDArray[np.generic]) -> None:
@@ -177,6 +189,25 @@ def _starts(blocks: Codes) -> Counts:
 
 def _sums(values: Counts, starts: Counts) -> Counts:
     return np.add.reduceat(values, starts[:-1]) if len(values) else np.zeros(0, np.int64)
+
+
+def _sort_outputs(block: Codes, scores: Floats, ratings: Floats) -> Codes:
+    """Return the order by block, score and descending rating; a few blocks at a time where they are sorted."""
+    if sort_codes(block) is not None:
+        return np.lexsort((-ratings, scores, block))
+    order, starts = np.empty(len(block), np.intp), _starts(block)
+    for first, last in cut_groups(starts, _SORTED):
+        part = slice(starts[first], starts[last])
+        order[part] = np.lexsort((-ratings[part], scores[part], block[part])) + starts[first]
+    return order
+
+
+def _find_levels(ratings: Floats, order: Codes, starts: Counts) -> NDArray[np.int32]:
+    levels = np.empty(len(order), np.int32)
+    for first, last in cut_groups(starts, _SORTED):
+        part, sizes = slice(starts[first], starts[last]), np.diff(starts[first : last + 1])
+        levels[part] = _levels(ratings[order[part]], np.repeat(np.arange(len(sizes)), sizes))
+    return levels
 
 
 def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:
@@ -210,18 +241,23 @@ def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Aver
 
 def count_gaps(paired: Pairing) -> int:
     """Count the pairs of different outputs."""
-    return int(_before(paired).sum())
+    return int(_count_pairs(paired).sum())
 
 
 def some_gaps(paired: Pairing, most: int) -> Floats:
     """Return the gaps of all pairs, ascending, or of `most` random pairs if there are more. Deterministic."""
-    scores, before = paired.ranked.scores, _before(paired)
-    upto = np.cumsum(before)
-    count = int(before.sum())
+    scores, starts, in_group = paired.ranked.scores, paired.ranked.starts, _count_pairs(paired)
+    upto = np.cumsum(in_group)
+    count = int(in_group.sum())
     pairs = np.arange(count) if count <= most else np.random.default_rng(0).integers(0, count, most)
-    later = np.searchsorted(upto, pairs, side="right")
-    earlier = later - 1 - (pairs - (upto[later] - before[later]))
-    return np.sort(scores[later] - scores[earlier])
+    group = np.searchsorted(upto, pairs, side="right")
+    number = pairs - (upto[group] - in_group[group])
+    # Output j of a group is the later one of j pairs, after j (j - 1) / 2 others. The root may be off by its rounding.
+    later = np.sqrt(2.0 * number).astype(np.int64)
+    later += (later + 1) * later // 2 <= number
+    later -= later * (later - 1) // 2 > number
+    earlier = later - 1 - (number - later * (later - 1) // 2)
+    return np.sort(scores[starts[group] + later] - scores[starts[group] + earlier])
 
 
 def greatest_gap(paired: Pairing) -> float:
@@ -229,10 +265,10 @@ def greatest_gap(paired: Pairing) -> float:
     return float((scores[starts[1:] - 1] - scores[starts[:-1]]).max(initial=0.0))
 
 
-def _before(paired: Pairing) -> Counts:
-    """Return, for each output, how many of its group come before it."""
-    starts = paired.ranked.starts
-    return np.arange(len(paired.ranked.scores)) - np.repeat(starts[:-1], np.diff(starts))
+def _count_pairs(paired: Pairing) -> Counts:
+    """Count the pairs of different outputs in each group."""
+    sizes: Counts = np.diff(paired.ranked.starts)
+    return np.asarray(sizes * (sizes - 1) // 2)
 
 
 # ---- How often values tie: the share of all pairs of outputs whose values differ by at most a threshold

@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metrist.evaluate.meta.dataset import JudgedDataset, SelectedSample, select_sample
+from metrist.evaluate.meta.dataset import JudgedDataset, SelectedSample, select_sample, take_outputs
 from metrist.evaluate.meta.results import Average, MetaPlan
 from metrist.evaluate.meta.slices import group_codes, resolve_column
 from metrist.stats import Codes, Floats
 from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.measures import Measure, accuracy_at
+from metrist.stats.samples import number_groups
 from metrist.stats.tie_optimism import Choice, optimism
 from metrist.stats.ties import TIE, pairing, quantise_ties
 
@@ -54,8 +55,9 @@ class Thresholds:
 
     def single(self, outputs: Codes) -> float | None:
         """Return the threshold that all these outputs share, or None if there are several."""
-        parts = np.unique(self.part[outputs])
-        return float(self.epsilon[parts[0]]) if len(parts) == 1 and parts[0] >= 0 else None
+        parts = take_outputs(self.part, outputs)
+        is_shared = len(parts) and parts[0] >= 0 and (parts == parts[0]).all()
+        return float(self.epsilon[parts[0]]) if is_shared else None
 
     def apply(self, scores: Floats, outputs: Codes) -> CalibratedScores:
         """Return these outputs' scores with a measure that uses each part's own threshold."""
@@ -74,7 +76,7 @@ def assign_parts(dataset: JudgedDataset, plan: MetaPlan, outputs: Codes) -> Code
     """Return a code for each output of the data: outputs with equal codes share a threshold."""
     match plan.epsilon_over:
         case "all" | "slice":
-            return np.zeros(len(dataset), dtype=np.intp)
+            return np.broadcast_to(np.intp(0), len(dataset))
         case "crossfit":
             items = np.unique(dataset.items.codes[outputs])
             fold = np.full(len(dataset.items.names), -1, dtype=np.intp)
@@ -97,10 +99,11 @@ def choose_thresholds(
     With slices (a code for each output of the data), outputs are paired within slices, and a threshold is best for the
     average of the slices.
     """
-    choices = []
-    for code in range(int(parts[outputs].max(initial=0)) + 1):
-        inside = parts[outputs] == code
-        used = outputs[~inside & (parts[outputs] >= 0)] if plan.epsilon_over == "crossfit" else outputs[inside]
+    choices, own = [], take_outputs(parts, outputs)
+    for code in range(int(own.max(initial=0)) + 1):
+        inside = own != code if plan.epsilon_over == "crossfit" else own == code
+        inside &= own >= 0
+        used = outputs if inside.all() else outputs[inside]
         if slices is not None:
             used = used[slices[used] >= 0]
         selected = select_sample(dataset, human, metric, used)
@@ -140,16 +143,18 @@ def estimate_optimism(
     """
     if plan.epsilon_over == "crossfit" or not plan.draws or not len(selected.sample):
         return 0.0
-    parts = thresholds.part[selected.outputs]
+    parts = take_outputs(thresholds.part, selected.outputs)
     values, weights = [], []
-    for code in np.unique(parts):
-        sample, inside, choice = selected.sample.take(parts == code), groups[parts == code], thresholds.choices[code]
+    for code in np.flatnonzero(np.bincount(parts)):
+        members, choice = np.flatnonzero(parts == code), thresholds.choices[code]
+        inside = take_outputs(groups, members)
         if choice.is_too_large():  # No draw is needed to know that it is taken as 0.
-            sizes = np.unique(inside, return_counts=True)[1].astype(np.int64)
+            sizes = np.bincount(number_groups(inside)[1])
             pairs = sizes[sizes > 1] * (sizes[sizes > 1] - 1) // 2
             values.append(0.0)
             weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
             continue
+        sample = selected.sample.take(members)
         draws = next(
             draw_resamples(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, plan.rng(), _DRAWS)
         )

@@ -6,11 +6,13 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import eq
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import encode_names, move_to_disk, release_pages
 from metrist.errors import InputError, label_item
 from metrist.evaluate.meta.dataset import (
     LENGTHS,
@@ -112,6 +114,8 @@ class _Values:
         return previous
 
     def column(self, outputs: int) -> Floats:
+        if len(self._values) == outputs:
+            return np.asarray(self._values)
         values = np.full(outputs, np.nan)
         values[: len(self._values)] = self._values
         return values
@@ -128,7 +132,8 @@ class _LongTable:
             column.append(cell)  # type: ignore[arg-type]
 
     def columns(self) -> list[NDArray[Any]]:
-        return [np.array(column) for column in self._columns]
+        """Return the columns, which are not copied: nothing can be added from now on."""
+        return [np.asarray(column) for column in self._columns]
 
 
 class OutputNumbers:
@@ -163,12 +168,30 @@ class OutputNumbers:
         return items[self._item_codes[number]], systems[self._system_codes[number]]
 
     def labels(self) -> tuple[Labels, Labels]:
-        """Return the items and the systems of all outputs."""
+        """Return the items and the systems of all outputs. None can be added from now on."""
+        self._index = DigestIndex()
         columns = ((self._item_codes, self.items), (self._system_codes, self.systems))
         items, systems = (
-            Labels(codes=np.array(codes).astype(np.intp), names=tuple(names.number)) for codes, names in columns
+            Labels(codes=np.asarray(codes).astype(np.intp), names=tuple(names.number)) for codes, names in columns
         )
         return items, systems
+
+    def equal(self, items: Sequence[str], systems: Sequence[str]) -> bool:
+        """Whether these are the items and systems of all outputs, in their order."""
+        if len(items) != len(self):
+            return False
+        for column, codes, names in (
+            (items, self._item_codes, self.items),
+            (systems, self._system_codes, self.systems),
+        ):
+            # Both number names in the order of their first use.
+            encoded = encode_names(column)
+            if len(encoded.names) != len(names.number) or not np.array_equal(encoded.codes, np.asarray(codes)):
+                return False
+            if not all(map(eq, encoded.names, names.number)):
+                return False
+            release_pages(encoded.codes)
+        return True
 
 
 class ErrorColumns:
@@ -288,15 +311,27 @@ class ColumnsBuilder:
     def columns(self) -> dict[str, Labels]:
         return {name: column.labels(len(self.outputs)) for name, column in self._columns.items()}
 
-    def lengths(self) -> dict[str, Floats]:
-        columns = {name: values.column(len(self.outputs)) for name, values in self._lengths.items()}
-        return {name: column for name, column in columns.items() if not np.isnan(column).all()}
+    def take_lengths(self) -> dict[str, Floats]:
+        """Return the lengths of texts and forget them."""
+        lengths = {}
+        for name in LENGTHS:
+            column = self._lengths.pop(name).column(len(self.outputs))
+            if not np.isnan(column).all():
+                lengths[name] = move_to_disk(column)
+        return lengths
 
-    def ratings(self) -> dict[str, Ratings]:
+    def take_ratings(self) -> dict[str, Ratings]:
+        """Return the ratings and forget them."""
         ratings = {}
-        for aspect, rows in self._ratings.items():
-            output, rater, value, _ = rows.columns()
-            ratings[aspect] = Ratings.of(_codes(output), _codes(rater), value, len(self.outputs))
+        for aspect in list(self._ratings):
+            output, rater, value, _ = self._ratings.pop(aspect).columns()
+            column = Ratings.of(output, rater, value, len(self.outputs))
+            ratings[aspect] = replace(
+                column,
+                output=move_to_disk(column.output),
+                rater=move_to_disk(column.rater),
+                value=move_to_disk(column.value),
+            )
         return ratings
 
     def scores(self) -> dict[str, MetricScores]:
@@ -366,6 +401,8 @@ def _describe_conflict(entry: ParsedRow, score: StoredScore, previous: float) ->
 
 def _describe_repeats(judgments: str, target: Codes, rater: Codes, row: Codes) -> str:
     """Say how many were judged again in another row; empty if none."""
+    if (target[1:] > target[:-1]).all():
+        return ""
     distinct = len(np.unique(target))
     if distinct == len(target):
         return ""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.stats import Codes, Floats, Mask
@@ -15,6 +17,7 @@ from metrist.stats.samples import CorpusStats, Sample
 #: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
 _MAX_LISTED = 12
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -245,18 +248,24 @@ def select_sample(
     dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes, corpus: CorpusStats | None = None
 ) -> SelectedSample:
     """Return the sample of these outputs; both columns hold one value per output of the data, larger being better."""
-    has_gold = np.isfinite(human[outputs])
-    both = outputs[has_gold & np.isfinite(metric[outputs])]
-    if len(both) == len(dataset) and (np.diff(both) > 0).all():  # The columns are shared, not copied.
-        sample = Sample(
-            human=human,
-            metric=metric,
-            item=dataset.items.codes,
-            system=dataset.systems.codes,
-            corpus=corpus,
-            weight=dataset.weight,
-        )
-        return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
+    # Whole columns are shared, not copied.
+    if are_all(outputs, len(dataset)):
+        has_gold, has_both = np.isfinite(human), np.isfinite(metric)
+        has_both &= has_gold
+        if has_both.all():
+            sample = Sample(
+                human=human,
+                metric=metric,
+                item=dataset.items.codes,
+                system=dataset.systems.codes,
+                corpus=corpus,
+                weight=dataset.weight,
+            )
+            return SelectedSample(sample=sample, outputs=outputs, rated=len(outputs))
+    else:
+        has_gold, has_both = np.isfinite(human[outputs]), np.isfinite(metric[outputs])
+        has_both &= has_gold
+    both = outputs[has_both]
     sample = Sample(
         human=human[both],
         metric=metric[both],
@@ -266,6 +275,16 @@ def select_sample(
         weight=None if dataset.weight is None else dataset.weight[both],
     )
     return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
+
+
+def take_outputs(column: NDArray[_Number], outputs: Codes) -> NDArray[_Number]:
+    """Return the values of these outputs; the column itself, not a copy, if they are all outputs in order."""
+    return column if are_all(outputs, len(column)) else column[outputs]
+
+
+def are_all(outputs: Codes, size: int) -> bool:
+    """Whether these are all outputs of the data in order."""
+    return len(outputs) == size and bool((outputs[1:] > outputs[:-1]).all())
 
 
 def compute_gold(dataset: JudgedDataset, aspect: str, method: str) -> Floats:

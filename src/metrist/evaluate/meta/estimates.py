@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from metrist.columns import release_pages
+from metrist.columns import release_pages, stack_rows
 from metrist.errors import RunError, format_count
 from metrist.evaluate.meta.calibration import (
     CalibratedScores,
@@ -20,7 +20,7 @@ from metrist.evaluate.meta.calibration import (
     join_thresholds,
     pair_average,
 )
-from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, SelectedSample, select_sample
+from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, SelectedSample, select_sample, take_outputs
 from metrist.evaluate.meta.results import GROUPS, Average, MetaPlan
 from metrist.evaluate.meta.slices import Slice, group_codes, resolve_column, resolve_grouping
 from metrist.stats import Codes, Floats, resampling, ties
@@ -29,7 +29,7 @@ from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.grouping import Estimated, Estimator, estimate
 from metrist.stats.measures import Measure, measure
 from metrist.stats.resampling import explain_missing_interval, interval
-from metrist.stats.samples import CorpusStats, Grouping, Panel, Sample
+from metrist.stats.samples import CorpusStats, Grouping, Panel, Sample, number_groups
 from metrist.stats.tie_optimism import calibrated_interval
 
 CALIBRATED = "acc_eq"
@@ -107,7 +107,8 @@ class AspectData:
 
     def panel(self, part: Slice, name: str) -> SlicePanel:
         """Lay a slice out for one measure."""
-        rated = part.outputs[np.isfinite(self.gold[part.outputs])]
+        is_rated = np.isfinite(take_outputs(self.gold, part.outputs))
+        rated = part.outputs if is_rated.all() else part.outputs[is_rated]
         columns = [metric.signed() for metric in self.metrics]
         used: list[Thresholds] = []
         if self.is_calibrated(name):
@@ -117,18 +118,22 @@ class AspectData:
         else:
             calibrated = [CalibratedScores(column, measure(name), math.nan, parted=False) for column in columns]
             epsilons = np.full(len(columns), np.nan)
-        values = np.empty((len(calibrated), len(rated)))
-        for row, scores in zip(values, calibrated, strict=True):
-            np.take(scores.values, rated, out=row)
-            row[~np.isfinite(row)] = np.nan
-            release_pages(scores.values)
+
+        def rows() -> Iterator[Floats]:
+            for scores in calibrated:
+                row = scores.values[rated]
+                row[~np.isfinite(row)] = np.nan
+                release_pages(scores.values)
+                yield row[None]
+
+        values = stack_rows(rows, (len(calibrated), len(rated)), np.dtype(np.float64))
         selected = select_sample(self.dataset, self.gold, self.gold, rated)
         parted = any(scores.parted for scores in calibrated)
         return SlicePanel(
             slice=part,
             measure=name,
             panel=Panel(
-                human=self.gold[rated],
+                human=take_outputs(self.gold, rated),
                 metrics=values,
                 item=selected.sample.item,
                 system=selected.sample.system,
@@ -166,14 +171,14 @@ class AspectData:
 def check_groups(data: AspectData) -> None:
     """Raise RunError if the grouping leaves nothing to compare."""
     selected = select_sample(data.dataset, data.gold, data.gold, data.outputs)
-    systems = len(np.unique(selected.sample.system))
+    systems = number_groups(selected.sample.system)[0]
     if not len(selected.outputs):
         raise RunError(f"none of the {len(data.outputs):,} outputs that take part has a rating of {data.aspect!r}")
     if data.plan.group == "system-level" and systems < 2:
         name = data.dataset.systems.names[int(selected.sample.system[0])]
         raise RunError(f"system-level agreement needs at least two systems with ratings, found only {name!r}")
     codes = group_codes(data.dataset, data.plan.group, selected)
-    if np.bincount(np.unique(codes, return_inverse=True)[1].reshape(-1)).max(initial=0) < 2:
+    if np.bincount(number_groups(codes)[1]).max(initial=0) < 2:
         raise RunError(
             f"grouped by {data.plan.group}, no group has two rated outputs to compare ({len(selected.outputs):,} "
             f"outputs, {format_count(systems, 'system')}): try --group none"
@@ -290,7 +295,8 @@ def _make_trial(
         return Trial(
             measure=measure(name), sample=selected.sample, grouping=grouping, average=average, selected=selected
         )
-    values = np.where(thresholds.part >= 0, scorer.values, np.nan)
+    has_part = thresholds.part >= 0
+    values = scorer.values if has_part.all() else np.where(has_part, scorer.values, np.nan)
     selected = select_sample(data.dataset, scorer.human, values, outputs)
     calibrated = thresholds.apply(scorer.values, selected.outputs)
     keep_apart = [codes for codes in (apart, thresholds.part if calibrated.parted else None) if codes is not None]
@@ -299,7 +305,7 @@ def _make_trial(
         group = np.unique(np.stack(keep_apart), axis=1, return_inverse=True)[1].reshape(-1)
     return Trial(
         measure=calibrated.measure,
-        sample=replace(selected.sample, metric=calibrated.values[selected.outputs]),
+        sample=replace(selected.sample, metric=take_outputs(calibrated.values, selected.outputs)),
         grouping=data.grouping(selected, group),
         average=average,
         selected=selected,
@@ -384,6 +390,7 @@ def mean_of_known(values: Floats) -> Floats:
 
 def count_units(data: AspectData, outputs: Codes) -> int:
     """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
-    items = len(np.unique(data.dataset.items.codes[outputs]))
-    systems = len(np.unique(data.dataset.systems.codes[outputs]))
+    items, systems = (
+        number_groups(take_outputs(labels.codes, outputs))[0] for labels in (data.dataset.items, data.dataset.systems)
+    )
     return {"items": items, "systems": systems, "both": min(items, systems)}[data.plan.resample]

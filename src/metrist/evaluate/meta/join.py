@@ -24,7 +24,7 @@ from metrist.run import Results, load
 from metrist.run.inputs import read_files, read_inputs
 from metrist.run.results import sign_metrics
 from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
-from metrist.stats import Floats
+from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
 
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
@@ -71,16 +71,18 @@ def join(
         notes.append(f"Warning{case.replace(';', ':', 1)}.")
     reading_notes = (*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes))
     items, systems = builder.outputs.labels()
+    # Of very many outputs, only what most analyses need stays in memory.
+    weight, lengths, ratings = builder.weight(), builder.take_lengths(), builder.take_ratings()
     dataset = JudgedDataset(
         items=items,
         systems=systems,
         columns=builder.columns(),
-        lengths=builder.lengths(),
+        lengths=lengths,
         raters=tuple(builder.raters.number),
-        ratings=builder.ratings(),
+        ratings=ratings,
         scores=_merge(_pad(builder.scores().values(), len(builder.outputs)), scores, builder),
         preferences=builder.preferences(),
-        weight=builder.weight(),
+        weight=weight,
         choices=builder.choices(),
         errors=builder.errors(),
         metric_errors=errors,
@@ -168,9 +170,11 @@ def _read_runs(
     scores: list[MetricScores] = []
     errors: dict[str, ErrorSpans] = {}
     for name, results in runs:
-        keys = zip(results.items, results.systems, strict=True)
-        at = np.fromiter((builder.number(*key) for key in keys), np.intp, count=len(results))
-        is_same_order = len(at) == len(builder.outputs) and bool((at == np.arange(len(at))).all())
+        is_same_order = builder.outputs.equal(results.items, results.systems)
+        at: Sequence[int] | Codes = range(len(results))
+        if not is_same_order:
+            keys = zip(results.items, results.systems, strict=True)
+            at = np.fromiter((builder.number(*key) for key in keys), np.intp, count=len(results))
         costs = read_costs(Path(name), results)
         signatures = sign_metrics(results.metrics, results.signatures, results.reference_counts)
         for metric, signature in zip(results.metrics, signatures, strict=True):

@@ -21,6 +21,7 @@ from shlex import quote
 
 import numpy as np
 
+from metrist.columns import release_pages
 from metrist.errors import agree, format_count
 from metrist.evaluate.meta.dataset import MetricScores, select_sample
 from metrist.evaluate.meta.estimates import AspectData
@@ -28,8 +29,8 @@ from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice
 from metrist.report.tables import Column, Number, PValue, Table, format_number
+from metrist.stats import Floats
 from metrist.stats.bootstrap import FEW_UNITS
-from metrist.stats.measures import measure
 from metrist.stats.significance import wins
 
 #: With fewer systems, their order says little.
@@ -320,12 +321,26 @@ def direction_notes(
 def opposed_metrics(data: AspectData) -> list[str]:
     """Return the metrics whose correlation over all outputs lies more than three standard errors below 0."""
     opposed = []
-    pearson = measure("pearson")
     for metric in data.metrics:
         sample = select_sample(data.dataset, data.gold, metric.signed(), data.outputs).sample
-        if len(sample) > 3 and pearson.value(sample.human, sample.metric) < -3 / math.sqrt(len(sample)):
+        if len(sample) > 3 and _correlate(sample.human, sample.metric) < -3 / math.sqrt(len(sample)):
             opposed.append(metric.name)
+        release_pages(metric.values)
     return opposed
+
+
+def _correlate(first: Floats, second: Floats) -> float:
+    """Return Pearson's correlation, NaN if a side is constant. Not to the last digit, unlike the measure, but without
+    its many copies of the columns."""
+    centred = []
+    for column in (first, second):
+        largest = np.abs(column).max()
+        scaled = column / largest if largest else np.zeros_like(column)
+        scaled -= scaled.mean()
+        centred.append(scaled)
+    size = math.sqrt(np.dot(centred[0], centred[0]) * np.dot(centred[1], centred[1]))
+    is_constant = any((column == column[0]).all() for column in (first, second))
+    return math.nan if is_constant or not size else float(np.dot(*centred)) / size
 
 
 def _list(entries: Sequence[str], unit: str = "") -> str:
