@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_rows_are_stacked_in_a_file_or_in_memory() -> None:
             yield np.full((1, size), float(number))
 
     for size in (2, 2000):
-        stacked = stack_rows(lambda size=size: rows(size), (3, size), np.dtype(np.float64))
+        stacked = stack_rows(partial(rows, size), (3, size), np.dtype(np.float64))
         assert is_mapped(stacked) == (size == 2000)
         assert stacked[:, [0, -1]].tolist() == [[0, 0], [1, 1], [2, 2]]
 

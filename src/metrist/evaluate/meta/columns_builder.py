@@ -35,6 +35,7 @@ _MAX_LABEL_LENGTH = 100
 #: How many items each label needs on average.
 _ITEMS_PER_LABEL = 2
 _CHOICES: Mapping[str | None, float] = {"first": 1.0, "second": -1.0, "tie": 0.0, None: np.nan}
+_NONE: Counter[str] = Counter()
 #: A column with longer values holds texts, not names to slice by.
 _MAX_NAME_LENGTH = 200
 
@@ -49,9 +50,11 @@ class LabelSets:
     def add(self, record: Record) -> None:
         """Count the record's reference, once per item."""
         task = record.task or ""
-        labels = self._labels.setdefault(task, Counter())
+        labels = self._labels.get(task, _NONE)
         if labels is None or (task, record.item) in self._items:
             return
+        if labels is _NONE:
+            labels = self._labels[task] = Counter()
         self._items.add((task, record.item))
         if len(record.references) != 1 or len(record.references[0]) > _MAX_LABEL_LENGTH:
             self._labels[task] = None
@@ -256,7 +259,9 @@ class ColumnsBuilder:
         for key in entry.keys:
             self._put_columns(self.number(*key), entry.columns)
         for rating in entry.ratings:
-            rows = self._ratings.setdefault(rating.aspect, _LongTable("iidq"))
+            rows = self._ratings.get(rating.aspect)
+            if rows is None:
+                rows = self._ratings[rating.aspect] = _LongTable("iidq")
             output = self.number(rating.item, rating.system)
             rows.add(output, self.raters(rating.rater), rating.value, self._row)
         if entry.weight is not None and len(entry.keys) == 1:
@@ -271,7 +276,8 @@ class ColumnsBuilder:
 
     def _describe(self, output: int, record: Record) -> None:
         self.labels.add(record)
-        self._put_columns(output, {"task": record.task, "language": record.language, **record.extra})
+        if record.task or record.language or record.extra:
+            self._put_columns(output, {"task": record.task, "language": record.language, **record.extra})
         self._lengths["output_length"].replace(output, len(record.output))
         if record.references:
             mean = sum(map(len, record.references)) / len(record.references)
