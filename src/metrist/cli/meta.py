@@ -206,12 +206,14 @@ def meta(
     if layout is not None and form is PaperFormat.json:
         raise RunError("--format json gives all figures as they are: omit the options that change how a table looks")
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
-    judged = join(
-        inputs if len(inputs) > 1 else inputs[0],
-        parts=part or (),
-        metrics=list_names(metrics) or (),
-        **reading.keywords(),
-    )
+    with progress_bar("reading", "rows") as progress:
+        judged = join(
+            inputs if len(inputs) > 1 else inputs[0],
+            parts=part or (),
+            metrics=list_names(metrics) or (),
+            progress=progress,
+            **reading.keywords(),
+        )
     if not preferences and judged.preferences and not judged.ratings and gold == "mean":
         print_note("the data hold preferences and no ratings: --preferences is assumed")
         preferences = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -287,3 +288,26 @@ def test_a_rating_that_all_metrics_run_against_may_be_one_where_lower_is_better(
     settings: dict[str, Any] = {"measures": "pearson", "group": "none", "draws": 50}
     assert hint in metrist.meta_evaluate(rows, **settings).notes
     assert hint not in metrist.meta_evaluate(rows, lower_is_better="errors", **settings).notes
+
+
+def test_progress_tells_the_rows_read_and_about_how_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["metrist.evaluate.meta.join"], "_REPORTED", 10)
+    path = write_rows(tmp_path / "rows.jsonl", make_rows(items=10))
+    reports: list[tuple[int, int | None]] = []
+    join(path, progress=lambda done, total: reports.append((done, total)))
+    assert [done for done, _ in reports] == [0, 10, 20, 30]
+    assert all(total is None or done <= total <= 80 for done, total in reports)
+
+
+def test_outputs_of_a_run_are_matched_by_name_unless_they_come_in_the_same_order(tmp_path: Path) -> None:
+    rows = drop_fields(make_rows(items=3), "scores")
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    results = metrist.score(path, ["rougeL"])
+    expected = dict(zip(zip(results.items, results.systems, strict=True), results["rougeL"].values, strict=True))
+    for order in (rows, rows[::-1], rows[4:], [*rows[1:], rows[0]]):
+        judged = join([order, results])
+        names = zip(judged.items.codes, judged.systems.codes, strict=True)
+        keys = [(judged.items.names[item], judged.systems.names[system]) for item, system in names]
+        assert judged.scores["rougeL"].values.tolist() == [expected[key] for key in keys]

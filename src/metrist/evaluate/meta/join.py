@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
 
+#: Rows between two reports of progress.
+_REPORTED = 1 << 12
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
 #: Words in a metric's name that suggest "lower is better"; they only cause a note.
 _LOWER_WORDS = frozenset(
@@ -40,6 +42,7 @@ def join(
     parts: Sequence[str] = (),
     metrics: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
+    progress: Callable[..., None] | None = None,
     **reading: Any,
 ) -> JudgedDataset:
     """Return everything that the sources hold about each output.
@@ -50,7 +53,8 @@ def join(
 
     `parts` uses these parts of the runs' scores (`recall`) instead of their values. Parts that `metrics` name in full
     (`judge:fluency`) are added, whatever else it names. `lower_is_better` names the
-    aspects and metrics whose larger values are worse, if the data do not say so.
+    aspects and metrics whose larger values are worse, if the data do not say so. `progress` is called with the rows
+    read so far and about how many there are, None if that is unknown.
     """
     if isinstance(data, JudgedDataset):
         return _apply_directions(data, lower_is_better)
@@ -63,8 +67,11 @@ def join(
         files = ", ".join(name for reader in readers for name in reader.names)
         notes += [f"Ratings are those of the files that the run read: {files}."] if files else []
     for reader in readers:
-        for entry in reader.entries():
+        for number, entry in enumerate(reader.entries()):
             builder.add(entry)
+            if progress and not number % _REPORTED:
+                share = reader.share_read
+                progress(number, round(number / share) if share else None)
         notes += [*reader.remarks, *reader.skipped.describe()]
     scores, errors = _read_runs(builder, runs, parts, metrics)
     if case := describe_case(builder.outputs.systems.number):
