@@ -40,7 +40,11 @@ def score(
     out: Annotated[
         str | None,  # Not a Path, which would drop the slash at the end that asks for a folder.
         typer.Option(
-            "-o", "--out", metavar="PATH", help="A run folder (resumable), or a .jsonl, .csv or .parquet file."
+            "-o",
+            "--out",
+            metavar="PATH",
+            help="A run folder (resumable), or a .jsonl, .csv or .parquet file; or its URL in a store (s3://…, gs://…, "
+            "file://…), where fsspec and the store's library are installed.",
         ),
     ] = None,
     reading: ReadingOptions,

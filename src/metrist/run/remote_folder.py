@@ -26,14 +26,23 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from metrist.errors import MetristError, RunError
-from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path, open_store, retry
+from metrist.errors import InputError, MetristError, RunError, format_path
+from metrist.io.remote import (
+    describe_stamp,
+    fetch,
+    has_version,
+    is_remote,
+    local_folder,
+    local_path,
+    open_store,
+    retry,
+)
 from metrist.llm.budget import is_process_alive
 from metrist.run.flat_file import flat_suffix
 from metrist.run.run_folder import MANIFEST
 from metrist.run.shard_file import decode
 from metrist.run.view import FOLDER as INPUTS
-from metrist.run.view import RunInput
+from metrist.run.view import RunInput, View
 
 #: Seconds between two uploads, and seconds without a beat after which a writer counts as dead.
 SYNC_SECONDS = 5.0
@@ -124,6 +133,9 @@ class RemoteFolder:
         for name in known.keys() - remote.keys():
             if _find_stamp(self.path / name) == tuple(known[name][:2]):
                 self._remove_copy(name)
+        if self._for_reading and MANIFEST not in remote:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return False
         for name, info in remote.items():
             target, entry = self.path / name, known.get(name, (None, None, None))
             stamp = _find_stamp(target)
@@ -160,7 +172,7 @@ class RemoteFolder:
 
     def _drop_run(self) -> None:
         """Remove what is left here of a run that was deleted from the store, unless it has results."""
-        if any(self._list_local()) and not self._for_reading:
+        if any(self._list_local()):
             raise RunError(
                 f"{self.path} holds files that were not uploaded, of a run that is no longer in {self.url}: move or "
                 "delete them"
@@ -502,10 +514,42 @@ def _order(name: str) -> tuple[int, str]:
     return (2 if name.endswith("complete.json") else 1), name
 
 
+#: The URLs of the copies for reading that this process made.
+_urls: dict[Path, str] = {}
+
+
 def find_run(url: str) -> Path | None:
     """Copy a run folder from a store, for reading, and return the copy; None if there is no run."""
     folder = RemoteFolder(url, for_reading=True)
+    _urls[folder.path] = folder.url
     return folder.path if folder.fetch() else None
+
+
+def name_run(path: Path) -> str:
+    """A run folder as one would type it: the URL of a copy, or the path."""
+    return _urls.get(path) or format_path(path)
+
+
+def find_copy(place: str) -> str:
+    """The copy of a run folder that a URL names, with its inputs; any other path or URL as it is."""
+    if not is_remote(place) or flat_suffix(Path(place)) or (path := find_run(place)) is None:
+        return place
+    fetch_inputs(place, path)
+    return os.fspath(path)
+
+
+def fetch_inputs(url: str, run: Path) -> None:
+    """Copy the inputs of a run to where its copy looks for them. Only those in the same bucket: a run folder does not
+    choose which servers are asked. Inputs that cannot be read are left out: readers of the folder miss them."""
+    bucket = local_path(url).relative_to(local_folder()).parts[:2]
+    for source in View.read(run).inputs:
+        if source.name is None or source.path is None or not is_remote(source.name):
+            continue
+        with suppress(InputError):
+            place = local_path(source.name)
+            is_near = place.relative_to(local_folder()).parts[:2] == bucket
+            if is_near and place == Path(os.path.normpath(run / source.path)):
+                fetch(source.name)
 
 
 def fetch_run(url: str) -> Path:
