@@ -387,7 +387,7 @@ class _Writer:
             try:
                 self._store.pipe_file(self._page, page)
             except Exception:
-                self._store.makedirs(self._page.rpartition("/")[0], exist_ok=True)
+                _make_folder(self._store, self._page)
                 self._store.pipe_file(self._page, page)
 
         with self._lock:
@@ -442,7 +442,7 @@ def put_file(store: Any, local: Path, remote: str) -> None:
         except Exception:
             if not local.exists():
                 raise FileNotFoundError(local) from None
-            store.makedirs(remote.rpartition("/")[0], exist_ok=True)
+            _make_folder(store, remote)
             store.put_file(os.fspath(local), remote)
 
     try:
@@ -451,6 +451,14 @@ def put_file(store: Any, local: Path, remote: str) -> None:
         if local.exists():
             raise RunError(f"cannot upload {local.name} to {remote}: {error}") from error
         raise
+
+
+def _make_folder(store: Any, path: str) -> None:
+    """Make the folder of a file. A bucket, whose name is before the first slash, is not made: it may be misspelt."""
+    bucket = path.partition("/")[0]
+    if bucket and not store.exists(bucket):
+        raise RunError(f"cannot write {path}: the store has no bucket {bucket!r}, and metrist makes none")
+    store.makedirs(path.rpartition("/")[0], exist_ok=True)
 
 
 def _retry(action: str, call: Callable[..., _T], *arguments: str) -> _T:
@@ -576,7 +584,10 @@ def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
             target.parent.mkdir(parents=True, exist_ok=True)
             keywords["out"] = target
             result = function(*arguments, **keywords)
-            put_file(store, target, path)
+            try:
+                put_file(store, target, path)
+            except RunError as error:
+                raise RunError(f"{error}: all results are in {target}") from error
             return result
         with RemoteFolder(out) as folder:
             keywords["out"] = f"{folder.path}{os.sep}"
