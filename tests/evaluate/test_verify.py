@@ -237,4 +237,7 @@ def test_commands_read_runs_in_stores(command, options, url, tmp_path, monkeypat
     before = list_store(tmp_path)
     answer = CliRunner().invoke(app, [command, url, *options])
     assert answer.exit_code == 0, answer.output
+    # What is shown to the user names the store, not the copy.
+    written = answer.output + "".join(page.read_text() for page in tmp_path.glob("*.html"))
+    assert "metrist-read" not in written
     assert list_store(tmp_path) == before

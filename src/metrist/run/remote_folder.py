@@ -26,7 +26,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from metrist.errors import InputError, MetristError, RunError, format_path
+from metrist.errors import InputError, MetristError, RunError
 from metrist.io.remote import (
     describe_stamp,
     fetch,
@@ -533,9 +533,9 @@ def find_run(url: str) -> Path | None:
     return folder.path if folder.fetch() else None
 
 
-def name_run(path: Path) -> str:
-    """A run folder as one would type it: the URL of a copy, or the path."""
-    return _urls.get(path) or format_path(path)
+def find_url(path: Path) -> str | None:
+    """The URL of a run folder that this process copied to a path; None for any other path."""
+    return _urls.get(path)
 
 
 def find_copy(place: str) -> str:
