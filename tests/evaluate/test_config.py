@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -193,12 +195,11 @@ def test_the_executors_are_those_of_the_command_line(folder: Path, name: str) ->
 
 
 def test_a_file_scores_on_a_ray_cluster(folder: Path) -> None:
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'metrist[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metrist[ray]'")
     path = write_config(folder, SETTINGS.replace('"serial"', '"ray:local"'))
-    try:
-        assert run_config(path).passed
-    finally:
-        ray.shutdown()
+    # Ray leaves processes to be ended with the one that started it.
+    subprocess.run([sys.executable, "-m", "metrist", "run", path], check=True, stdout=subprocess.DEVNULL)
+    assert (folder / "run" / "manifest.json").exists()
 
 
 def test_inputs_and_outputs_may_be_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
