@@ -81,6 +81,12 @@ def read_store(store: Any, root: str) -> dict[str, bytes]:
     return {path.removeprefix(root): store.cat_file(path) for path in store.find(root) if "/timings/" not in path}
 
 
+def count_shards(store: Any) -> int:
+    """How many shard files of the slow metric the run has uploaded."""
+    store.invalidate_cache()
+    return sum("/results/slow_metric" in path for path in store.find("bucket/run"))
+
+
 @pytest.mark.parametrize("executor", ["processes", "ray:local"])
 def test_all_executors_write_the_same_bytes(store: Any, executor: str) -> None:
     if executor.startswith("ray"):
@@ -119,11 +125,13 @@ def test_a_run_that_was_killed_goes_on(store: Any, tmp_path: Path, is_elsewhere:
     path = os.pathsep.join([str(tmp_path), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path}
     process = subprocess.Popen([sys.executable, "-c", program], env=environment)
-    until = time.monotonic() + 60
-    while len([name for name in read_store(store, "bucket/run") if "Slow" in name]) < 3 and time.monotonic() < until:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        until = time.monotonic() + 60
+        while count_shards(store) < 3 and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     stored = {name: data for name, data in read_store(store, "bucket/run").items() if "/results/" in name}
     assert 3 <= len(stored) < 24
     if is_elsewhere:
