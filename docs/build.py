@@ -199,11 +199,14 @@ shows how to begin. [Versions](versioning.md) says what may change.
 #: The modules whose public names are listed, and the titles of their sections.
 _API = {
     "metrist": "metrist",
+    "metrist.run.executors": "metrist.run.executors: where a run is scored",
     "metrist.compat": "metrist.compat: drop-ins for other packages",
     "metrist.compat.bert_score": "metrist.compat.bert_score",
     "metrist.compat.evaluate": "metrist.compat.evaluate",
     "metrist.client": "metrist.client: calls of `metrist serve`",
 }
+#: The names to list where a module also has others that only metrist needs.
+_API_NAMES = {"metrist.run.executors": ["Executor", "Processes", "Ray", "Resources", "Serial"]}
 
 
 def api_page() -> str:
@@ -212,11 +215,12 @@ def api_page() -> str:
     for module_name, title in _API.items():
         module = importlib.import_module(module_name)
         sections.append(f"## {title}\n")
-        names = getattr(module, "__all__", None) or [
+        defined = [
             name
             for name, value in vars(module).items()
             if not name.startswith("_") and getattr(value, "__module__", "") == module_name
         ]
+        names = _API_NAMES.get(module_name) or getattr(module, "__all__", None) or defined
         sections += [_api_entry(name, getattr(module, name)) for name in sorted(names, key=str.lower)]
     return "\n".join(sections)
 

@@ -112,6 +112,14 @@ class Failing(Metric):
     assert answer.err == f"metrist: own_metrics.Failing failed on all {count} records{which}\n"
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_serial_scoring_has_one_worker(metrist, outputs: Path, more: tuple[str, ...]) -> None:
+    answer = metrist("score", outputs, "-m", "length", "--executor", "serial", "--workers", 4, *more)
+    assert answer.code == 2
+    assert "'serial' has one worker" in answer.err
+    assert metrist("score", outputs, "-m", "length", "--executor", "serial", "--workers", 1, *more).code == 0
+
+
 @pytest.mark.parametrize("verb", ["score", "prefer"])
 def test_a_slash_at_the_end_asks_for_a_folder_whatever_its_name(
     metrist, outputs: Path, tmp_path: Path, verb: str

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -163,8 +165,9 @@ def test_bad_rows_are_skipped_and_counted_with_skip_bad(folder: Path) -> None:
         (("draws = 200", "draws = true"), r"\[compare\] draws must be a whole number, at least 1, got True"),
         (("0.5", '"high"'), r"\[check\] min must be a table of numbers by metric, such as \{rougeL = 0.3\}, got"),
         (("0.5", "nan"), r"\[check\] min must be a table of numbers by metric"),
-        (('"serial"', '"ray"'), r"executor must be one of 'serial', 'processes', got 'ray'"),
-        (('"serial"', '"serial"\nworkers = 4'), r"workers must be 1 for the executor 'serial', got 4"),
+        (('"serial"', '"rya"'), r"study.toml: no executor named 'rya': expected .*; did you mean 'ray'"),
+        (('"serial"', "3"), r"study.toml: executor must be a string, got 3"),
+        (('"serial"', '"serial"\nworkers = 4'), r"study.toml: the executor 'serial' has one worker, got workers = 4"),
         (('input = "outputs.jsonl"', ""), r"study.toml: 'input' is missing: it must be a string or a list of strings"),
         (
             ('input = "outputs.jsonl"', "input = []"),
@@ -184,6 +187,28 @@ def test_invalid_settings_are_reported_with_their_place(folder: Path, change: tu
     with pytest.raises(InputError, match=message):
         run_config(write_config(folder, SETTINGS.replace(*change)))
     assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["serial", "processes", "ray", "ray:auto", "ray:10.0.0.1:6379"])
+def test_the_executors_are_those_of_the_command_line(folder: Path, name: str) -> None:
+    assert read_config(write_config(folder, SETTINGS.replace('"serial"', f'"{name}"'))).executor == name
+
+
+def test_a_file_scores_on_a_ray_cluster(folder: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metrist[ray]'")
+    path = write_config(folder, SETTINGS.replace('"serial"', '"ray:local"'))
+    # Ray leaves processes to be ended with the one that started it.
+    subprocess.run([sys.executable, "-m", "metrist", "run", path], check=True, stdout=subprocess.DEVNULL)
+    assert (folder / "run" / "manifest.json").exists()
+
+
+def test_inputs_and_outputs_may_be_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'metrist[ray]'")
+    monkeypatch.setenv("METRIST_REMOTE", str(folder / "copies"))
+    text = SETTINGS.replace('"outputs.jsonl"', f'"file://{folder}/outputs.jsonl"')
+    path = write_config(folder, text.replace('"run/"', f'"file://{folder}/store/run/"'))
+    assert run_config(path, allow_import=True).passed
+    assert (folder / "store" / "run" / "manifest.json").exists()
 
 
 def test_a_value_in_place_of_a_table_is_refused(folder: Path) -> None:

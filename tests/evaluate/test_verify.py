@@ -144,3 +144,100 @@ def test_flat_files_and_other_folders_are_refused(run, tmp_path):
         verify(tmp_path / "flat.jsonl")
     with pytest.raises(RunError, match="run folder"):
         verify(tmp_path)
+
+
+# ---- Runs in stores ----
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch) -> str:
+    """The URL of a run in a store, made on another machine from an input in the store."""
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'metrist[ray]'")
+    rows = [
+        {"item": f"i{n}", "system": system, "output": f"a text {n} {end}", "references": [f"a text {n} c"]}
+        | {"ratings": {"quality": n % 5 + (end == "c")}}
+        for n in range(15)
+        for system, end in (("one", "b"), ("two", "c"))
+    ]
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
+    metrist.score(f"file://{store}/in.jsonl", METRICS, out=f"file://{store}/run/", shard_size=10, progress=False)
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
+    return f"file://{store}/run"
+
+
+def list_store(tmp_path: Path) -> dict[Path, tuple[int, bytes]]:
+    paths = (path for path in (tmp_path / "store").rglob("*") if path.is_file())
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+
+
+def test_a_run_in_a_store_is_verified_and_not_written_to(url, tmp_path):
+    before = list_store(tmp_path)
+    answer = CliRunner().invoke(app, ["verify", url])
+    assert answer.exit_code == 0, answer.output
+    assert f"metrist verify {url}: 7 checks, none failed" in answer.output
+    assert list_store(tmp_path) == before
+
+
+def test_a_changed_byte_in_a_store_is_found(url, tmp_path):
+    assert verify(url).passed
+    shard = sorted((tmp_path / "store" / "run" / "results" / "chrf").glob("*-*.jsonl"))[1]
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    assert failures(verify(url)) == {("files", "chrf")}
+
+
+def test_a_changed_input_in_a_store_is_found(url, tmp_path):
+    assert verify(url).passed
+    with (tmp_path / "store" / "in.jsonl").open("a") as file:
+        file.write('{"item": "new", "output": "a", "references": ["a"]}\n')
+    verification = verify(url)
+    (finding,) = (finding for finding in verification.findings if finding.passed is False)
+    assert finding.check == "inputs"
+    # The command names what is in the store, not the copies.
+    assert f"metrist score file://{tmp_path}/store/in.jsonl" in finding.message
+    assert f"-o {url}/" in finding.message
+
+
+def test_an_input_in_another_bucket_is_not_fetched_because_a_run_says_so(url, tmp_path):
+    for page in (tmp_path / "store" / "run" / "inputs").iterdir():
+        header, *rows, _ = page.read_text().splitlines()
+        facts = {**json.loads(header), "name": "memory://elsewhere/in.jsonl"}
+        body = "\n".join([json.dumps(facts), *rows]) + "\n"
+        page.write_text(body + json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest()}) + "\n")
+    verification = verify(url)
+    assert not verification.passed
+    assert {finding.passed for finding in verification.findings if finding.check in ("inputs", "scores")} == {None}
+    assert verify(url, [f"file://{tmp_path}/store/in.jsonl"]).passed
+
+
+def test_a_url_without_a_run_is_refused(url, tmp_path):
+    with pytest.raises(RunError, match="there is no run at"):
+        verify(url.removesuffix("/run"))
+    assert not (tmp_path / "copies").exists() or not list((tmp_path / "copies").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("compare", []),
+        ("check", ["--min", "chrf=0"]),
+        ("worst", ["-m", "chrf"]),
+        ("report", ["-o", "report.html", "--draws", "100"]),
+        ("methods", []),
+        ("export", ["-o", "flat.jsonl"]),
+        ("meta", ["--draws", "100"]),
+    ],
+)
+def test_commands_read_runs_in_stores(command, options, url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = list_store(tmp_path)
+    answer = CliRunner().invoke(app, [command, url, *options])
+    assert answer.exit_code == 0, answer.output
+    # What is shown to the user names the store, not the copy.
+    written = answer.output + "".join(page.read_text() for page in tmp_path.glob("*.html"))
+    assert "metrist-read" not in written
+    assert list_store(tmp_path) == before

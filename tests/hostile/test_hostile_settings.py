@@ -168,6 +168,9 @@ RISKS = {
     "a cache elsewhere": ("outside", "metrics = 'chrf'\ncache = '/canary'"),
     "a report elsewhere": ("outside", "metrics = 'chrf'\n[check]\nmin = {chrf = 0}\njunit = '../../canary'"),
     "a report through a link": ("outside", "metrics = 'chrf'\n[check]\nmin = {chrf = 0}\njunit = 'link/canary'"),
+    "a store for the results": ("an address", "metrics = 'chrf'\noutput = 's3://bucket/run/'"),
+    "a baseline in a store": ("an address", "metrics = 'chrf'\n[check]\nagainst = 's3://bucket/run'"),
+    "a cluster for the texts": ("an address", "metrics = 'chrf'\nexecutor = 'ray:192.0.2.1:6379'"),
     "a setting that allows imports": ("unknown setting", "metrics = 'os.system'\nallow_import = true"),
     "workers beyond reason": ("workers", "metrics = 'chrf'\nworkers = -5"),
 }

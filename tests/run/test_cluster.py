@@ -22,7 +22,7 @@ from metrist.records import Record
 from metrist.run import cluster as cluster_module
 from metrist.run import score
 from metrist.run.cluster import Node, Resources, Scheduler, WorkerDied, find_resources
-from metrist.run.executors import Ray, choose_executor, find_executor
+from metrist.run.executors import Processes, Ray, choose_executor, find_executor, resolve_executor
 from metrist.run.tasks import Serial, Task
 from metrist.run.worker import reply
 from metrist.scores import Scores
@@ -293,6 +293,20 @@ def test_executors_have_names() -> None:
         find_executor("rya")
     with pytest.raises(RunError, match="at least one worker"):
         Ray(workers=0)
+
+
+def test_a_number_of_workers_belongs_to_an_executor_that_has_them() -> None:
+    assert resolve_executor(None, None) is None
+    assert resolve_executor(None, 1) == Serial()
+    assert resolve_executor(None, 3) == resolve_executor("processes", 3) == Processes(3)
+    assert resolve_executor("processes", None) == "processes"
+    assert resolve_executor("serial", 1) == Serial()
+    assert resolve_executor("ray:auto", 3) == Ray(address="auto", workers=3)
+    for find in (find_executor, resolve_executor):
+        with pytest.raises(RunError, match="'serial' has one worker, got workers = 4"):
+            find("serial", 4)
+    with pytest.raises(RunError, match="did you mean 'ray'"):
+        resolve_executor("rya", None)
 
 
 def test_ray_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 import metrist
 from metrist.errors import InputError, RunError
+from metrist.io import remote
 from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path
 from metrist.run import remote_folder
 from metrist.run.estimate import estimate_run
@@ -31,7 +34,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
     monkeypatch.setattr(remote_folder, "SYNC_SECONDS", 0.05)
     monkeypatch.setattr(remote_folder, "STALE_SECONDS", 0.3)
-    monkeypatch.setattr(remote_folder, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
     memory = fsspec.filesystem("memory")
     memory.store.clear()
     memory.pseudo_dirs[:] = [""]
@@ -117,6 +120,86 @@ def test_a_changed_file_is_fetched_again(store: Any) -> None:
     assert fetch("memory://bucket/x.jsonl").read_bytes() == b"one"
     store.pipe_file("/bucket/x.jsonl", b"two, longer")
     assert fetch("memory://bucket/x.jsonl").read_bytes() == b"two, longer"
+
+
+@pytest.mark.parametrize("name", ["info", "get_file", "glob"])
+def test_a_failing_call_for_an_input_is_repeated(name: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failures = getattr(type(store), name), list[int]()
+
+    def fail_twice(self: Any, *arguments: Any, **options: Any) -> Any:
+        if len(failures) < 2:
+            failures.append(1)
+            raise OSError("the connection was lost")
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(type(store), name, fail_twice)
+    data = write_input(store, ROWS)
+    assert len(metrist.score("memory://bucket/data/*.jsonl", ["chrf"])["chrf"].values) == len(ROWS)
+    assert len(failures) == 2
+    assert local_path("memory://bucket/data/in.jsonl").read_bytes() == data
+
+
+def test_a_store_that_stays_away_is_told(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("the connection was lost")
+
+    write_input(store, ROWS)
+    monkeypatch.setattr(type(store), "get_file", fail)
+    with pytest.raises(InputError, match="cannot be read: OSError: the connection was lost"):
+        fetch("memory://bucket/data/in.jsonl")
+    assert not [path for path in local_path("memory://bucket/data/in.jsonl").parent.iterdir() if path.is_file()]
+
+
+def read_in_halves(store: Any, monkeypatch: pytest.MonkeyPatch, between: Callable[[], None]) -> None:
+    """Make copies as a library does that goes on reading after a lost connection: half and half."""
+
+    def get(self: Any, path: str, local: str, **_: Any) -> None:
+        first = self.cat_file(path)
+        between()
+        second = self.cat_file(path)
+        Path(local).write_bytes(first[: len(first) // 2] + second[len(first) // 2 :])
+
+    monkeypatch.setattr(type(store), "get_file", get)
+
+
+def test_a_file_is_not_joined_from_two_versions(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.pipe_file("/bucket/x.jsonl", b"one" * 10)
+    versions = iter([b"two" * 10])
+
+    def change() -> None:
+        for version in versions:
+            store.pipe_file("/bucket/x.jsonl", version)
+
+    read_in_halves(store, monkeypatch, change)
+    assert fetch("memory://bucket/x.jsonl").read_bytes() == b"two" * 10
+
+
+def test_a_file_that_is_always_being_written_is_refused(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.pipe_file("/bucket/x.jsonl", b"one")
+    read = store.cat_file
+    read_in_halves(store, monkeypatch, lambda: store.pipe_file("/bucket/x.jsonl", read("/bucket/x.jsonl") * 2))
+    with pytest.raises(InputError, match="changed each time"):
+        fetch("memory://bucket/x.jsonl")
+    assert not local_path("memory://bucket/x.jsonl").exists()
+
+
+def test_a_file_that_ends_early_is_read_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, lengths = type(store).get_file, iter([5])
+
+    def get(self: Any, path: str, local: str, **options: Any) -> None:
+        original(self, path, local, **options)
+        for length in lengths:
+            Path(local).write_bytes(Path(local).read_bytes()[:length])
+
+    data = write_input(store, ROWS)
+    monkeypatch.setattr(type(store), "get_file", get)
+    assert fetch("memory://bucket/data/in.jsonl").read_bytes() == data
+
+
+def test_a_copy_that_was_changed_is_fetched_again(store: Any) -> None:
+    data = write_input(store, ROWS)
+    fetch("memory://bucket/data/in.jsonl").write_bytes(b"other")
+    assert fetch("memory://bucket/data/in.jsonl").read_bytes() == data
 
 
 def test_results_are_in_the_store_before_the_run_ends(store: Any) -> None:
@@ -309,6 +392,82 @@ def test_what_changed_here_and_was_not_uploaded_is_kept(url: str) -> None:
     with RemoteFolder(url):
         assert manifest.read_text() == newer
     assert read_all(url)["manifest.json"].decode() == newer
+
+
+def change_both(url: str, name: str, local: bytes, store: bytes) -> Path:
+    """Write two versions of a file of a run, as runs do on two machines of which one could not upload any more."""
+    (local_path(url) / name).write_bytes(local)
+    file_system, root = fsspec.core.url_to_fs(url)
+    file_system.pipe_file(f"{root}/{name}", store)
+    return local_path(url) / name
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("folder", ["", "inputs/"])
+def test_settings_and_lists_that_changed_on_both_sides_are_told_and_kept(
+    url: str, folder: str, has_index: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "other.jsonl").write_text("".join(json.dumps({**row, "system": "b"}) + "\n" for row in ROWS))
+    metrist.score(tmp_path / "in.jsonl", ["chrf"], out=f"{url}/")
+    (name,) = (name for name in read_all(url) if name.startswith(folder) and ("/" in name) == bool(folder))
+    ours = read_all(url)[name].replace(b'"order": 0', b'"order": 1').replace(b'"shard_size": 1024', b'"shard_size": 8')
+    if folder:
+        body = ours[: ours.rindex(b'{"sha256"')]
+        ours = body + b'{"sha256": "%s"}\n' % hashlib.sha256(body).hexdigest().encode()
+    assert ours != read_all(url)[name]
+    metrist.score(tmp_path / "other.jsonl", ["bleu"], out=tmp_path / "other")
+    theirs = next((tmp_path / "other" / folder).glob("*.json*")).read_bytes()
+    path = change_both(url, name, ours, theirs)
+    if not has_index:
+        path.parents[len(Path(name).parts) - 1].with_name("run.metrist-sync").unlink()
+    before = read_local(local_path(url))
+    with pytest.raises(RunError, match=rf"{name}: the versions in .* differ, and both have changed"):
+        metrist.score(tmp_path / "in.jsonl", ["chrf"], out=f"{url}/")
+    assert read_local(local_path(url)) == before
+    assert read_all(url)[name] == theirs
+    assert WRITER not in read_all(url)
+    # As the message says.
+    path.unlink()
+    with RemoteFolder(url):
+        assert path.read_bytes() == theirs
+
+
+def test_the_same_change_on_both_sides_is_no_conflict(url: str) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    newer = read_all(url)["manifest.json"] + b"\n"
+    path = change_both(url, "manifest.json", newer, newer)
+    with RemoteFolder(url):
+        assert path.read_bytes() == newer
+
+
+def test_of_two_versions_of_a_shard_the_whole_one_counts(url: str) -> None:
+    values = list(metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)["chrf"].values)
+    first, second, *_ = (name for name in read_all(url) if name.startswith("results/") and name.endswith(".jsonl"))
+    contents = read_all(url)
+    change_both(url, first, contents[first], contents[first][:50])
+    (local_path(url) / first).write_bytes(contents[first])
+    change_both(url, second, contents[second][:70], contents[second])
+    (local_path(url).parent / "run.metrist-sync").unlink()
+    with RemoteFolder(url):
+        assert (local_path(url) / first).read_bytes() == contents[first]
+        assert (local_path(url) / second).read_bytes() == contents[second]
+    assert read_all(url) == contents
+    assert list(metrist.load(url)["chrf"].values) == values
+
+
+def test_shards_of_two_machines_are_joined(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One machine was cut off after its results were finished, another has added others since."""
+    metrist.score(ROWS[:5], ["chrf"], out=f"{url}/", shard_size=5)
+    shutil.copytree(tmp_path / "copies", tmp_path / "elsewhere")
+    metrist.score(ROWS[5:10], ["chrf"], out=f"{url}/", shard_size=5)
+    # What the second machine has is as it would be without its last upload.
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
+    with_local_page = local_path(url)
+    metrist.score(ROWS[10:], ["chrf"], out=f"{with_local_page}/", shard_size=5)
+    results = metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)
+    assert len(results["chrf"].values) == len(ROWS)
+    assert metrist.verify(local_path(url), sample=3).findings[0].passed
 
 
 def test_what_a_killed_run_uploaded_is_known_to_be_the_same(url: str) -> None:

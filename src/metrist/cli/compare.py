@@ -16,6 +16,7 @@ from metrist.cli.options import (
     PaperFormat,
     PaperTableFormat,
     RunPath,
+    RunPaths,
     Seed,
     TableFormat,
     expand_options,
@@ -50,9 +51,7 @@ class ComparisonTables(StrEnum):
 
 @expand_options
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote.")
-    ],
+    runs: RunPaths,
     *,
     systems: Annotated[
         list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
@@ -141,9 +140,7 @@ class MethodsFormat(StrEnum):
 
 
 def methods(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote.")
-    ],
+    runs: RunPaths,
     systems: Annotated[
         list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
     ] = None,
@@ -258,7 +255,7 @@ def check(
 
 
 def verify(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     files: Annotated[
         list[str] | None, typer.Argument(metavar="IN…", help="Its inputs, if they are no longer where they were.")
     ] = None,

@@ -86,7 +86,7 @@ def convert(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The file to write: .jsonl, .csv or .parquet, also compressed.")
     ],

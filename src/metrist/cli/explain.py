@@ -107,9 +107,10 @@ def worst(
     from metrist.cli.output import print_text
     from metrist.evaluate.worst import worst as find_worst
     from metrist.report.worst import TerminalPage
+    from metrist.run.remote_folder import find_copy
 
     outputs = find_worst(
-        run,
+        find_copy(run),
         count,
         metrics,
         vs=vs,

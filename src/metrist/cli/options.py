@@ -62,7 +62,9 @@ class TiesName(StrEnum):
 
 Inputs = Annotated[
     list[str],
-    typer.Argument(metavar="IN…", help="Records: JSONL, CSV, Excel, Parquet, also compressed; - for standard input."),
+    typer.Argument(
+        metavar="IN…", help="Records: JSONL, CSV, Excel, Parquet, also compressed; or URLs; - for standard input."
+    ),
 ]
 Metrics = Annotated[
     list[str] | None,
@@ -73,8 +75,13 @@ Metrics = Annotated[
         help="A metric: rougeL, 'chrf(word_order=2)', or with a short name: 'judge=judge(llm=…)'; repeatable.",
     ),
 ]
+#: Not Paths, which would drop a slash of a URL.
 RunPath = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, or a .jsonl file that `metrist score` wrote.")
+    str, typer.Argument(metavar="RUN", help="A run folder, or a .jsonl file that `metrist score` wrote; or its URL.")
+]
+RunPaths = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote; or their URLs."),
 ]
 TableFormat = Annotated[Format, typer.Option("--format", help="How to print the table.")]
 PaperTableFormat = Annotated[

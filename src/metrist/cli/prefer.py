@@ -44,7 +44,9 @@ def prefer(
     ] = None,
     out: Annotated[
         str | None,  # Not a Path, which would drop the slash at the end that asks for a folder.
-        typer.Option("-o", "--out", metavar="PATH", help="A .jsonl file of preferences, or a run folder (resumable)."),
+        typer.Option(
+            "-o", "--out", metavar="PATH", help="A .jsonl file of preferences, or a run folder (resumable); or its URL."
+        ),
     ] = None,
     pairs: Annotated[
         PairSource | None,

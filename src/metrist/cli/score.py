@@ -30,7 +30,6 @@ from metrist.errors import RunError, SpecError
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
-    from metrist.run.executors import Executor
 
 
 @expand_options
@@ -41,7 +40,11 @@ def score(
     out: Annotated[
         str | None,  # Not a Path, which would drop the slash at the end that asks for a folder.
         typer.Option(
-            "-o", "--out", metavar="PATH", help="A run folder (resumable), or a .jsonl, .csv or .parquet file."
+            "-o",
+            "--out",
+            metavar="PATH",
+            help="A run folder (resumable), or a .jsonl, .csv or .parquet file; or its URL in a store (s3://…, gs://…, "
+            "file://…), where fsspec and the store's library are installed.",
         ),
     ] = None,
     reading: ReadingOptions,
@@ -62,10 +65,12 @@ def score(
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
+    from metrist.run.executors import resolve_executor
     from metrist.run.results import NothingScored, describe_total_failure
     from metrist.runtime import Runtime
 
     layout = appearance.layout()
+    chosen_executor = resolve_executor(executor, workers or None)
     reader = reading.read(inputs)
     metrics = metrics or choose_default_metrics(reading, inputs)
     if dry_run:
@@ -81,7 +86,7 @@ def score(
             results = score_records(
                 reader,
                 metrics,
-                executor=choose_workers(executor, workers),
+                executor=chosen_executor,
                 out=out,
                 progress=progress,
                 tokens=tokens,
@@ -107,15 +112,6 @@ def score(
     for text, block in results.scores.items():
         if block.failures and (message := describe_total_failure(text, block)):
             raise RunError(message)
-
-
-def choose_workers(executor: str | None, workers: int) -> Executor | None:
-    """The executor that the options ask for; None: the default."""
-    from metrist.run.executors import Processes, Serial, find_executor
-
-    if executor is not None:
-        return find_executor(executor, workers or None)
-    return None if workers == 0 else Serial() if workers == 1 else Processes(workers=workers)
 
 
 def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> list[str]:

@@ -21,10 +21,10 @@ Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser
 
 def view(
     runs: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
             metavar="RUN…",
-            help="Run folders, or .jsonl files that `metrist score` wrote.",
+            help="Run folders, or .jsonl files that `metrist score` wrote; or URLs of run folders.",
             show_default="none: only the playground",
         ),
     ] = None,
@@ -49,6 +49,7 @@ def view(
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.io.writer import check_writable
+    from metrist.run.remote_folder import find_copy
     from metrist.web import check_installed
 
     check_installed("metrist view")
@@ -69,7 +70,8 @@ def view(
     routes = playground.routes()
     if runs:
         with progress_bar("reading", "outputs") as progress:
-            indexes = [open_index(run, texts or (), progress=progress, note=print_note) for run in runs]
+            places = map(find_copy, runs)
+            indexes = [open_index(run, texts or (), progress=progress, note=print_note) for run in places]
         viewer = Viewer(collection=Collection(indexes), picks=picks)
         viewer.prepare()
         routes += viewer.routes()

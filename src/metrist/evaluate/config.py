@@ -20,18 +20,17 @@ from metrist.evaluate.check import Report, check
 from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.selection import find_metric, open_run
 from metrist.io.reader import read_records
+from metrist.io.remote import is_remote
 from metrist.io.writer import atomic_write
 from metrist.metrics.base import Metric, PartMetric
 from metrist.metrics.registry import build_all
 from metrist.report.tables import Table
-from metrist.run.tasks import Serial
-from metrist.run.worker_pool import Processes
+from metrist.run.executors import resolve_executor
 from metrist.runtime import Runtime
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
     from metrist.report.progress import Progress
-    from metrist.run.executors import Executor
     from metrist.run.results import Results
 
 
@@ -94,7 +93,7 @@ LAYOUT: Mapping[str, Mapping[str, SettingType]] = {
         "input": _TEXT_OR_TEXTS,
         "metrics": _METRICS,
         "output": _TEXT,
-        "executor": _one_of("serial", "processes"),
+        "executor": _TEXT,
         "workers": _integer(1),
         "tokens": _FLAG,
         "device": _TEXT,
@@ -192,17 +191,19 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     top, check_table = settings[""], settings.get("check")
     if check_table is not None and not {"min", "max", "min_coverage", "against"} & check_table.keys():
         raise InputError(f"{config_path}: [check] has nothing to check: give min, max, min_coverage or against")
-    if top.get("executor") == "serial" and top.get("workers", 1) > 1:
-        raise InputError(f"{config_path}: workers must be 1 for the executor 'serial', got {top['workers']}")
+    try:
+        resolve_executor(top.get("executor"), top.get("workers"))
+    except RunError as error:
+        raise InputError(f"{config_path}: {error}") from None
     read_options = dict(settings.get("read", {}))
     if "item_key" in read_options:
         read_options["item_key"] = tuple(_as_list(read_options["item_key"]))
     score_options = {key: top[key] for key in _SCORE_OPTIONS if key in top}
     return Config(
         path=config_path,
-        inputs=tuple(_resolve_path(config_path, name) for name in _as_list(top["input"])),
+        inputs=tuple(_resolve_place(config_path, name) for name in _as_list(top["input"])),
         metrics=_list_metrics(top["metrics"]),
-        output=_resolve_path(config_path, top["output"]) if "output" in top else None,
+        output=_resolve_place(config_path, top["output"]) if "output" in top else None,
         executor=top.get("executor"),
         workers=top.get("workers"),
         score_options=_resolve_paths(config_path, score_options, "cache"),
@@ -247,7 +248,12 @@ def _resolve_paths(config_path: Path, table: Mapping[str, Any], *keys: str) -> d
 
 def _resolve_path(config_path: Path, text: str) -> str:
     # os.path.join keeps a trailing slash, which requests a run folder.
-    return text if text == _STANDARD_INPUT else os.path.join(config_path.parent, text)
+    return os.path.join(config_path.parent, text)
+
+
+def _resolve_place(config_path: Path, text: str) -> str:
+    """Resolve what may also be standard input or the URL of a file or folder."""
+    return text if text == _STANDARD_INPUT or is_remote(text) else _resolve_path(config_path, text)
 
 
 def _list_metrics(value: str | list[str] | dict[str, str]) -> tuple[str, ...]:
@@ -270,6 +276,7 @@ def run_config(
 
     config = read_config(path)
     if not allow_import:
+        _check_addresses(config)
         _check_targets(config)
     metrics = build_all(config.metrics, allow_import=allow_import)
     _check_metric_names(config, metrics)
@@ -279,7 +286,7 @@ def run_config(
         reader,
         metrics,
         progress=progress,
-        executor=_choose_executor(config),
+        executor=resolve_executor(config.executor, config.workers),
         out=config.output,
         **_limit_cost(config.score_options),
     )
@@ -289,6 +296,24 @@ def run_config(
         report=None if config.check is None else _run_check(results, config.check, baseline),
         skipped=len(reader.skipped),
     )
+
+
+def _check_addresses(config: Config) -> None:
+    """Refuse addresses in a stranger's file: of stores, and of Ray clusters, which are sent texts and code."""
+    kind, _, cluster = (config.executor or "").partition(":")
+    baseline = (config.check or {}).get("against")
+    addresses = {
+        "input": next(filter(is_remote, config.inputs), None),
+        "output": config.output if is_remote(config.output) else None,
+        "[check] against": baseline if is_remote(baseline) else None,
+        "executor": config.executor if kind == "ray" and cluster not in ("", "auto", "local") else None,
+    }
+    for name, address in addresses.items():
+        if address is not None:
+            raise InputError(
+                f"{config.path}: {name} = {address!r} is an address, which a settings file may name only with "
+                "--allow-import"
+            )
 
 
 def _check_targets(config: Config) -> None:
@@ -318,7 +343,7 @@ def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | No
     name = (config.check or {}).get("against")
     if name is None:
         return None
-    path = _resolve_path(config.path, name)
+    path = _resolve_place(config.path, name)
     if os.path.exists(path) or "/" in name or os.sep in name:
         return open_run(path, metrics)
     if os.path.exists(name):  # The check would refuse it, after the scoring.
@@ -359,12 +384,6 @@ def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results 
         with atomic_write(settings["junit"]) as file:
             file.write(report.junit())
     return report
-
-
-def _choose_executor(config: Config) -> str | Executor | None:
-    if config.workers is None:
-        return config.executor
-    return Processes(config.workers) if config.workers > 1 else Serial()
 
 
 def _limit_cost(score_options: Mapping[str, Any]) -> dict[str, Any]:

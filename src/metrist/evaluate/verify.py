@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metrist.errors import MetristError, RunError, agree, format_count
+from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, calls_llm
 from metrist.metrics.registry import build
 from metrist.records import Record
@@ -21,6 +22,7 @@ from metrist.run.columns import remove_columns
 from metrist.run.inputs import find_changed_inputs, read_inputs
 from metrist.run.loading import StoredMetric, build_stored_metric
 from metrist.run.pipeline import score
+from metrist.run.remote_folder import fetch_inputs, fetch_run
 from metrist.run.run_folder import Complete, MetricFolder, RunFolder, is_run_folder, read_shard
 from metrist.run.shard_file import Torn, digest_of, hash_units
 from metrist.runtime import Runtime
@@ -103,13 +105,18 @@ def verify(
 ) -> Verification:
     """Check the files of a run folder, its inputs and signatures, and score a sample of its outputs again.
 
+    `run` may be a URL (s3://…): its files are copied, with the inputs in the same bucket, and nothing is written there.
     `files` are the run's inputs where they are no longer found, `reading` options of `read_records`. Metrics from
     outside the catalog are imported only if `metrics` names them. `sample` outputs are chosen by `seed`. Metrics that
     call an LLM are scored again only with `allow_llm`: their answers may differ, and cost money.
     """
-    path = Path(run)
+    if isinstance(run, str) and is_remote(run):
+        path = fetch_run(run)
+        fetch_inputs(run, path)
+    else:
+        path = Path(run)
     if not is_run_folder(path):
-        raise RunError(f"{path} is not a run folder: only a run folder has the hashes that `verify` checks")
+        raise RunError(f"{run} is not a run folder: only a run folder has the hashes that `verify` checks")
     if sample < 1:
         raise RunError(f"sample must be at least 1, got {sample}")
     folder = RunFolder(path)
@@ -140,7 +147,7 @@ def verify(
             findings.append(Finding(check="scores", metric=page.metric, passed=None, message=missing))
             continue
         findings.append(_check_scores(metric, parts[name], page, records, tolerance, allow_llm, runtime))
-    return Verification(run=str(path), findings=tuple(findings))
+    return Verification(run=os.fspath(run), findings=tuple(findings))
 
 
 def _check_files(part: MetricFolder, page: Complete) -> Finding:

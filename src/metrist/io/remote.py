@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path, PurePosixPath
-from typing import Any
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 from metrist.errors import InputError, MetristError, MissingExtra
 
@@ -19,8 +22,12 @@ from metrist.errors import InputError, MetristError, MissingExtra
 VARIABLE = "METRIST_REMOTE"
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.+)", re.DOTALL)
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
-#: Beside a copy: what the store said of the file when it was copied.
+#: Beside a copy: what the store said of the file when it was copied, and size and time of the copy.
 _STAMP = ".metrist-stamp"
+#: Calls of a store that may fail in a row before this is an error, and seconds before the first repetition.
+_ATTEMPTS = 3
+RETRY_SECONDS = 0.5
+_T = TypeVar("_T")
 #: What stores say of a file that changes with its content.
 _VERSION_NAMES = (
     *("ETag", "etag", "md5Hash", "md5", "Content-MD5", "Digest", "sha", "blob_id"),
@@ -84,33 +91,70 @@ def has_version(info: dict[str, Any]) -> bool:
     return any(info.get(name) for name in _VERSION_NAMES)
 
 
+def retry(call: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a store, again if it fails. FileNotFoundError is an answer, and so are errors of metrist."""
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return call(*arguments)
+        except (FileNotFoundError, MetristError):
+            raise
+        except Exception:  # Each store has exceptions of its own.
+            time.sleep(attempt * RETRY_SECONDS)
+    return call(*arguments)
+
+
 def fetch(url: str) -> Path:
     """Copy a remote file to its local place, unless the copy there is of the same version."""
     target = local_path(url)
     store, path = open_store(url)
     try:
-        info = store.info(path)
-        if info.get("type") == "directory":
-            raise InputError(f"{url}: is a folder; pass the files in it")
-        stamp, stamp_file = describe_stamp(info), target.with_name(f"{target.name}{_STAMP}")
-        is_known = has_version(info) and target.is_file() and stamp_file.is_file()
-        if is_known and stamp_file.read_text(encoding="utf-8") == stamp:
-            return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f"{target.name}.{os.getpid()}.part")
-        try:
-            store.get_file(path, str(part))
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
-        stamp_file.write_text(stamp, encoding="utf-8")
+        for _ in range(_ATTEMPTS):
+            if retry(_copy, store, path, url, target):
+                return target
     except FileNotFoundError:
         raise InputError(f"{url}: no such file") from None
     except MetristError:
         raise
-    except Exception as error:  # Each store has exceptions of its own.
+    except Exception as error:
         raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
-    return target
+    raise InputError(f"{url}: it changed each time while it was read: try again when it is no longer written")
+
+
+def _copy(store: Any, path: str, url: str, target: Path) -> bool:
+    """Copy a file from the beginning; False if it changed meanwhile, since a library may have read parts of both."""
+    info = _read_info(store, path)
+    if info.get("type") == "directory":
+        raise InputError(f"{url}: is a folder; pass the files in it")
+    version, stamp_file = describe_stamp(info), target.with_name(f"{target.name}{_STAMP}")
+    is_known = has_version(info) and target.is_file() and stamp_file.is_file()
+    if is_known and stamp_file.read_text(encoding="utf-8") == _describe_copy(version, target):
+        return True
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        store.get_file(path, str(part))
+        if describe_stamp(_read_info(store, path)) != version:
+            return False
+        size, expected = part.stat().st_size, info.get("size") or 0
+        if size < expected:
+            raise OSError(f"only {size:,} of {expected:,} bytes came")
+        stamp = _describe_copy(version, part)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    stamp_file.write_text(stamp, encoding="utf-8")
+    return True
+
+
+def _read_info(store: Any, path: str) -> dict[str, Any]:
+    store.invalidate_cache()  # A library may remember an earlier version.
+    info: dict[str, Any] = store.info(path)
+    return info
+
+
+def _describe_copy(version: str, path: Path) -> str:
+    status = path.stat()
+    return json.dumps([version, status.st_size, status.st_mtime_ns])
 
 
 def expand(url: str) -> list[str]:
@@ -118,15 +162,15 @@ def expand(url: str) -> list[str]:
     if not re.search(r"[*?[]", url):
         return [url]
     store, path = open_store(url)
+
+    def find() -> list[str]:
+        store.invalidate_cache()
+        return [store.unstrip_protocol(name) for name in sorted(store.glob(path)) if not store.isdir(name)]
+
     try:
-        found = [store.unstrip_protocol(name) for name in sorted(store.glob(path)) if not store.isdir(name)]
+        urls = retry(find)
     except Exception as error:
         raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
-    if not found:
+    if not urls:
         raise InputError(f"{url}: no file matches this pattern")
-    return found
-
-
-def remote_name(url: str) -> str:
-    """The last part of a URL."""
-    return PurePosixPath(url.rstrip("/")).name
+    return urls

@@ -411,10 +411,11 @@ class AnswerCache:
         # Page by page: a slow reader must not block writers.
         rows = self._inspect(lambda connection: _select_page(connection, -1, llm))
         while rows:
-            for _, request, completion, arrived in rows:
-                parsed, asked = _parse_completion(completion), _parse_request(request)
-                if parsed is not None and asked is not None and isinstance(arrived, float) and 0 <= arrived < 2**36:
-                    yield CachedAnswer(request=asked, completion=parsed, arrived=arrived)
+            for _, request_text, completion_text, arrived in rows:
+                request, completion = _parse_request(request_text), _parse_completion(completion_text)
+                is_time = isinstance(arrived, float) and 0 <= arrived < 2**36
+                if request is not None and completion is not None and is_time:
+                    yield CachedAnswer(request=request, completion=completion, arrived=arrived)
             rows = self._inspect(lambda connection, last=rows[-1][0]: _select_page(connection, last, llm))  # type: ignore[misc]
 
     def contents(self) -> AnswerCounts:

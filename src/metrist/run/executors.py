@@ -32,6 +32,7 @@ __all__ = [
     "TaskResult",
     "choose_executor",
     "find_executor",
+    "resolve_executor",
 ]
 
 #: Seconds after which `nvidia-smi` is given up; a driver that hangs offers no card.
@@ -110,17 +111,32 @@ def choose_executor(
 
 
 def find_executor(name: str, workers: int | None = None) -> Executor:
-    """The executor of a name: 'serial', 'processes', 'ray' or 'ray:ADDRESS'."""
+    """The executor of a name: 'serial', 'processes', 'ray' or 'ray:ADDRESS'. Workers are those of the last three."""
     kind, _, address = name.partition(":")
     if kind == "ray":
         return Ray(address=address or None, workers=workers)
-    known: dict[str, Executor] = {"serial": Serial(), "processes": Processes(workers)}
-    if name not in known:
-        hint = did_you_mean(name, [*known, "ray"])
-        raise RunError(
-            f"no executor named {name!r}: expected 'serial', 'processes', 'ray', 'ray:ADDRESS' or an object{hint}"
-        )
-    return known[name]
+    if name == "processes":
+        return Processes(workers)
+    if name == "serial":
+        if workers is not None and workers != 1:
+            raise RunError(f"the executor 'serial' has one worker, got workers = {workers}: use 'processes' for more")
+        return Serial()
+    raise RunError(
+        f"no executor named {name!r}: expected 'serial', 'processes', 'ray', 'ray:ADDRESS' or an object"
+        f"{did_you_mean(name, ['serial', 'processes', 'ray'])}"
+    )
+
+
+def resolve_executor(name: str | None, workers: int | None) -> Executor | str | None:
+    """What to pass to a run for the options of a command line or a settings file. A name without a number of workers
+    stays one: the run then finds the number that fits its metrics."""
+    if workers is None:
+        if name is not None:
+            find_executor(name)  # Refuses names that there are not.
+        return name
+    if name is None:
+        name = "serial" if workers == 1 else "processes"
+    return find_executor(name, workers)
 
 
 def list_cards(device: str = "auto") -> tuple[str, ...]:

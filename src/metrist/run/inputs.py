@@ -13,6 +13,7 @@ from metrist.io import ParsedRow, Reader, read_records
 from metrist.io.row_model import Location
 from metrist.io.rows import RowSource
 from metrist.records import Record
+from metrist.run.remote_folder import find_url
 from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.shard_file import hash_units
 from metrist.run.view import Key, RunInput, View, hash_file
@@ -123,7 +124,8 @@ def find_changed_inputs(run: Path, metrics: Iterable[str]) -> tuple[list[InputCh
     file with other bytes and the same records, such as one with a new column, has not changed. `metrics` are for the
     command that scores again."""
     changed, notes = list[InputChange](), list[str]()
-    options = " ".join([*(f"-m {quote_word(text)}" for text in metrics), f"-o {quote_word(f'{format_path(run)}/')}"])
+    out = find_url(run) or format_path(run)
+    options = " ".join([*(f"-m {quote_word(text)}" for text in metrics), f"-o {quote_word(f'{out}/')}"])
     for source in View.read(run).inputs if is_run_folder(run) else ():
         if source.path is None:
             continue

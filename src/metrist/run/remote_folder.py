@@ -12,6 +12,7 @@ count still grows, and takes the folder over if it does not. A writer that finds
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import shutil
@@ -23,13 +24,25 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
-from metrist.errors import MetristError, RunError
-from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path, open_store
+from metrist.errors import InputError, MetristError, RunError
+from metrist.io.remote import (
+    describe_stamp,
+    fetch,
+    has_version,
+    is_remote,
+    local_folder,
+    local_path,
+    open_store,
+    retry,
+)
 from metrist.llm.budget import is_process_alive
 from metrist.run.flat_file import flat_suffix
 from metrist.run.run_folder import MANIFEST
+from metrist.run.shard_file import decode
+from metrist.run.view import FOLDER as INPUTS
+from metrist.run.view import RunInput, View
 
 #: Seconds between two uploads, and seconds without a beat after which a writer counts as dead.
 SYNC_SECONDS = 5.0
@@ -39,9 +52,9 @@ WRITER = "writer.json"
 _MANIFESTS = (MANIFEST, f"preferences/shards/{MANIFEST}")
 #: Copies that a store need not have.
 _LOCAL_ONLY = ("columns",)
-#: Calls of a store that may fail in a row before this is an error, and seconds before the first repetition.
-_ATTEMPTS = 3
-RETRY_SECONDS = 0.5
+#: How often a page is read that seems to be half-written, and seconds before the next time.
+_READINGS = 3
+_READING_SECONDS = 0.5
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -114,11 +127,15 @@ class RemoteFolder:
 
         Files that were removed from the store are removed here, unless they have changed since. Other files that are
         only here stay, and so do a writer's files that have changed only here: they were finished and not uploaded yet.
+        Files of a writer that have changed on both sides are compared (see `_choose_version`).
         """
-        known, remote = self._read_index(), self._list_remote()
+        known, remote, conflicts = self._read_index(), self._list_remote(), list[str]()
         for name in known.keys() - remote.keys():
             if _find_stamp(self.path / name) == tuple(known[name][:2]):
                 self._remove_copy(name)
+        if self._for_reading and MANIFEST not in remote:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return False
         for name, info in remote.items():
             target, entry = self.path / name, known.get(name, (None, None, None))
             stamp = _find_stamp(target)
@@ -129,7 +146,15 @@ class RemoteFolder:
                 if is_same and has_version(info):
                     self._uploaded[name] = stamp
                     continue
-            self._get(name)
+            is_changed_here = stamp is not None and stamp != tuple(entry[:2])
+            if not self._get(name, compare=is_changed_here and not self._for_reading):
+                conflicts.append(name)
+        if conflicts:
+            raise RunError(
+                f"{', '.join(conflicts[:5])}{' …' if len(conflicts) > 5 else ''}: the versions in {self.url} and in "
+                f"{self.path} differ, and both have changed since they were the same. Neither was overwritten: delete "
+                "the local file to go on with that of the store, or copy it to the store to go on with yours"
+            )
         if MANIFEST in known and MANIFEST not in remote:
             self._drop_run()
         self._write_index(remote)
@@ -147,29 +172,37 @@ class RemoteFolder:
 
     def _drop_run(self) -> None:
         """Remove what is left here of a run that was deleted from the store, unless it has results."""
-        if any(self._list_local()) and not self._for_reading:
+        if any(self._list_local()):
             raise RunError(
                 f"{self.path} holds files that were not uploaded, of a run that is no longer in {self.url}: move or "
                 "delete them"
             )
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _get(self, name: str) -> None:
+    def _get(self, name: str, *, compare: bool) -> bool:
+        """Fetch a file. One that is to be compared replaces the local version only if that loses nothing; False: it
+        could lose something."""
         target = self.path / name
         part = self._index_file.with_name(f"{self._index_file.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _retry(f"fetch {self.url}/{name}", self._store.get_file, f"{self._root}/{name}", os.fspath(part))
-            stamp = _find_stamp(part)
-            os.replace(part, target)
+            if compare and filecmp.cmp(target, part, shallow=False):
+                stamp = _find_stamp(target)
+            elif compare and (version := _choose_version(name, target.read_bytes(), part.read_bytes())) != "store":
+                return version == "local"
+            else:
+                stamp = _find_stamp(part)
+                os.replace(part, target)
         except FileNotFoundError:  # It was removed since.
-            return
+            return True
         except OSError as error:
             raise RunError(f"cannot write {target}: {error.strerror}") from error
         finally:
             part.unlink(missing_ok=True)
         if stamp:
             self._uploaded[name] = stamp
+        return True
 
     def _read_index(self) -> dict[str, Any]:
         try:
@@ -336,14 +369,14 @@ class _Writer:
             self._store.invalidate_cache()
             return self._store.cat_file(self._page)
 
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_READINGS):
             try:
                 owner = json.loads(_retry(f"read {self._url}", read))
                 return owner if isinstance(owner, dict) else {}
             except FileNotFoundError:
                 return None
             except ValueError:  # Perhaps it is being written.
-                time.sleep((attempt + 1) * RETRY_SECONDS)
+                time.sleep((attempt + 1) * _READING_SECONDS)
         return {}
 
     def _write(self) -> None:
@@ -354,7 +387,7 @@ class _Writer:
             try:
                 self._store.pipe_file(self._page, page)
             except Exception:
-                self._store.makedirs(self._page.rpartition("/")[0], exist_ok=True)
+                _make_folder(self._store, self._page)
                 self._store.pipe_file(self._page, page)
 
         with self._lock:
@@ -409,7 +442,7 @@ def put_file(store: Any, local: Path, remote: str) -> None:
         except Exception:
             if not local.exists():
                 raise FileNotFoundError(local) from None
-            store.makedirs(remote.rpartition("/")[0], exist_ok=True)
+            _make_folder(store, remote)
             store.put_file(os.fspath(local), remote)
 
     try:
@@ -420,21 +453,58 @@ def put_file(store: Any, local: Path, remote: str) -> None:
         raise
 
 
+def _make_folder(store: Any, path: str) -> None:
+    """Make the folder of a file. A bucket, whose name is before the first slash, is not made: it may be misspelt."""
+    bucket = path.partition("/")[0]
+    if bucket and not store.exists(bucket):
+        raise RunError(f"cannot write {path}: the store has no bucket {bucket!r}, and metrist makes none")
+    store.makedirs(path.rpartition("/")[0], exist_ok=True)
+
+
 def _retry(action: str, call: Callable[..., _T], *arguments: str) -> _T:
     """Call a store, again if it fails. FileNotFoundError is an answer."""
-    for attempt in range(1, _ATTEMPTS):
-        try:
-            return call(*arguments)
-        except FileNotFoundError:
-            raise
-        except Exception:  # Each store has exceptions of its own.
-            time.sleep(attempt * RETRY_SECONDS)
     try:
-        return call(*arguments)
-    except FileNotFoundError:
+        return retry(call, *arguments)
+    except (FileNotFoundError, MetristError):
         raise
     except Exception as error:
         raise RunError(f"cannot {action}: {type(error).__name__}: {error}") from error
+
+
+def _choose_version(name: str, local: bytes, store: bytes) -> Literal["store", "local"] | None:
+    """Which of two versions of a file to go on with; None: only the user can tell.
+
+    Shard files of one name hold scores of the same records by the same version of a metric, and timings are no results,
+    so that either will do. A page of a finished metric is made again from the shard files, which stay on both sides. A
+    version that is damaged, as by a run that was killed during an upload, counts for nothing.
+    """
+    folders = name.split("/")[:-1]
+    if "timings" in folders:
+        return "store"
+    is_local_whole, is_store_whole = _is_whole(name, local), _is_whole(name, store)
+    if is_local_whole != is_store_whole:
+        return "local" if is_local_whole else "store"
+    if "results" not in folders or not is_store_whole:
+        return None
+    if name.endswith(".jsonl"):
+        return "store"
+    pages = [json.loads(data) for data in (local, store)]
+    first, second = ({key: page.get(key) for key in ("metric", "signature")} for page in pages)
+    return "store" if first == second else None
+
+
+def _is_whole(name: str, data: bytes) -> bool:
+    """Whether a file is as a run writes it, as far as it can tell of itself."""
+    try:
+        if name.endswith(".json"):
+            return isinstance(json.loads(data), dict)
+        if "results" in name.split("/"):
+            decode(data)
+        elif name.startswith(f"{INPUTS}/"):
+            RunInput.decode(data)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return False
+    return True
 
 
 def _find_stamp(path: Path) -> Stamp | None:
@@ -452,10 +522,42 @@ def _order(name: str) -> tuple[int, str]:
     return (2 if name.endswith("complete.json") else 1), name
 
 
+#: The URLs of the copies for reading that this process made.
+_urls: dict[Path, str] = {}
+
+
 def find_run(url: str) -> Path | None:
     """Copy a run folder from a store, for reading, and return the copy; None if there is no run."""
     folder = RemoteFolder(url, for_reading=True)
+    _urls[folder.path] = folder.url
     return folder.path if folder.fetch() else None
+
+
+def find_url(path: Path) -> str | None:
+    """The URL of a run folder that this process copied to a path; None for any other path."""
+    return _urls.get(path)
+
+
+def find_copy(place: str) -> str:
+    """The copy of a run folder that a URL names, with its inputs; any other path or URL as it is."""
+    if not is_remote(place) or flat_suffix(Path(place)) or (path := find_run(place)) is None:
+        return place
+    fetch_inputs(place, path)
+    return os.fspath(path)
+
+
+def fetch_inputs(url: str, run: Path) -> None:
+    """Copy the inputs of a run to where its copy looks for them. Only those in the same bucket: a run folder does not
+    choose which servers are asked. Inputs that cannot be read are left out: readers of the folder miss them."""
+    bucket = local_path(url).relative_to(local_folder()).parts[:2]
+    for source in View.read(run).inputs:
+        if source.name is None or source.path is None or not is_remote(source.name):
+            continue
+        with suppress(InputError):
+            place = local_path(source.name)
+            is_near = place.relative_to(local_folder()).parts[:2] == bucket
+            if is_near and place == Path(os.path.normpath(run / source.path)):
+                fetch(source.name)
 
 
 def fetch_run(url: str) -> Path:
@@ -482,7 +584,10 @@ def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
             target.parent.mkdir(parents=True, exist_ok=True)
             keywords["out"] = target
             result = function(*arguments, **keywords)
-            put_file(store, target, path)
+            try:
+                put_file(store, target, path)
+            except RunError as error:
+                raise RunError(f"{error}: all results are in {target}") from error
             return result
         with RemoteFolder(out) as folder:
             keywords["out"] = f"{folder.path}{os.sep}"

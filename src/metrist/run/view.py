@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from metrist.columns import HashColumn
 from metrist.errors import RunError, agree, format_count, format_path, label_item, quote_word
 from metrist.io.dedup import SourceCheck, digest_source
+from metrist.io.remote import is_remote
 from metrist.io.writer import atomic_write_bytes
 from metrist.records import Record
 from metrist.run import columns
@@ -97,9 +98,9 @@ class RunInput:
         return next((place for place in self.locate(run) if place.is_file()), None)
 
     def describe(self, run: Path) -> str:
-        """The input as messages name it: its file as seen from the current folder, which tells files of one name
-        apart."""
-        if self.path is None or self.name is None:
+        """The input as messages name it: its URL, or its file as seen from the current folder, which tells files of
+        one name apart."""
+        if self.path is None or self.name is None or is_remote(self.name):
             return self.label
         return format_path(self.find(run) or run / self.path)
 

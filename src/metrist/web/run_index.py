@@ -194,6 +194,8 @@ def open_index(
 ) -> RunIndex:
     """Return the index of a run folder, or of a flat file that a run wrote; build it where there is none, or where a
     file has changed. `texts` are files with the texts, by default those that the run read."""
+    from metrist.run.remote_folder import find_url
+
     run = Path(run)
     folder = index_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -204,7 +206,7 @@ def open_index(
         _build(path, run, texts, progress, note)
     with suppress(OSError):
         os.utime(path)
-    return RunIndex(path, format_path(run))
+    return RunIndex(path, find_url(run) or format_path(run))
 
 
 def index_folder() -> Path:

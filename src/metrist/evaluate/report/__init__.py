@@ -17,6 +17,7 @@ from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Table
+from metrist.run.remote_folder import find_url
 from metrist.run.results import sign_metrics
 from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.view import View
@@ -148,7 +149,8 @@ def plot(
 
 
 def _name_report(sources: Sequence[Any]) -> str:
-    names = [Path(os.fspath(source).rstrip("/")).name for source in sources if isinstance(source, str | os.PathLike)]
+    paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]
+    names = [Path(find_url(path) or path).name for path in paths]
     return f"Evaluation of {' and '.join(names[:3])}" if names else "Evaluation"
 
 
@@ -249,8 +251,7 @@ def _score_commands(data: ReportData) -> list[str]:
         files: dict[str, list[str]] = {}
         for one in View.read(folder).inputs:
             if one.path is not None:
-                file = one.label if "://" in one.label else one.describe(folder)
-                files.setdefault(" ".join(one.describe_options()), []).append(quote_word(file))
+                files.setdefault(" ".join(one.describe_options()), []).append(quote_word(one.describe(folder)))
         specs = " ".join(
             f"-m {quote_word(m.text if m.label == m.text else f'{m.label}={m.text}')}" for m in manifest.metrics
         )
@@ -259,5 +260,5 @@ def _score_commands(data: ReportData) -> list[str]:
         for options, names in (files or {"": [*map(quote_word, manifest.input)]}).items():
             if names:
                 read = " ".join([*names, *([options] if options else [])])
-                commands.append(f"metrist score {read} {specs}{tokens} -o {quote_word(f'{name}/')}")
+                commands.append(f"metrist score {read} {specs}{tokens} -o {quote_word(f'{find_url(folder) or name}/')}")
     return commands
