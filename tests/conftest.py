@@ -20,8 +20,7 @@ from typing import Any
 # processes that tests start; it also makes sums of floats the same in all of them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Some containers forbid Python to keep compiled modules; each of the hundreds of processes that tests start would compile
-# metrist again.
+# Some containers forbid Python to keep compiled modules. Tests start hundreds of processes: each would compile metrist.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
