@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -28,6 +29,7 @@ from hypothesis import HealthCheck, settings
 
 import torture_table
 
+sys.dont_write_bytecode = False  # As in the processes that tests start.
 ROOT = Path(__file__).resolve().parent.parent
 BEGAN = time.time()
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "data")
@@ -54,6 +56,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
         report = f"Measured by `make torture` in {(time.time() - BEGAN) / 60:.0f} minutes on {machine()}.\n\n"
         write_section("torture", report + torture_table.format_table(rows, complete=True), Path(page))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector skip the modules and tests loaded so far, which live as long as the process: with them
+    a full collection takes most of a second, and metrist asks for one whenever memory runs out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
