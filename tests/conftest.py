@@ -29,7 +29,6 @@ from hypothesis import HealthCheck, settings
 
 import torture_table
 
-sys.dont_write_bytecode = False  # As in the processes that tests start.
 ROOT = Path(__file__).resolve().parent.parent
 BEGAN = time.time()
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "data")
