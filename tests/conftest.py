@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -19,6 +20,9 @@ from typing import Any
 # Tests run in parallel, one per core: more threads would compete. Set before importing numpy or torch, and for the
 # processes that tests start; it also makes sums of floats the same in all of them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Some containers forbid Python to keep compiled modules. Tests start hundreds of processes: each would compile metrist.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,6 +55,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
         report = f"Measured by `make torture` in {(time.time() - BEGAN) / 60:.0f} minutes on {machine()}.\n\n"
         write_section("torture", report + torture_table.format_table(rows, complete=True), Path(page))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector skip the modules and tests loaded so far, which live as long as the process: with them
+    a full collection takes most of a second, and metrist asks for one whenever memory runs out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ import pytest
 from typer import Context
 from typer.main import get_command
 
+from command_server import CommandServer
 from metrist.cli.app import _repeat_option, app
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,32 +85,58 @@ def fits(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())) is not None
 
 
-def run(command: str | list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    scripts = str(Path(sys.executable).parent)
-    environment = {
-        **os.environ,
-        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-        "COLUMNS": "100",
-        "NO_COLOR": "1",
-        "TERM": "dumb",
-    }
-    return subprocess.run(
-        command,
-        shell=isinstance(command, str),
-        cwd=folder,
-        env=environment,
-        text=True,
-        encoding="utf-8",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=600,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Shell:
+    """Runs the commands of a page."""
+
+    folder: Path
+    server: CommandServer | None
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        scripts = str(Path(sys.executable).parent)
+        environment = {
+            **os.environ,
+            "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+            "COLUMNS": "100",
+            "NO_COLOR": "1",
+            "TERM": "dumb",
+        }
+        if self.server and needs_no_shell(command):
+            return self.server.run(shlex.split(command), self.folder, environment)
+        return subprocess.run(
+            command,
+            shell=True,
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=600,
+            check=False,
+        )
+
+
+def needs_no_shell(command: str) -> bool:
+    """Whether a command is a call of metrist or python with nothing outside quotes that a shell would replace."""
+    bare = re.sub(r"""'[^']*'|"[^"$`\\]*\"""", "", command)
+    return command.split()[0] in ("metrist", "python") and not re.search(r"""[|&;<>()$`\\"'*?~#\[\]{}!]""", bare)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CommandServer | None]:
+    if sys.platform != "linux":  # Elsewhere, forks of a process that has loaded numpy may crash.
+        yield None
+        return
+    with CommandServer() as server:
+        yield server
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_run_and_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+def test_examples_run_and_print_what_the_page_shows(page: Path, tmp_path: Path, server: CommandServer | None) -> None:
+    # The first page runs as users run it, each command in a new process.
+    shell = Shell(tmp_path, server if page != WRITTEN[0] else None)
     shutil.copytree(ROOT / "demo", tmp_path / "demo")
     script: list[str] = []
     for block in blocks(page):
@@ -118,18 +145,18 @@ def test_examples_run_and_print_what_the_page_shows(page: Path, tmp_path: Path) 
         elif block.info == "python":
             script.append(block.body)
         elif block.info == "console":
-            _check_console(page, block, tmp_path)
+            _check_console(page, block, shell)
     if script:
         (tmp_path / "script_of_the_page.py").write_text("\n".join(script), encoding="utf-8")
-        done = run([sys.executable, "script_of_the_page.py"], tmp_path)
+        done = shell.run("python script_of_the_page.py")
         assert done.returncode == 0, f"the python blocks of {page.name} fail:\n{done.stdout}"
 
 
-def _check_console(page: Path, block: Block, folder: Path) -> None:
+def _check_console(page: Path, block: Block, shell: Shell) -> None:
     for command, shown in commands(block.body):
         if command.split()[0] not in RUN:
             continue
-        done = run(command, folder)
+        done = shell.run(command)
         place = f"{page.relative_to(ROOT)}:{block.line}: `{command}`"
         if shown:
             printed = _PROGRESS.sub("", done.stdout)
@@ -236,3 +263,19 @@ def test_the_readme_is_short() -> None:
 )
 def test_output_is_compared_line_by_line(shown: str, printed: str, fitting: bool) -> None:
     assert fits(shown, printed) is fitting
+
+
+@pytest.mark.parametrize(
+    ("command", "plain"),
+    [
+        ("metrist score a.jsonl -m 'a(b=1)' --output \"*_output\"", True),
+        ("metrist score a.jsonl -m a(b=1)", False),
+        ("metrist score a.jsonl > b", False),
+        ("metrist score *.jsonl", False),
+        ('metrist score "$HOME/a.jsonl"', False),
+        ("python script.py", True),
+        ("pytest -q", False),
+    ],
+)
+def test_what_a_shell_would_replace_is_left_to_it(command: str, plain: bool) -> None:
+    assert needs_no_shell(command) is plain

@@ -23,7 +23,9 @@ from metrist.records import Record
 WORDINGS = Path(__file__).parent / "shipped_wordings.toml"
 #: A folder to test instead of the shipped models: what a training has just exported.
 MODEL = os.environ.get("METRIST_TEST_PREFERENCE")
-MODELS = (MODEL,) if MODEL else ("metrist:english-small", "metrist:english-large")
+MODELS = (
+    [MODEL] if MODEL else ["metrist:english-small", pytest.param("metrist:english-large", marks=pytest.mark.torture)]
+)
 #: The share of right choices, and of wordings with more right than wrong ones. Chance has a share of .5, and with 60
 #: fair coins one of .65 in one of 72 trials.
 CLEAR, MOST_WORDINGS = 0.65, 9

@@ -246,6 +246,7 @@ def test_heap_pairs_are_split_again_without_leaks(published_pairs: list[GoodBad]
         assert min(dev, test) > 0.07 * total
 
 
+@pytest.mark.torture
 def test_heap_pairs_are_split_without_parts_of_texts_on_two_sides(published_pairs: list[GoodBad]) -> None:
     split = split_pairs(published_pairs, seed=0)
     assert all(row.elsewhere == 0 for row in leaks(split.pairs))

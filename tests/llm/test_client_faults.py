@@ -43,12 +43,12 @@ def in_turn(*acts: Act) -> Callable[[Request], Act]:
     return lambda _: waiting.pop(0) if len(waiting) > 1 else waiting[0]
 
 
-def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_six_hundred_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "64")
     # Few attempts, so that some conversations do fail.
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "4")
     mixed = Mixed(seed=5)
-    texts = [f"question {number}" for number in range(2000)]
+    texts = [f"question {number}" for number in range(600)]
     arrived: dict[int, Completion] = {}
     caller = threading.get_ident()
 
@@ -59,7 +59,7 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
 
     with FaultServer(mixed) as server:
         result = ask(server.url, *texts, arrived=take)
-    assert [arrived[number] for number in range(2000)] == result
+    assert [arrived[number] for number in range(600)] == result
     for text, completion in zip(texts, result, strict=True):
         *before, last = mixed.acts[text]
         assert "answered" not in before
@@ -69,8 +69,8 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
         else:
             assert re.match(r".*\d+ attempts in \d+ second", completion.failure or "")
     failed = sum(completion.failure is not None for completion in result)
-    assert 0 < failed < 200
-    assert min(mixed.dealt[kind] for kind in ("429", "500", "cut off", "closed", "wrong")) > 50
+    assert 0 < failed < 60
+    assert min(mixed.dealt[kind] for kind in ("429", "500", "cut off", "closed", "wrong")) > 15
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ talks = [[Message("user", f"question {n}")] for n in range(int(sys.argv[2]))]
 for answer in gateway.complete(OpenAI(model="m", url=sys.argv[1]), talks, Sampling()):
     print("failed" if answer.failure else answer.text)
 """
-COUNT = 1000
+COUNT = 400
 
 
 def stored() -> set[str]:
@@ -45,7 +45,7 @@ def test_a_killed_run_sends_only_what_was_not_stored(
         return mixed(request) if mixed.dealt["answered"] < answers else SILENT
 
     with FaultServer(respond) as server:
-        for expected in (150, 400):
+        for expected in (60, 160):
             answers = expected + 50  # Then the server is silent, so that the client cannot finish before it is killed.
             run = client()
             while len(stored()) < expected:

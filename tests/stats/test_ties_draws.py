@@ -150,7 +150,7 @@ def truth() -> float:
     return paired.share(best_threshold(paired).right)
 
 
-@pytest.mark.parametrize("items", [60, 150])
+@pytest.mark.parametrize("items", [60, pytest.param(150, marks=pytest.mark.torture)])
 def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_data(items, truth):
     covered, flattered, runs = 0, [], 300
     for run in range(runs):

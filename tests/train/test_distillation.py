@@ -255,7 +255,9 @@ def test_agreement_with_choices_uses_the_choices() -> None:
     assert rows["judge", THIS_METRIC].items == 19
 
 
-def make_task(base: Path, out: Path, outputs: JudgedOutputs, *, across: bool = False) -> DistillationTask:
+def make_task(
+    base: Path, out: Path, outputs: JudgedOutputs, *, across: bool = False, checkpoint_every: int = 100
+) -> DistillationTask:
     data = make_pairs(outputs, "0.25", seed=0, across=across)
     return DistillationTask(
         train=data.train,
@@ -266,7 +268,7 @@ def make_task(base: Path, out: Path, outputs: JudgedOutputs, *, across: bool = F
         base=Options(model=str(base)),
         out=out,
         recipe=Recipe(epochs=8, batch=8, lr=3e-3, dtype="float32"),
-        checkpoint_every=1,
+        checkpoint_every=checkpoint_every,
     )
 
 
@@ -292,9 +294,9 @@ def test_a_card_says_how_far_the_metric_agrees(tiny: Callable[[str], Path], tmp_
     assert "| judge us dollars per 1000 outputs | 12.5 |" in page
     assert "| judge seconds per 1000 outputs | unknown |" in page
     with pytest.raises(RuntimeError, match="killed"):
-        fit(make_task(tiny("bert"), tmp_path / "stopped", outputs), StopAt(5))
+        fit(make_task(tiny("bert"), tmp_path / "stopped", outputs, checkpoint_every=2), StopAt(5))
     assert agreement["remarks"] == []
-    resumed = fit(make_task(tiny("bert"), tmp_path / "stopped", outputs))
+    resumed = fit(make_task(tiny("bert"), tmp_path / "stopped", outputs, checkpoint_every=2))
     assert resumed["fingerprint"] == card["fingerprint"]
     assert resumed["agreement"]["rows"] == agreement["rows"]
 

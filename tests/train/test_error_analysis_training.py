@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 from safetensors.torch import load_file
 from toy_training import StopAt
 
+from forked_processes import exit_code, forked, forked_command
 from metrist.errors import InputError, ModelError, RunError, SpecError
 from metrist.llm.base import build_llm
 from metrist.llm.messages import Message, Sampling, encode_prompt
@@ -470,33 +472,28 @@ def test_a_training_is_planned_without_weights(tiny: Tiny, tmp_path: Path) -> No
         make_task(tiny("analyst"), data, tmp_path / "x", method="full", stored="adapter")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to kill")
 def test_a_killed_command_resumes(tiny: Tiny, tmp_path: Path) -> None:
     """kill -9 in the middle; the same command goes on and gives the weights of a training without a stop."""
     data = write_rows(tmp_path / "data.jsonl", make_rows(12))
-    base = tiny("analyst")
-
-    def command(out: Path) -> list[str]:
-        options = {"--base": base, "-o": out, "--dev": 0, "--epochs": 4, "--batch": 2, "--lr": 1e-3, "--rank": 2}
-        listed = [str(part) for pair in options.items() for part in pair]
-        return [sys.executable, "-m", "metrist", "train", "error-analysis", str(data), *listed,
-                "--checkpoint-every", "1"]  # fmt: skip
-
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command(tmp_path / "killed"), env=environment, stderr=subprocess.DEVNULL) as process:
-        while not list((tmp_path / "killed" / "checkpoints").glob("step-0000000[3-9]")) and process.poll() is None:
-            time.sleep(0.01)
-        assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "killed" / "card.json").exists()
-    done = subprocess.run(command(tmp_path / "killed"), env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "resuming after step" in done.stderr
+    base, out, output = tiny("analyst"), tmp_path / "killed", tmp_path / "output.txt"
+    options = {"--base": base, "-o": out, "--dev": 0, "--epochs": 4, "--batch": 2, "--lr": 1e-3, "--rank": 2}
+    command = ["train", "error-analysis", data, *chain(*options.items()), "--checkpoint-every", 1]
+    process = forked_command(*command, output=output)
+    until = time.monotonic() + 300
+    while not list((out / "checkpoints").glob("step-0000000[3-9]")) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(process, signal.SIGKILL)
+    assert exit_code(process) == -signal.SIGKILL
+    assert not (out / "card.json").exists()
+    assert exit_code(forked_command(*command, output=output)) == 0, output.read_text()
+    assert "resuming after step" in output.read_text()
     recipe = Recipe(epochs=4, batch=2, lr=1e-3, schedule="cosine", warmup=0.1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     whole = fit(make_task(base, data, tmp_path / "whole", dev=None, rank=2, alpha=4.0, recipe=recipe))
     torch.set_num_threads(threads)
-    assert find_adapter(str(tmp_path / "killed")).fingerprint == whole["fingerprint"]
+    assert find_adapter(str(out)).fingerprint == whole["fingerprint"]
 
 
 def test_memory_is_released_before_the_evaluation(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,31 +525,27 @@ def test_the_function_does_what_the_command_does(tiny: Tiny, tmp_path: Path) -> 
         train_error_analysis(data, tmp_path / "out", base="b", preset="x")
 
 
-def run_together(command: list[str]) -> list[int]:
+def run_together(start: Callable[[Mapping[str, str]], int]) -> list[int]:
     """Run two processes on the CPU, over gloo, with the environment of `accelerate launch`; return their codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
-    processes = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for rank in range(2)
-    ]
-    return [process.wait(timeout=300) for process in processes]
+    processes = [start({**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+    return [exit_code(process) for process in processes]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts processes that train together")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes that train together")
 def test_two_processes_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None:
     data = write_rows(tmp_path / "data.jsonl", make_rows(16))
     base = tiny("analyst")
     options = ["--dev", "0", "--epochs", "2", "--batch", "4", "--lr", "1e-3", "--rank", "2", "--eval-outputs", "0"]
-    command = [sys.executable, "-m", "metrist", "train", "error-analysis", str(data), "--base", str(base), *options]
-    assert run_together([*command, "-o", str(tmp_path / "both")]) == [0, 0]
+    command = ["train", "error-analysis", data, "--base", base, *options, "-o", tmp_path / "both"]
+
+    def start(environment: Mapping[str, str]) -> int:
+        return forked_command(*command, output=tmp_path / environment["RANK"], environment=environment)
+
+    assert run_together(start) == [0, 0]
     recipe = Recipe(epochs=2, batch=4, lr=1e-3, schedule="cosine", warmup=0.1, dtype="float32")
     fit(make_task(base, data, tmp_path / "one", dev=None, rank=2, alpha=4.0, recipe=recipe))
     first, second = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("one", "both"))
@@ -562,36 +555,24 @@ def test_two_processes_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None
     assert card["training"]["processes"] == 2
 
 
-#: Trains with sharded weights; is stopped in the first process after a step, where one is given.
-SHARDED = """
-import sys
-from pathlib import Path
-sys.path[:0] = {paths!r}
-from metrist.train.fit import fit
-from test_error_analysis_training import make_sharded_task
-from toy_training import StopAt
-out, stop = Path(sys.argv[1]), int(sys.argv[2])
-fit(make_sharded_task(Path({base!r}), Path({data!r}), out, sharded=True), StopAt(stop) if stop else None)
-"""
-
-
 def make_sharded_task(base: Path, data: Path, out: Path, *, sharded: bool) -> ErrorAnalysisTask:
     # Few tokens at once: the processes have different numbers of passes.
     recipe = Recipe(epochs=2, batch=5, lr=1e-3, schedule="cosine", warmup=0.1, dtype="float32", max_tokens=700)
     return make_task(base, data, out, recipe=recipe, method="full", sharded=sharded, checkpoint_every=2)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts processes that train together")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes that train together")
 def test_two_processes_that_share_the_weights_learn_what_one_learns(tiny: Tiny, tmp_path: Path) -> None:
     data = write_rows(tmp_path / "data.jsonl", make_rows(18))
     base = tiny("analyst")
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parent)]
-    code = SHARDED.format(paths=paths, base=str(base), data=str(data))
-    command = [sys.executable, "-c", code, str(tmp_path / "both")]
-    assert 0 not in run_together([*command, "4"])
+
+    def train(stop: StopAt | None) -> None:
+        warnings.simplefilter("ignore")  # torch's, of what it will change.
+        fit(make_sharded_task(base, data, tmp_path / "both", sharded=True), stop)
+
+    assert 0 not in run_together(partial(forked, lambda: train(StopAt(4))))
     assert (tmp_path / "both" / "checkpoints").is_dir()
-    assert run_together([*command, "0"]) == [0, 0]
+    assert run_together(partial(forked, lambda: train(None))) == [0, 0]
     both = json.loads((tmp_path / "both" / "card.json").read_text())
     one = fit(make_sharded_task(base, data, tmp_path / "one", sharded=True))
     assert (both["training"]["processes"], one["training"]["processes"]) == (2, 1)

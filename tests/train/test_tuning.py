@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from toy_pairs import answer_pairs, preference_request
 
 import tiny_rewards
+from forked_processes import exit_code, forked_command
 from metrist.errors import ModelError, RunError
 from metrist.models.devices import Options
 from metrist.models.loading import load_reward, load_seq2seq, load_text_encoder
@@ -53,7 +54,7 @@ def test_the_restored_preference_model_scores_as_the_shipped_one(tmp_path: Path)
     folder = restore_transformers(Path(str(resources.files("metrist_models"))) / "preference-small", tmp_path)
     inputs = [
         RewardInput("Judge how good the output is on the whole.", (("source", row["source"]), ("o", row["output"])))
-        for row in demo_rows()
+        for row in demo_rows()[::4]
     ]
     own, restored = (
         load_reward(Options(model=model)).rewards(inputs) for model in ("metrist:preference-small", str(folder))
@@ -339,7 +340,7 @@ def test_sixteen_bits_keep_small_changes_of_a_shipped_model_and_eight_undo_them(
     rng = np.random.default_rng(0)
     changed = {name: array + rng.choice([-1e-3, 1e-3], array.shape) for name, array in arrays.items()}
     save_file({name: array.astype(np.float32) for name, array in changed.items()}, restored / "model.safetensors")
-    inputs = [RewardInput("Judge it.", (("source", row["source"]), ("o", row["output"]))) for row in demo_rows()]
+    inputs = [RewardInput("Judge it.", (("source", row["source"]), ("o", row["output"]))) for row in demo_rows()[::4]]
     rewards = {}
     for bits in (None, 16, 8):
         out = export_reward(restored, tmp_path / str(bits), bits, 64)
@@ -369,8 +370,10 @@ def test_a_tuned_likelihood_model_ends_in_its_bases_format(bits: int | None, tin
 
 
 @shipped
-@pytest.mark.parametrize("kind", ["preference", "likelihood"])
-def test_a_shipped_model_is_tuned_and_scores_without_torch(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["preference", pytest.param("likelihood", marks=pytest.mark.torture)])
+def test_a_shipped_model_is_tuned_and_scores_without_torch(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the command line, with the default base and a file of preferences, in processes of their own."""
     rows: list[dict[str, Any]]
     if kind == "preference":
@@ -382,13 +385,11 @@ def test_a_shipped_model_is_tuned_and_scores_without_torch(kind: str, tmp_path: 
     else:
         rows = [{"source": f"Question {n}?", "target": f"Answer {n}."} for n in range(8)]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
     train = ["train", kind, "data.jsonl", "-o", "out", "--epochs", "1", "--batch", "8"]
-    done = subprocess.run(
-        [sys.executable, "-m", "metrist", *train], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "of the development pairs: " in done.stdout
-    assert f"-m \"{kind}(model='out')\"" in done.stdout
+    assert exit_code(forked_command(*train, output=Path("output.txt"))) == 0, Path("output.txt").read_text()
+    assert "of the development pairs: " in Path("output.txt").read_text()
+    assert f"-m \"{kind}(model='out')\"" in Path("output.txt").read_text()
     assert {"NOTICE", "LICENSE", "card-base.md"} <= {path.name for path in (tmp_path / "out").iterdir()}
     record = {"item": "1", "system": "s", "source": "Question 1?", "output": "Yes 1."}
     (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
