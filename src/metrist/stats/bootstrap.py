@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metrist.columns import release_pages
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats, resampling
 from metrist.stats.grouping import Estimated, Estimator, estimate
@@ -166,6 +167,8 @@ def _resampled(
     rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
     for chunk in draw_resamples(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
         chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
+        # Where whole groups are drawn, only the first draw has read the scores.
+        release_pages(panel.metrics)
     return np.concatenate(chunks)
 
 

@@ -103,6 +103,7 @@ class AspectData:
             self._thresholds[key] = choose_thresholds(
                 self.dataset, self.plan, human, metric, outputs, self.parts, slices
             )
+            release_pages(metric)
         return self._thresholds[key]
 
     def panel(self, part: Slice, name: str) -> SlicePanel:
