@@ -219,7 +219,7 @@ def meta(
     if not preferences and judged.preferences and not judged.ratings and gold == "mean":
         print_note("the data hold preferences and no ratings: --preferences is assumed")
         preferences = True
-    with progress_bar("evaluating", "slices") as progress:
+    with progress_bar("evaluating", "steps") as progress:
         evaluation = meta_evaluate(
             judged,
             aspects or (),

@@ -261,6 +261,22 @@ def test_the_same_seed_gives_the_same_figures() -> None:
     assert quick(seed=3).rows() != quick(seed=4).rows()
 
 
+def test_progress_counts_thresholds_and_figures_of_each_slice() -> None:
+    calls: list[tuple[int, int, str]] = []
+    meta_evaluate(
+        make_rows(),
+        measures=["acc_eq", "pearson"],
+        slices=["task"],
+        draws=10,
+        progress=lambda done, total, metric: calls.append((done, total, metric)),
+    )
+    steps = 3 * 4 * 2  # All outputs and two tasks, four metrics, a threshold and a figure of each.
+    calibrated = [done for done, total, title in calls if title == "quality, acc_eq" and total == steps]
+    assert calibrated == sorted(calibrated)
+    assert set(calibrated) == set(range(steps + 1))
+    assert calls[-1] == (steps, steps, "quality, pearson")
+
+
 def test_soft_pairwise_accuracy_takes_ties_as_a_setting() -> None:
     rows = [{**row, "scores": {"level": round(row["scores"]["near"])}} for row in ROWS]
     names = ["spa", "spa(ties='mid')", "spa(ties='strict')"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -106,14 +106,16 @@ class AspectData:
             release_pages(metric)
         return self._thresholds[key]
 
-    def panel(self, part: Slice, name: str) -> SlicePanel:
-        """Lay a slice out for one measure."""
+    def panel(self, part: Slice, name: str, report: Callable[[int], None] = lambda _: None) -> SlicePanel:
+        """Lay a slice out for one measure. `report` is called with the number of metrics that have a tie threshold."""
         is_rated = np.isfinite(take_outputs(self.gold, part.outputs))
         rated = part.outputs if is_rated.all() else part.outputs[is_rated]
         columns = [metric.signed() for metric in self.metrics]
         used: list[Thresholds] = []
         if self.is_calibrated(name):
-            used = [self.thresholds(m.name, self.gold, c, part) for m, c in zip(self.metrics, columns, strict=True)]
+            for metric, column in zip(self.metrics, columns, strict=True):
+                used.append(self.thresholds(metric.name, self.gold, column, part))
+                report(len(used))
             calibrated = [own.apply(column, rated) for own, column in zip(used, columns, strict=True)]
             epsilons = np.array([self._epsilon_to_show(own, rated) for own in used])
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def meta_evaluate(
     `preferences` they are choices between two outputs. `measures` default to acc_eq, for preferences to accuracy and
     f1. `where` keeps the outputs that meet conditions such as "language=en". With `metrics=()` there are no figures,
     only analyses of the raters. Outputs and pairs that `metrist annotate` sampled count by their `sampling_weight`,
-    unless `weighted` is False. `progress` is called with the slices done and all of them, by aspect and measure.
+    unless `weighted` is False. `progress` is called with the steps done and all of them, by aspect and measure.
     `reading` are options of `read_records`. docs/guides/meta.md explains the other settings.
     """
     if reading:
@@ -239,12 +240,17 @@ def _evaluate_aspect(
     figures: list[Figure] = []
     tests: list[Tests] = []
     slices = aspect.slices()
+
+    def report(measure: str, number: int, steps: int = 0) -> None:
+        if progress:
+            done, total = number * aspect.steps + steps, len(slices) * aspect.steps
+            progress(done, total, metric=f"{aspect.aspect}, {measure}")
+
     for name in plan.measures:
         by_column: dict[str, list[Figure]] = {}
         for number, part in enumerate(slices):
-            if progress:
-                progress(number, len(slices), metric=f"{aspect.aspect}, {name}")
-            slice_figures, slice_tests = aspect.evaluate_slice(part, name)
+            report(name, number)
+            slice_figures, slice_tests = aspect.evaluate_slice(part, name, partial(report, name, number))
             by_column.setdefault(part.column, []).extend(slice_figures)
             figures += slice_figures
             tests += [slice_tests] if slice_tests else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -69,15 +69,23 @@ class RatingAspect:
     def aspect(self) -> str:
         return self.data.aspect
 
+    @property
+    def steps(self) -> int:
+        """The steps of a slice that are reported: of each metric the tie threshold, if it has one, and the figure."""
+        return 2 * len(self.data.metrics)
+
     def slices(self) -> list[Slice]:
         return make_slices(self.data.dataset, self.data.plan.slices, self.data.outputs)
 
-    def evaluate_slice(self, part: Slice, measure: str) -> tuple[list[Figure], Tests | None]:
-        """Return the figures of all metrics on one slice, ranked, the human ceiling, and the tests."""
+    def evaluate_slice(
+        self, part: Slice, measure: str, report: Callable[[int], None]
+    ) -> tuple[list[Figure], Tests | None]:
+        """Return the figures of all metrics on one slice, ranked, the human ceiling, and the tests. `report` is called
+        with the steps done."""
         data, plan = self.data, self.data.plan
         if soft_ties(measure):
             return [_soft_figure(data, part, number, measure) for number in range(len(data.metrics))], None
-        panel = data.panel(part, measure)
+        panel = data.panel(part, measure, report)
         intervals = bootstrap(
             panel.measures,
             panel.panel,
@@ -89,7 +97,10 @@ class RatingAspect:
             confidence=plan.confidence,
         )
         tests = compare_metrics(data, panel, np.array([interval.value for interval in intervals]))
-        figures = [_metric_figure(data, panel, number, interval) for number, interval in enumerate(intervals)]
+        figures = []
+        for number, interval in enumerate(intervals):
+            figures.append(_metric_figure(data, panel, number, interval))
+            report(len(data.metrics) + number + 1)
         figures = [_mark_against(_find_opposition(data, part, figure)) for figure in rank_figures(plan, figures, tests)]
         if self._has_ceiling():
             trials = [make_trial(data, scorer, part, measure) for scorer in self._raters()]

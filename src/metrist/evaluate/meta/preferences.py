@@ -19,11 +19,11 @@ bradley-terry   a system's strength by the Bradley-Terry model with ties; useful
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -354,6 +354,8 @@ class PreferenceAspect:
     aspect: str
     pairs: GoldPairs
     choosers: Sequence[Chooser]
+    #: A slice is one step of what is reported: pairs take little time.
+    steps: ClassVar[int] = 1
 
     @staticmethod
     def of(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> PreferenceAspect:
@@ -373,7 +375,7 @@ class PreferenceAspect:
                 slices.append(replace(part, outputs=members))
         return slices
 
-    def evaluate_slice(self, part: Slice, measure: str) -> tuple[list[Figure], Tests]:
+    def evaluate_slice(self, part: Slice, measure: str, _: Callable[[int], None]) -> tuple[list[Figure], Tests]:
         """Return the figures of all metrics on one slice, ranked, and the tests."""
         items, epsilons, definition = self._items([part]), self._epsilons(part, measure), PREFERENCE_MEASURES[measure]
         stats = self._rows(part, epsilons, items)
