@@ -83,6 +83,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         data, run = folder / f"records-{arguments.records}.jsonl", folder / f"run-{arguments.records}"
         if not data.exists():
             write_records(data, arguments.records)
