@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _T = TypeVar("_T")
-_Number = TypeVar("_Number", bound=np.generic)
+#: The type of an array's entries.
+Number = TypeVar("Number", bound=np.generic)
 Codes = NDArray[np.integer[Any]]
 #: Entries that are decoded at a time when a column is iterated over.
 CHUNK = 1 << 16
@@ -249,32 +250,40 @@ class MeanRows:
         return self[:].astype(dtype or np.float64, copy=False)
 
 
-def move_to_disk(array: NDArray[_Number]) -> NDArray[_Number]:
+def move_to_disk(array: NDArray[Number]) -> NDArray[Number]:
     """The same array, but a large one is mapped from a file without a name, so that `release_pages` can give its memory
     back. It stays in memory where there is no room for the file."""
-    if array.nbytes < _LARGE:
-        return array
-    return stack_rows(lambda: iter([array]), array.shape, array.dtype)
+    mapped = _map_rows(lambda: iter([array]), array.shape, array.dtype)
+    return array if mapped is None else mapped
 
 
 def stack_rows(
-    make_rows: Callable[[], Iterator[NDArray[_Number]]], shape: tuple[int, ...], dtype: np.dtype[_Number]
-) -> NDArray[_Number]:
+    make_rows: Callable[[], Iterator[NDArray[Number]]], shape: tuple[int, ...], dtype: np.dtype[Number]
+) -> NDArray[Number]:
     """An array of this shape from its parts along the first axis, which must not be empty; a large one is mapped, see
     `move_to_disk`."""
-    size = dtype.itemsize * math.prod(shape)
-    if size >= _LARGE:
-        with suppress(OSError), TemporaryFile() as file:
-            for rows in make_rows():
-                file.write(np.ascontiguousarray(rows, dtype).data.cast("B"))
-            file.flush()
-            mapped: NDArray[_Number] = np.asarray(np.memmap(file, dtype, "r", shape=shape))
-            return mapped
+    mapped = _map_rows(make_rows, shape, dtype)
+    if mapped is not None:
+        return mapped
     stacked, at = np.empty(shape, dtype), 0
     for rows in make_rows():
         stacked[at : at + len(rows)] = rows
         at += len(rows)
     return stacked
+
+
+def _map_rows(
+    make_rows: Callable[[], Iterator[NDArray[Number]]], shape: tuple[int, ...], dtype: np.dtype[Number]
+) -> NDArray[Number] | None:
+    """The rows in a file without a name, mapped; None if they are few, or if there is no room for the file."""
+    if dtype.itemsize * math.prod(shape) < _LARGE:
+        return None
+    with suppress(OSError), TemporaryFile() as file:
+        for rows in make_rows():
+            file.write(np.ascontiguousarray(rows, dtype).data.cast("B"))
+        file.flush()
+        return np.asarray(np.memmap(file, dtype, "r", shape=shape))
+    return None
 
 
 def take_rows(array: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
@@ -291,10 +300,16 @@ def take_rows(array: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
 
 
 def release_pages(*arrays: Any) -> None:
-    """Give the memory of mapped arrays back to the system; what is needed again is read from their files."""
+    """Give the memory of mapped arrays back to the system; what is needed again is read from their files.
+
+    Arrays that may be written to keep theirs, since changes of a private mapping are in no file.
+    """
     for array in arrays:
         base = array.rows if isinstance(array, NarrowRows) else array.values if isinstance(array, MeanRows) else array
+        writable = True
         while base is not None and not isinstance(base, mmap.mmap):
+            # That of the last array, which is the mapping's own: the others are views of it.
+            writable = base.flags.writeable if isinstance(base, np.ndarray) else writable
             base = getattr(base, "base", None)
-        if base is not None and hasattr(mmap, "MADV_DONTNEED"):
+        if base is not None and not writable and hasattr(mmap, "MADV_DONTNEED"):
             base.madvise(mmap.MADV_DONTNEED)

@@ -1,5 +1,6 @@
 """Runs of many outputs work from columns on disk. Expected values are those of the same run in memory."""
 
+import io
 import json
 import mmap
 import os
@@ -335,10 +336,24 @@ def test_rows_are_stacked_in_a_file_or_in_memory() -> None:
 
 @pytest.mark.usefixtures("small_limit")
 def test_without_room_for_a_file_the_array_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise OSError(28, "No space left on device")
+    class FullDisk(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(array_columns, "TemporaryFile", fail)
-    moved = move_to_disk(np.arange(1000))
-    assert not is_mapped(moved)
-    assert moved.tolist() == list(range(1000))
+    monkeypatch.setattr(array_columns, "TemporaryFile", FullDisk)
+    array = np.arange(1000)
+    assert move_to_disk(array) is array
+    stacked = stack_rows(lambda: iter([array[None], array[None]]), (2, 1000), array.dtype)
+    assert not is_mapped(stacked)
+    assert stacked.tolist() == [list(range(1000))] * 2
+
+
+def test_changes_of_a_private_mapping_survive_the_release_of_pages(tmp_path: Path) -> None:
+    np.zeros(5000).tofile(tmp_path / "zeros")
+    for mode in ("c", "r+"):
+        mapped = np.memmap(tmp_path / "zeros", np.float64, mode)
+        mapped[:] = 1.0
+        view = mapped[10:]
+        view.flags.writeable = False
+        release_pages(mapped, np.asarray(mapped), view, MeanRows(mapped))
+        assert mapped.sum() == 5000

@@ -69,6 +69,13 @@ def test_a_weight_counts_as_copies_that_are_not_paired_with_each_other(outputs, 
         assert result == sum(part for part, _ in rows) / sum(total for _, total in rows)
 
 
+@pytest.mark.parametrize("groups", [["b", "b", "a", "a"], [0.7, 0.7, 0.2, 0.2], [True, True, False, False]])
+def test_groups_may_be_any_values(groups):
+    paired = pairing([1, 2, 1, 2], [0.1, 0.2, 0.2, 0.1], groups)
+    assert paired.accuracy(0.0) == 0.5
+    assert paired.pairs.tolist() == [1, 1]
+
+
 def test_groups_of_one_output_are_skipped_and_counted():
     paired = pairing([1, 2, 1], [1, 2, 9], [0, 0, 1])
     assert (paired.accuracy(0.0), paired.skipped, paired.pairs.tolist()) == (1.0, 1, [1])

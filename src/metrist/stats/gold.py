@@ -41,7 +41,8 @@ class Ratings:
 
     @staticmethod
     def of(output: ArrayLike, rater: ArrayLike, value: ArrayLike, outputs: int | None = None) -> Ratings:
-        """Make ratings from long columns. NaN values are left out."""
+        """Make ratings from long columns, which are not copied if they are sorted and complete. NaN values are left
+        out."""
         codes, raters, values = _codes(output), _codes(rater), np.asarray(value, dtype=np.float64)
         if not len(codes) == len(raters) == len(values):
             raise RunError(

@@ -325,8 +325,14 @@ def _split(
 
 def draws_whole_groups(codes: Codes, starts: Places) -> bool:
     """Return whether drawing by these codes takes or leaves whole groups: no group has outputs with two codes."""
-    changes = np.flatnonzero(np.diff(codes)) + 1
-    return bool(np.isin(changes, starts).all())
+    return _are_constant(codes, starts)
+
+
+def _are_constant(values: NDArray[np.generic], starts: Places) -> bool:
+    """Return whether no group has two different values."""
+    changes = values[1:] != values[:-1]
+    changes[starts[(starts > 0) & (starts < len(values))] - 1] = False
+    return not changes.any()
 
 
 def split_weights(sample: Sample, starts: Places) -> tuple[Floats | None, Floats | None]:
@@ -335,7 +341,7 @@ def split_weights(sample: Sample, starts: Places) -> tuple[Floats | None, Floats
     weight = sample.weight
     if weight is None:
         return None, None
-    if not np.isin(np.flatnonzero(np.diff(weight)) + 1, starts).all():
+    if not _are_constant(weight, starts):
         return weight, None
     return None, weight[starts[:-1]] if draws_whole_groups(sample.item, starts) else None
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metrist.columns import Number
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import Pool
 
-Number = TypeVar("Number", bound=np.generic)
 Grouping = Literal["none", "item", "system", "system-level"]
 Average = Literal["macro", "micro"]
 GROUPINGS: tuple[Grouping, ...] = ("none", "item", "system", "system-level")

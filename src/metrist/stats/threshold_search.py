@@ -33,7 +33,7 @@ _FIRST_RUNGS = 17
 #: An interval is split, which takes a pass over all outputs, if it holds more pairs per output than this.
 _MIN_DENSITY = 25
 #: Thresholds times groups whose pairs are counted at a time.
-_COUNTED = 1 << 20
+_AT_A_TIME = 1 << 20
 
 
 class Threshold(NamedTuple):
@@ -117,7 +117,7 @@ class _Search:
 
     def _try(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
         # The counts of many groups are added up for a few thresholds at a time.
-        rows = max(1, _COUNTED // max(1, len(self._pairing.pairs)))
+        rows = max(1, _AT_A_TIME // max(1, len(self._pairing.pairs)))
         sums = []
         for start in range(0, len(at), rows):
             counts = self._pairing.windows(ladder[at[start : start + rows]])

@@ -28,7 +28,7 @@ Average = Literal["macro", "micro"]
 #: Maximum worth of all pairs together: far enough from 2^63 for groups that are drawn more than once.
 _MAX_UNITS = 1 << 59
 #: Outputs that are sorted at a time, where whole groups can be.
-_SORTED = 1 << 20
+_AT_A_TIME = 1 << 20
 
 
 class Tied(NamedTuple):
@@ -169,8 +169,11 @@ def _column(values: ArrayLike, name: str) -> Floats:
 def _codes(codes: ArrayLike | None, count: int) -> Codes:
     if codes is None:
         return np.zeros(count, np.intp)
-    # Without gaps, two of them fit into one number.
-    return number_groups(np.asarray(codes, np.intp))[1]
+    # Numbered without gaps, so that two of them fit into one number.
+    groups = np.asarray(codes)
+    if groups.dtype.kind in "biu":
+        return number_groups(groups.astype(np.intp, copy=False))[1]
+    return np.unique(groups, return_inverse=True)[1].reshape(-1)
 
 
 def _same_length(*columns: NDArray[np.generic]) -> None:
@@ -196,7 +199,7 @@ def _sort_outputs(block: Codes, scores: Floats, ratings: Floats) -> Codes:
     if sort_codes(block) is not None:
         return np.lexsort((-ratings, scores, block))
     order, starts = np.empty(len(block), np.intp), _starts(block)
-    for first, last in cut_groups(starts, _SORTED):
+    for first, last in cut_groups(starts, _AT_A_TIME):
         part = slice(starts[first], starts[last])
         order[part] = np.lexsort((-ratings[part], scores[part], block[part])) + starts[first]
     return order
@@ -204,7 +207,7 @@ def _sort_outputs(block: Codes, scores: Floats, ratings: Floats) -> Codes:
 
 def _find_levels(ratings: Floats, order: Codes, starts: Counts) -> NDArray[np.int32]:
     levels = np.empty(len(order), np.int32)
-    for first, last in cut_groups(starts, _SORTED):
+    for first, last in cut_groups(starts, _AT_A_TIME):
         part, sizes = slice(starts[first], starts[last]), np.diff(starts[first : last + 1])
         levels[part] = _levels(ratings[order[part]], np.repeat(np.arange(len(sizes)), sizes))
     return levels
@@ -257,7 +260,8 @@ def some_gaps(paired: Pairing, most: int) -> Floats:
     later += (later + 1) * later // 2 <= number
     later -= later * (later - 1) // 2 > number
     earlier = later - 1 - (number - later * (later - 1) // 2)
-    return np.sort(scores[starts[group] + later] - scores[starts[group] + earlier])
+    gaps = scores[starts[group] + later] - scores[starts[group] + earlier]
+    return np.sort(gaps + 0.0)  # No -0.0, which sorts in any order with 0.0.
 
 
 def greatest_gap(paired: Pairing) -> float:

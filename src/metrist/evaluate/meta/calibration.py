@@ -13,8 +13,9 @@ Under the last two a metric has several thresholds. Only outputs that share a th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -46,12 +47,12 @@ class CalibratedScores(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Thresholds:
-    """The part (or -1) of each output of the data, the threshold of each part (NaN for a part without a pair), and the
-    data that each threshold was chosen on."""
+    """The part (or -1) of each output of the data, the threshold of each part (NaN for a part without a pair), and what
+    makes the data that each threshold was chosen on; None if they are too large to choose it again."""
 
     part: Codes
     epsilon: Floats
-    choices: tuple[Choice, ...]
+    choices: tuple[Callable[[], Choice] | None, ...]
 
     def single(self, outputs: Codes) -> float | None:
         """Return the threshold that all these outputs share, or None if there are several."""
@@ -99,25 +100,30 @@ def choose_thresholds(
     With slices (a code for each output of the data), outputs are paired within slices, and a threshold is best for the
     average of the slices.
     """
-    choices, own = [], take_outputs(parts, outputs)
-    for code in range(int(own.max(initial=0)) + 1):
+
+    def make_choice(code: int) -> Choice:
+        own = take_outputs(parts, outputs)
         inside = own != code if plan.epsilon_over == "crossfit" else own == code
         inside &= own >= 0
         used = outputs if inside.all() else outputs[inside]
         if slices is not None:
             used = used[slices[used] >= 0]
         selected = select_sample(dataset, human, metric, used)
-        choices.append(
-            Choice(
-                sample=selected.sample,
-                groups=group_codes(dataset, plan.group, selected),
-                slices=None if slices is None else slices[selected.outputs],
-                average=pair_average(plan),
-                slice_average=plan.average,
-            )
+        return Choice(
+            sample=selected.sample,
+            groups=group_codes(dataset, plan.group, selected),
+            slices=None if slices is None else slices[selected.outputs],
+            average=pair_average(plan),
+            slice_average=plan.average,
         )
-    epsilon = np.array([choice.best() for choice in choices])
-    return Thresholds(part=parts, epsilon=epsilon, choices=tuple(choices))
+
+    epsilon: list[float] = []
+    choices: list[Callable[[], Choice] | None] = []
+    for code in range(int(take_outputs(parts, outputs).max(initial=0)) + 1):
+        choice = make_choice(code)
+        epsilon.append(choice.best())
+        choices.append(None if choice.is_too_large() else partial(make_choice, code))
+    return Thresholds(part=parts, epsilon=np.array(epsilon), choices=tuple(choices))
 
 
 def join_thresholds(thresholds: Sequence[Thresholds], slices: Sequence[Codes], size: int) -> Thresholds:
@@ -146,15 +152,15 @@ def estimate_optimism(
     parts = take_outputs(thresholds.part, selected.outputs)
     values, weights = [], []
     for code in np.flatnonzero(np.bincount(parts)):
-        members, choice = np.flatnonzero(parts == code), thresholds.choices[code]
+        members, make_choice = np.flatnonzero(parts == code), thresholds.choices[code]
         inside = take_outputs(groups, members)
-        if choice.is_too_large():  # No draw is needed to know that it is taken as 0.
+        if make_choice is None:  # No draw is needed to know that it is taken as 0.
             sizes = np.bincount(number_groups(inside)[1])
             pairs = sizes[sizes > 1] * (sizes[sizes > 1] - 1) // 2
             values.append(0.0)
             weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
             continue
-        sample = selected.sample.take(members)
+        sample, choice = selected.sample.take(members), make_choice()
         draws = next(
             draw_resamples(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, plan.rng(), _DRAWS)
         )

@@ -179,7 +179,7 @@ class OutputNumbers:
         )
         return items, systems
 
-    def equal(self, items: Sequence[str], systems: Sequence[str]) -> bool:
+    def has_same_order(self, items: Sequence[str], systems: Sequence[str]) -> bool:
         """Whether these are the items and systems of all outputs, in their order."""
         if len(items) != len(self):
             return False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.columns import Number
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, gold, rater_gold
@@ -17,7 +17,6 @@ from metrist.stats.samples import CorpusStats, Sample
 #: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
 _MAX_LISTED = 12
-_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -277,7 +276,7 @@ def select_sample(
     return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
 
 
-def take_outputs(column: NDArray[_Number], outputs: Codes) -> NDArray[_Number]:
+def take_outputs(column: NDArray[Number], outputs: Codes) -> NDArray[Number]:
     """Return the values of these outputs; the column itself, not a copy, if they are all outputs in order."""
     return column if are_all(outputs, len(column)) else column[outputs]
 

@@ -177,7 +177,7 @@ def _read_runs(
     scores: list[MetricScores] = []
     errors: dict[str, ErrorSpans] = {}
     for name, results in runs:
-        is_same_order = builder.outputs.equal(results.items, results.systems)
+        is_same_order = builder.outputs.has_same_order(results.items, results.systems)
         at: Sequence[int] | Codes = range(len(results))
         if not is_same_order:
             keys = zip(results.items, results.systems, strict=True)

@@ -334,8 +334,9 @@ def _correlate(first: Floats, second: Floats) -> float:
     its many copies of the columns."""
     centred = []
     for column in (first, second):
-        largest = np.abs(column).max()
-        scaled = column / largest if largest else np.zeros_like(column)
+        # A power of two, so that nothing overflows, and a difference first: many scores differ by little.
+        scaled = np.ldexp(column, -np.frexp(np.abs(column).max())[1])
+        scaled -= scaled[0]
         scaled -= scaled.mean()
         centred.append(scaled)
     size = math.sqrt(np.dot(centred[0], centred[0]) * np.dot(centred[1], centred[1]))
