@@ -95,7 +95,7 @@ def bootstrap(
     intervals: dict[int, Interval] = {}
     for batch in batch_by_outputs(panel, [(metric,) for metric in range(len(panel.metrics))]):
         groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(batch_measures)]
+        plain = _estimate_all(batch_measures, batch.panel, groups, average)
         resampled = _resampled(batch_measures, batch.panel, groups, average, over, draws, deepcopy(source))
         for column, metric in enumerate(batch.metrics):
             intervals[metric] = _interval(plain[column], resampled[:, column], batch.panel, over, confidence)
@@ -121,7 +121,7 @@ def bootstrap_gaps(
     gaps: dict[int, Gap] = {}
     for batch in batch_by_outputs(panel, pairs):
         groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(batch_measures)]
+        plain = _estimate_all(batch_measures, batch.panel, groups, average)
         values = np.array([float(estimated.values[0]) for estimated in plain])
         resampled = _resampled(batch_measures, batch.panel, groups, average, over, draws, deepcopy(source))
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
@@ -166,10 +166,23 @@ def _resampled(
     estimators = [Estimator(m, panel.sample(metric), grouping, average) for metric, m in enumerate(own)]
     rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
     for chunk in draw_resamples(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
-        chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
-        # Where whole groups are drawn, only the first draw has read the scores.
-        release_pages(panel.metrics)
+        values = []
+        for estimator in estimators:
+            values.append(estimator(chunk).values)
+            release_pages(panel.metrics)
+        chunks.append(np.stack(values, axis=1))
     return np.concatenate(chunks)
+
+
+def _estimate_all(
+    own: Sequence[Measure], panel: Panel, grouping: Grouping | Codes, average: Average
+) -> list[Estimated]:
+    """Return the value of each metric."""
+    estimated = []
+    for number, measure in enumerate(own):
+        estimated.append(estimate(measure, panel.sample(number), grouping, average=average))
+        release_pages(panel.metrics)
+    return estimated
 
 
 def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, confidence: float) -> Interval:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metrist.columns import Number
+from metrist.columns import Number, release_pages
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.measures import Measure
@@ -251,6 +251,7 @@ class Panel:
         missing = np.zeros(len(self.human), np.bool_)
         for metric in metrics:
             missing |= np.isnan(self.metrics[metric])
+            release_pages(self.metrics)
         return ~missing
 
     def take(self, outputs: Mask, metrics: Sequence[int]) -> Panel:
@@ -269,7 +270,7 @@ class Panel:
     def sample(self, metric: int) -> Sample:
         """Return the sample of one metric, which must have scored every output."""
         corpus = self.corpus[metric] if self.corpus else None
-        return Sample(
+        sample = Sample(
             human=self.human,
             metric=self.metrics[metric],
             item=self.item,
@@ -277,6 +278,8 @@ class Panel:
             corpus=corpus,
             weight=self.weight,
         )
+        release_pages(self.metrics)  # They were checked.
+        return sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
