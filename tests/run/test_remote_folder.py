@@ -605,6 +605,21 @@ def test_a_copy_that_was_removed_while_it_was_made_is_made_again(url: str, monke
     assert read_local(folder.path) == read_all(url)
 
 
+def test_a_file_that_is_missing_here_is_not_taken_for_one_that_was_removed_there(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    folder = RemoteFolder(url, for_reading=True)
+
+    def remove(when: str) -> None:
+        for part in folder.path.parent.glob("*.part") if when == "after" else ():
+            part.unlink()
+
+    fetch_amid(folder, monkeypatch, "manifest.json", remove)
+    with pytest.raises(RunError, match=rf"cannot write {folder.path}/manifest\.json: No such file"):
+        folder.fetch()
+
+
 def test_results_of_which_both_versions_are_damaged_are_scored_again(url: str) -> None:
     values = list(metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)["chrf"].values)
     contents = read_all(url)
@@ -851,12 +866,13 @@ def test_a_key_that_may_not_list_reads_files(
     store.pipe_file(
         "/bucket/d.json", json.dumps([{**row, "scores": {"m": len(row["output"])}} for row in rows]).encode()
     )
-    info = type(store).info
+    info, requests = type(store).info, list[str]()
 
     def refuse(*_: Any, **__: Any) -> None:
         raise error
 
     def find_file(self: Any, path: str, **options: Any) -> Any:
+        requests.append(path)
         try:
             return info(self, path, **options)
         except FileNotFoundError:
@@ -866,5 +882,7 @@ def test_a_key_that_may_not_list_reads_files(
         monkeypatch.setattr(type(store), name, refuse)
     monkeypatch.setattr(type(store), "info", find_file)
     assert metrist.meta_evaluate("memory://bucket/d.json", draws=0).figures[0].metric == "m"
+    # A refusal is an answer; other errors may pass.
+    assert requests.count("/bucket/d.json/manifest.json") == (1 if isinstance(error, PermissionError) else 3)
     with pytest.raises(RunError, match="cannot read memory://bucket/run: "):
         metrist.meta_evaluate(judged["run"])
