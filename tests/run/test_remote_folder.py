@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import metrist
+from metrist.cli.app import app
 from metrist.errors import InputError, RunError
 from metrist.io import remote
 from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path
@@ -848,6 +850,30 @@ def test_other_functions_take_urls_too(judged: dict[str, str], monkeypatch: pyte
     assert open_index(judged["run"]) is not None
     with pytest.raises(RunError, match="nothing to explain"):
         metrist.explain(judged["run"])
+
+
+@pytest.mark.parametrize(
+    ("command", "names", "options"),
+    [
+        ("meta", ["records", "flat"], ["--draws", "10"]),
+        ("worst", ["run"], ["-m", "chrf"]),
+        ("report", ["run"], ["--format", "pr"]),
+        ("report", ["records", "flat"], ["--format", "pr"]),
+        ("explain", ["records"], []),
+        ("calibrate", ["run"], ["-m", "chrf", "-o", "chrf.json"]),
+    ],
+)
+def test_commands_take_urls(
+    command: str,
+    names: list[str],
+    options: list[str],
+    judged: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(app, [command, *(judged[name] for name in names), *options])
+    assert answer.exit_code == 0, (answer.output, answer.exception)
 
 
 def test_messages_about_records_name_their_url(store: Any) -> None:
