@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 import tracemalloc
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metrist.errors import InputError
+from metrist.io import dedup
 from metrist.io.dedup import DigestIndex, RecordKeys
 from metrist.records import Record
 
@@ -38,3 +44,40 @@ def test_a_key_takes_less_than_eighty_bytes() -> None:
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used / count < 80
+
+
+def admit_many(count: int) -> None:
+    keys = RecordKeys()
+    for i in range(count):
+        keys.admit((Record(item=str(i), system="s", output="o"),), 0, i + 1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, which is always full")
+def test_a_full_disk_is_told_with_the_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Fewer bytes than Python buffers, and more.
+    for buffered in (10, 1 << 12):
+        monkeypatch.setattr(dedup, "_BUFFERED", buffered)
+        files: list[Any] = []
+
+        def open_full() -> Any:
+            files.append(open("/dev/full", "w+b"))  # noqa: B023, SIM115
+            return files[-1]  # noqa: B023
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", open_full)
+        monkeypatch.setattr(tempfile, "tempdir", "/some/folder")
+        with pytest.raises(InputError, match=r"repeated items.*: /some/folder, .*: No space left on device; .* TMPDIR"):
+            admit_many(buffered)
+        assert files[0].closed
+
+
+def test_without_a_folder_for_temporary_files_the_error_says_where_python_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> Any:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(dedup, "_BUFFERED", 10)
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with pytest.raises(InputError, match=r"repeated items.*: No usable temporary directory found .*TMPDIR"):
+        admit_many(10)

@@ -104,11 +104,21 @@ def test_all_executors_write_the_same_bytes(store: Any, executor: str) -> None:
 
 def test_commands_read_a_run_on_another_machine(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metrist.score("s3://bucket/data/in.jsonl", METRICS, out="s3://bucket/run/")
+    metrist.score("s3://bucket/data/in.jsonl", ["chrf"], out="s3://bucket/scores.jsonl")
     before = read_store(store, "bucket")
     monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
     monkeypatch.chdir(tmp_path)
-    for arguments in (["verify"], ["compare"], ["meta", "--draws", "100"], ["export", "-o", "flat.jsonl"]):
-        answer = CliRunner().invoke(app, [arguments[0], "s3://bucket/run", *arguments[1:]])
+    run, records, flat = "s3://bucket/run", "s3://bucket/data/in.jsonl", "s3://bucket/scores.jsonl"
+    for arguments in (
+        ["verify", run],
+        ["compare", run],
+        ["worst", run, "-m", "chrf"],
+        ["meta", run, "--draws", "100"],
+        ["meta", records, flat, "--draws", "100"],
+        ["report", records, flat, "--format", "pr"],
+        ["export", run, "-o", "flat.jsonl"],
+    ):
+        answer = CliRunner().invoke(app, arguments)
         assert answer.exit_code == 0, answer.output
     assert len(Path("flat.jsonl").read_text().splitlines()) == 240
     assert read_store(store, "bucket") == before

@@ -10,12 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import metrist
+from metrist.cli.app import app
 from metrist.errors import InputError, RunError
 from metrist.io import remote
 from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path
@@ -181,6 +184,36 @@ def test_a_file_that_is_always_being_written_is_refused(store: Any, monkeypatch:
     with pytest.raises(InputError, match="changed each time"):
         fetch("memory://bucket/x.jsonl")
     assert not local_path("memory://bucket/x.jsonl").exists()
+
+
+def test_a_file_whose_version_differs_at_each_request_is_read(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    info, versions = type(store).info, count()
+    monkeypatch.setattr(type(store), "info", lambda *path, **_: {**info(*path), "ETag": str(next(versions))})
+    data = write_input(store, ROWS)
+    assert fetch("memory://bucket/data/in.jsonl").read_bytes() == data
+    # One that ends early each time is still refused.
+    monkeypatch.setattr(type(store), "get_file", lambda _self, _path, local, **_: Path(local).write_bytes(data[:5]))
+    with pytest.raises(InputError, match=r"only 5 of [\d,]+ bytes came"):
+        fetch("memory://bucket/data/in.jsonl")
+
+
+@pytest.mark.parametrize("out", [None, "memory://bucket/run/", "memory://bucket/scores.jsonl"])
+def test_a_folder_for_copies_that_cannot_be_written_is_told(
+    out: str | None, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_input(store, ROWS)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "missing" / "folder")
+    # Making the first raises NotADirectoryError, the second FileNotFoundError.
+    for place in (tmp_path / "file" / "copies", tmp_path / "link" / "copies"):
+        monkeypatch.setenv("METRIST_REMOTE", str(place))
+        with pytest.raises((InputError, RunError), match=rf"cannot (be copied to|write) {place}/\S*: \w+"):
+            metrist.score("memory://bucket/data/in.jsonl" if out is None else ROWS, ["chrf"], out=out)
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
+    metrist.score(ROWS, ["chrf"], out="memory://bucket/other/")
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "link" / "copies"))
+    with pytest.raises(RunError, match=rf"cannot write {tmp_path}/link/copies/\S*: \w+"):
+        metrist.load("memory://bucket/other")
 
 
 def test_a_file_that_ends_early_is_read_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,6 +531,143 @@ def test_a_copy_is_whole_or_not_there(url: str, monkeypatch: pytest.MonkeyPatch)
     assert not list(folder.path.parent.glob("*.part"))
 
 
+def fetch_amid(folder: RemoteFolder, monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[str], None]) -> None:
+    """Do something before and after each file of this name is copied for a reader."""
+    original = type(folder._store).get_file
+
+    def get(self: Any, path: str, local: str, **options: Any) -> None:
+        is_it = name in path and ".metrist-read" in local
+        if is_it:
+            action("before")
+        original(self, path, local, **options)
+        if is_it:
+            action("after")
+
+    monkeypatch.setattr(type(folder._store), "get_file", get)
+
+
+def test_a_run_that_grows_while_it_is_read_is_read_whole(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrist.score(ROWS[:5], ["chrf"], out=f"{url}/", shard_size=5)
+    steps = iter([10, 15, 20])
+
+    def grow(when: str) -> None:
+        if when == "before" and (number := next(steps, None)):
+            with monkeypatch.context() as patch:
+                patch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
+                metrist.score(ROWS[:number], ["chrf"], out=f"{url}/", shard_size=5)
+
+    # The new page names shards that were not there when the reader listed the folder.
+    folder = RemoteFolder(url, for_reading=True)
+    fetch_amid(folder, monkeypatch, "/complete.json", grow)
+    assert len(metrist.load(url)["chrf"].values) == 20
+    assert next(steps, None) is None
+
+
+@pytest.mark.parametrize("is_page", [True, False])
+def test_a_run_that_changes_all_the_time_is_read_or_refused(
+    is_page: bool, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrist.score(ROWS, ["chrf"], out="memory://bucket/run/")
+    page = store.cat_file("/bucket/run/results/chrf/complete.json")
+    lists, folder = 0, RemoteFolder("memory://bucket/run", for_reading=True)
+    find = folder._store.find
+
+    def add(*arguments: Any, **options: Any) -> Any:
+        nonlocal lists
+        lists += 1
+        name = "chrf/complete.json" if is_page else f"bleu/{lists}.jsonl"
+        store.pipe_file(f"/bucket/run/results/{name}", page + b" " * lists)
+        return find(*arguments, **options)
+
+    monkeypatch.setattr(folder._store, "find", add)
+    if is_page:
+        with pytest.raises(RunError, match="memory://bucket/run changed each time while it was read"):
+            folder.fetch()
+    else:  # Shards of a metric that is not finished yet.
+        assert folder.fetch()
+    assert lists == remote_folder._ROUNDS + 1
+
+
+def test_a_copy_that_was_removed_while_it_was_made_is_made_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by another reader, which found no run in the store."""
+    metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)
+    folder = RemoteFolder(url, for_reading=True)
+    removals = iter([1])
+
+    def remove(when: str) -> None:
+        if when == "after" and next(removals, None):
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+    last = max(name for name in folder._list_remote() if name.startswith("results/") and name.endswith(".jsonl"))
+    fetch_amid(folder, monkeypatch, last, remove)
+    assert remote_folder.find_run(url) == folder.path
+    assert next(removals, None) is None
+    assert read_local(folder.path) == read_all(url)
+
+
+def test_a_file_that_is_missing_here_is_not_taken_for_one_that_was_removed_there(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/")
+    folder = RemoteFolder(url, for_reading=True)
+
+    def remove(when: str) -> None:
+        for part in folder.path.parent.glob("*.part") if when == "after" else ():
+            part.unlink()
+
+    fetch_amid(folder, monkeypatch, "manifest.json", remove)
+    with pytest.raises(RunError, match=rf"cannot write {folder.path}/manifest\.json: No such file"):
+        folder.fetch()
+
+
+def test_results_of_which_both_versions_are_damaged_are_scored_again(url: str) -> None:
+    values = list(metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)["chrf"].values)
+    contents = read_all(url)
+    first, second, *_ = (name for name in contents if name.startswith("results/") and name.endswith(".jsonl"))
+    change_both(url, first, contents[first][:50], contents[first][:70])
+    change_both(url, second, b"", contents[second][:-20])
+    change_both(url, "results/chrf/complete.json", b"{", b'{"metric')
+    assert list(metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)["chrf"].values) == values
+    assert read_all(url) == contents
+    assert list(metrist.load(url)["chrf"].values) == values
+
+
+def test_lists_of_which_both_versions_are_damaged_are_told(url: str) -> None:
+    metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)
+    change_both(url, "manifest.json", b"{", b'{"metric')
+    with pytest.raises(RunError, match="differ, and both have changed"):
+        metrist.score(ROWS, ["chrf"], out=f"{url}/", shard_size=5)
+
+
+class HiddenBuckets:
+    """A store with paths such as S3's, where a key may write files and sees no buckets."""
+
+    def __init__(self, errors: list[Exception]) -> None:
+        self.errors, self.files = errors, dict[str, bytes]()
+
+    def exists(self, _path: str) -> bool:
+        return False
+
+    def put_file(self, local: str, path: str) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.files[path] = Path(local).read_bytes()
+
+
+def test_a_failed_upload_is_repeated_where_buckets_are_hidden(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"content")
+    hidden = HiddenBuckets([ConnectionError("connection reset")])
+    remote_folder.put_file(hidden, tmp_path / "x", "bucket/x")
+    assert hidden.files == {"bucket/x": b"content"}
+    hidden = HiddenBuckets([ConnectionError("connection reset")] * 9)
+    with pytest.raises(RunError, match="ConnectionError: connection reset"):
+        remote_folder.put_file(hidden, tmp_path / "x", "bucket/x")
+    with pytest.raises(RunError, match="the store has no bucket 'bucket'"):
+        remote_folder.put_file(HiddenBuckets([FileNotFoundError("NoSuchBucket")]), tmp_path / "x", "bucket/x")
+
+
 @pytest.mark.parametrize("name", ["cat_file", "pipe_file", "find", "put_file", "rm_file"])
 def test_one_call_that_fails_is_repeated(name: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     original, failures = getattr(type(store), name), list[int]()
@@ -632,3 +802,113 @@ def test_a_dry_run_counts_what_the_store_holds(url: str, tmp_path: Path, monkeyp
     estimate = estimate_run(ROWS, METRICS, out="nosuchstore://bucket/run/")
     assert any("not counted" in note for note in estimate.notes)
     assert estimate_run(ROWS, METRICS, out=f"{url}.jsonl").stored == {}
+
+
+# ---- URLs in place of paths
+
+
+@pytest.fixture
+def judged(store: Any, tmp_path: Path) -> dict[str, str]:
+    """The URLs of rated records, and of a run folder and a flat file with their scores; there are no copies of them."""
+    rows = [
+        {"item": str(n), "system": system, "output": f"text {n} {system}", "references": [f"text {n} a"]}
+        | {"ratings": {"quality": n % 3 + (system == "a")}}
+        for n in range(20)
+        for system in ("a", "b")
+    ]
+    write_input(store, rows)
+    urls = {"records": "memory://bucket/data/in.jsonl", "run": "memory://bucket/run"}
+    metrist.score(urls["records"], METRICS, out=f"{urls['run']}/")
+    metrist.score(urls["records"], ["chrf"], out="memory://bucket/scores.jsonl")
+    shutil.rmtree(tmp_path / "copies")
+    return {**urls, "flat": "memory://bucket/scores.jsonl"}
+
+
+def test_sources_of_a_meta_evaluation_can_be_urls(judged: dict[str, str]) -> None:
+    def evaluate(*names: str) -> list[tuple[str, float]]:
+        sources = [judged[name] for name in names]
+        figures = metrist.meta_evaluate(sources if len(sources) > 1 else sources[0], draws=0).figures
+        return [(figure.metric, figure.value) for figure in figures if figure.metric == "chrf"]
+
+    (expected,) = evaluate("run")
+    assert evaluate("records", "flat") == [expected]
+    assert evaluate("records", "run") == [expected]
+
+
+def test_other_functions_take_urls_too(judged: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from metrist.evaluate.calibrate import calibrate
+    from metrist.evaluate.report import build_report
+    from metrist.web.run_index import open_index
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(local_path(judged["run"]).parent))
+    (entry,) = metrist.worst(judged["run"], 1, "chrf").entries
+    assert entry.outputs[0].record is not None  # The input was copied too.
+    assert metrist.worst(judged["run"], 1, "chrf", vs=judged["flat"]).entries is not None
+    assert build_report(judged["run"]).title == "Evaluation of run"
+    assert "quality" in build_report(judged["records"], judged["flat"]).facts
+    assert len({calibrate(source, "chrf").calibration.data for source in judged.values()}) == 1
+    assert open_index(judged["run"]) is not None
+    with pytest.raises(RunError, match="nothing to explain"):
+        metrist.explain(judged["run"])
+
+
+@pytest.mark.parametrize(
+    ("command", "names", "options"),
+    [
+        ("meta", ["records", "flat"], ["--draws", "10"]),
+        ("worst", ["run"], ["-m", "chrf"]),
+        ("report", ["run"], ["--format", "pr"]),
+        ("report", ["records", "flat"], ["--format", "pr"]),
+        ("explain", ["records"], []),
+        ("calibrate", ["run"], ["-m", "chrf", "-o", "chrf.json"]),
+    ],
+)
+def test_commands_take_urls(
+    command: str,
+    names: list[str],
+    options: list[str],
+    judged: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(app, [command, *(judged[name] for name in names), *options])
+    assert answer.exit_code == 0, (answer.output, answer.exception)
+
+
+def test_messages_about_records_name_their_url(store: Any) -> None:
+    store.pipe_file("/bucket/bad.jsonl", b"{")
+    with pytest.raises(InputError, match=r"^memory://bucket/bad\.jsonl"):
+        metrist.meta_evaluate("memory://bucket/bad.jsonl")
+    with pytest.raises(InputError, match=r"^memory://bucket/none\.json: no such file"):
+        metrist.meta_evaluate("memory://bucket/none.json")
+
+
+@pytest.mark.parametrize("error", [PermissionError("Access Denied: ListBucket"), OSError("Forbidden")])
+def test_a_key_that_may_not_list_reads_files(
+    error: OSError, judged: dict[str, str], store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [json.loads(line) for line in store.cat_file("/bucket/data/in.jsonl").splitlines()]
+    store.pipe_file(
+        "/bucket/d.json", json.dumps([{**row, "scores": {"m": len(row["output"])}} for row in rows]).encode()
+    )
+    info, requests = type(store).info, list[str]()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    def find_file(self: Any, path: str, **options: Any) -> Any:
+        requests.append(path)
+        try:
+            return info(self, path, **options)
+        except FileNotFoundError:
+            raise error from None  # As S3 answers, so that nobody learns which files there are.
+
+    for name in ("find", "ls"):
+        monkeypatch.setattr(type(store), name, refuse)
+    monkeypatch.setattr(type(store), "info", find_file)
+    assert metrist.meta_evaluate("memory://bucket/d.json", draws=0).figures[0].metric == "m"
+    # A refusal is an answer; other errors may pass.
+    assert requests.count("/bucket/d.json/manifest.json") == (1 if isinstance(error, PermissionError) else 3)
+    with pytest.raises(RunError, match="cannot read memory://bucket/run: "):
+        metrist.meta_evaluate(judged["run"])

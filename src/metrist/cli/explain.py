@@ -107,10 +107,9 @@ def worst(
     from metrist.cli.output import print_text
     from metrist.evaluate.worst import worst as find_worst
     from metrist.report.worst import TerminalPage
-    from metrist.run.remote_folder import find_copy
 
     outputs = find_worst(
-        find_copy(run),
+        run,
         count,
         metrics,
         vs=vs,

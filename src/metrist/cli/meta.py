@@ -201,13 +201,11 @@ def meta(
     from metrist.evaluate.meta.evaluate import needs_no_metric
     from metrist.evaluate.meta.join import join
     from metrist.evaluate.selection import list_names
-    from metrist.run.remote_folder import find_copy
 
     layout = appearance.layout()
     if layout is not None and form is PaperFormat.json:
         raise RunError("--format json gives all figures as they are: omit the options that change how a table looks")
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
-    inputs = [find_copy(place) for place in inputs]
     with progress_bar("reading", "rows") as progress:
         judged = join(
             inputs if len(inputs) > 1 else inputs[0],

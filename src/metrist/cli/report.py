@@ -128,7 +128,6 @@ def report(
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.report import build_report
     from metrist.io.writer import atomic_write, check_distinct, check_writable
-    from metrist.run.remote_folder import find_copy
 
     if out is None and form is ReportFormat.html:
         raise RunError("no file to write the page to: add -o report.html")
@@ -137,7 +136,7 @@ def report(
         check_distinct(out, sources, "the report is")
     with progress_bar("reporting", "draws") as progress:
         page = build_report(
-            *map(find_copy, sources),
+            *sources,
             title=title,
             command=_repeat_command(),
             judge_cards=judge_cards or (),
@@ -171,7 +170,6 @@ def plot(
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.report import plot as draw
     from metrist.io.writer import check_writable
-    from metrist.run.remote_folder import find_copy
 
     if out.suffix.lower() not in (".svg", ".pdf", ".png"):
         raise RunError(f"cannot write {out}: the name must end in .svg, .pdf or .png")
@@ -180,7 +178,7 @@ def plot(
         raise MissingExtra("a figure as PDF or PNG", "plots")
     with progress_bar("drawing"):
         drawing = draw(
-            *map(find_copy, sources),
+            *sources,
             kind=kind.value,
             width=width.value,
             metric=selection.metrics[0] if selection.metrics else None,

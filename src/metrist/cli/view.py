@@ -49,7 +49,6 @@ def view(
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.io.writer import check_writable
-    from metrist.run.remote_folder import find_copy
     from metrist.web import check_installed
 
     check_installed("metrist view")
@@ -70,8 +69,7 @@ def view(
     routes = playground.routes()
     if runs:
         with progress_bar("reading", "outputs") as progress:
-            places = map(find_copy, runs)
-            indexes = [open_index(run, texts or (), progress=progress, note=print_note) for run in places]
+            indexes = [open_index(run, texts or (), progress=progress, note=print_note) for run in runs]
         viewer = Viewer(collection=Collection(indexes), picks=picks)
         viewer.prepare()
         routes += viewer.routes()

@@ -13,6 +13,7 @@ import numpy as np
 from metrist.errors import RunError, format_count
 from metrist.evaluate.selection import choose_decimals, find_metric, find_signature, open_run
 from metrist.io import read_records, read_rows
+from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import (
     Calibration,
@@ -104,7 +105,10 @@ def apply_calibration(source: Source, calibration: Calibration | str | os.PathLi
 
 def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Record] | None, Metric]:
     """The scores, the records if they were scored now or come with a run, and the metric."""
-    parts = list(source) if isinstance(source, list | tuple) else []
+    from metrist.run.remote_folder import fetch_copy
+
+    source = fetch_copy(source)
+    parts = [*map(fetch_copy, source)] if isinstance(source, list | tuple) else []
     if any(_is_run(part) for part in parts if not isinstance(part, str | os.PathLike) or Path(part).is_dir()):
         return _load_with_records(parts, metric)
     if not _is_run(source):
@@ -146,7 +150,7 @@ def _is_run(source: Source) -> bool:
 
     if isinstance(source, Results):
         return True
-    if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-":
+    if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-" or is_remote(source):
         return False
     if Path(source).is_dir() or not Path(source).exists():
         return True  # The loader reports a missing path.

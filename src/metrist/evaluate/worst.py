@@ -25,6 +25,7 @@ from metrist.evaluate.selection import (
 )
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
+from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, PartMetric
 from metrist.ratings import Error
 from metrist.records import Record
@@ -226,13 +227,17 @@ def worst(
     the run read, or from `texts`: in any form that `read_records` takes, or `Judgments` that were read before. Where
     they cannot be read, outputs are shown without, and a note says why.
     """
+    from metrist.run.remote_folder import fetch_copy
+
     check_keywords(worst, reading)
     by = _check_arguments(n, vs, by, order)
     names = list_names(metric) or []
-    sides = [_Side(source=run, results=open_run(run, names), name=_name_run(run, "this run"))]
+    source = fetch_copy(run)
+    sides = [_Side(source=source, results=open_run(source, names), name=_name_run(run, "this run"))]
     results = sides[0].results
     if vs is not None and _is_run(vs, results):
-        sides.append(_Side(source=vs, results=open_run(vs, names), name=_name_run(vs, "the other run")))
+        source = fetch_copy(vs)
+        sides.append(_Side(source=source, results=open_run(source, names), name=_name_run(vs, "the other run")))
     chosen = _choose_metrics(results, names, by)
     signs = {m.label: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
     notes: list[str] = []
@@ -356,7 +361,7 @@ def _is_run(vs: Any, results: Results) -> bool:
         return True
     if vs in results.systems:
         return False
-    if Path(vs).exists():
+    if is_remote(vs) or Path(vs).exists():
         return True
     known = list_distinct(results.systems)
     raise RunError(

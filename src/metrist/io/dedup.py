@@ -10,16 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from struct import Struct
-from tempfile import TemporaryFile
 from typing import IO, Any
 from weakref import finalize
 
-from metrist.errors import agree
+from metrist.errors import InputError, agree
 from metrist.records import Record
 
 _FIELDS = ("output", "source", "references", "instruction")
@@ -207,11 +208,23 @@ class RecordKeys:
         return _ROW.unpack(self._file.read(_ROW.size))
 
     def _flush(self) -> None:
-        if self._file is None:
-            self._file = TemporaryFile()  # noqa: SIM115
-            finalize(self, self._file.close)
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(self._buffer)
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115
+                finalize(self, self._file.close)
+            self._file.seek(0, os.SEEK_END)
+            self._file.write(self._buffer)
+            self._file.flush()
+        except OSError as error:
+            if self._file is not None:
+                with suppress(OSError):  # It would try once more to write.
+                    self._file.close()
+            # Without a name, there is no folder that can be written to, and the error says where Python looked.
+            folder = f"{tempfile.tempdir}, the folder for temporary files: " if tempfile.tempdir else ""
+            raise InputError(
+                f"cannot notice repeated items on disk: {folder}{error.strerror or error}; free space, or set TMPDIR "
+                "to another folder"
+            ) from error
         self._stored += len(self._buffer) // _ROW.size
         self._buffer.clear()
 

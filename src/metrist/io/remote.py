@@ -7,12 +7,14 @@ a store (s3fs, gcsfs, adlfs) are installed apart; its keys come from where they 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +40,11 @@ _VERSION_NAMES = (
 def is_remote(path: Any) -> bool:
     """Whether this is a URL, and not a path of this machine."""
     return isinstance(path, str) and _URL.fullmatch(path) is not None
+
+
+def is_pattern(url: str) -> bool:
+    """Whether a URL is a pattern such as `s3://bucket/runs/*.jsonl`."""
+    return re.search(r"[*?[]", url) is not None
 
 
 def local_folder() -> Path:
@@ -108,8 +115,9 @@ def fetch(url: str) -> Path:
     target = local_path(url)
     store, path = open_store(url)
     try:
+        digests: list[str] = []
         for _ in range(_ATTEMPTS):
-            if retry(_copy, store, path, url, target):
+            if retry(_copy, store, path, url, target, digests):
                 return target
     except FileNotFoundError:
         raise InputError(f"{url}: no such file") from None
@@ -120,8 +128,11 @@ def fetch(url: str) -> Path:
     raise InputError(f"{url}: it changed each time while it was read: try again when it is no longer written")
 
 
-def _copy(store: Any, path: str, url: str, target: Path) -> bool:
-    """Copy a file from the beginning; False if it changed meanwhile, since a library may have read parts of both."""
+def _copy(store: Any, path: str, url: str, target: Path, digests: list[str]) -> bool:
+    """Copy a file from the beginning; False if it changed meanwhile, since a library may have read parts of both.
+
+    `digests` are those of earlier copies. Some servers give a file another version at each request: it has not changed
+    if two copies in a row have the same bytes."""
     info = _read_info(store, path)
     if info.get("type") == "directory":
         raise InputError(f"{url}: is a folder; pass the files in it")
@@ -129,21 +140,35 @@ def _copy(store: Any, path: str, url: str, target: Path) -> bool:
     is_known = has_version(info) and target.is_file() and stamp_file.is_file()
     if is_known and stamp_file.read_text(encoding="utf-8") == _describe_copy(version, target):
         return True
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with _writing(url, target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         store.get_file(path, str(part))
         if describe_stamp(_read_info(store, path)) != version:
-            return False
+            with part.open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+            if digests[-2:-1] != digests[-1:]:
+                return False
         size, expected = part.stat().st_size, info.get("size") or 0
         if size < expected:
             raise OSError(f"only {size:,} of {expected:,} bytes came")
-        stamp = _describe_copy(version, part)
-        os.replace(part, target)
+        with _writing(url, target):
+            stamp = _describe_copy(version, part)
+            os.replace(part, target)
+            stamp_file.write_text(stamp, encoding="utf-8")
     finally:
         part.unlink(missing_ok=True)
-    stamp_file.write_text(stamp, encoding="utf-8")
     return True
+
+
+@contextmanager
+def _writing(url: str, target: Path) -> Iterator[None]:
+    """Report an error of the local disk as one, and not as one of the store."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{url}: cannot be copied to {target}: {error.strerror}") from error
 
 
 def _read_info(store: Any, path: str) -> dict[str, Any]:
@@ -159,7 +184,7 @@ def _describe_copy(version: str, path: Path) -> str:
 
 def expand(url: str) -> list[str]:
     """The URLs of the files that match a pattern such as `s3://bucket/runs/*.jsonl`, sorted; any other as it is."""
-    if not re.search(r"[*?[]", url):
+    if not is_pattern(url):
         return [url]
     store, path = open_store(url)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from metrist.columns import release_pages
-from metrist.errors import MissingExtra, RunError
+from metrist.errors import InputError, MissingExtra, RunError
+from metrist.io import read_rows
 from metrist.io.compression import detect_compression, uncompressed_name
 from metrist.io.writer import atomic_write_bytes, escape_formula
 from metrist.io.writer import check_writable as check_place
@@ -23,6 +24,8 @@ COLUMNS = (
     *("item", "system", "metric", "value", "parts", "stats", "errors"),
     *("explanation", "failure", "signature"),
 )
+#: Columns that tell a file of results, also of an earlier version, from one of records.
+_RESULT_COLUMNS = {"item", "system", "metric", "value", "signature"}
 #: Columns that exist only if a metric of the run fills them: the answers that scores were parsed from, or that could
 #: not be parsed, and the scores of single tokens.
 RAW = "raw"
@@ -78,6 +81,17 @@ def flat_suffix(path: Path) -> str | None:
     """The suffix of a flat format in a path, compression aside; None for any other."""
     suffix = Path(uncompressed_name(path)).suffix.lower()
     return suffix if suffix in _WRITERS else None
+
+
+def is_flat_file(path: Path) -> bool:
+    """Whether a path is a .jsonl file that a run wrote, and not one of records."""
+    if flat_suffix(path) != ".jsonl" or not path.is_file():
+        return False
+    try:
+        first = next(iter(read_rows(path)), None)
+    except InputError:  # Whoever reads it as records reports it.
+        return False
+    return first is not None and isinstance(first[1], Mapping) and set(first[1]) >= _RESULT_COLUMNS
 
 
 def check_writable(path: Path) -> None:

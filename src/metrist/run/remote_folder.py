@@ -31,6 +31,7 @@ from metrist.io.remote import (
     describe_stamp,
     fetch,
     has_version,
+    is_pattern,
     is_remote,
     local_folder,
     local_path,
@@ -38,7 +39,7 @@ from metrist.io.remote import (
     retry,
 )
 from metrist.llm.budget import is_process_alive
-from metrist.run.flat_file import flat_suffix
+from metrist.run.flat_file import flat_suffix, is_flat_file
 from metrist.run.run_folder import MANIFEST
 from metrist.run.shard_file import decode
 from metrist.run.view import FOLDER as INPUTS
@@ -52,6 +53,8 @@ WRITER = "writer.json"
 _MANIFESTS = (MANIFEST, f"preferences/shards/{MANIFEST}")
 #: Copies that a store need not have.
 _LOCAL_ONLY = ("columns",)
+#: How often a reader fetches what has changed in a folder while it was fetched.
+_ROUNDS = 5
 #: How often a page is read that seems to be half-written, and seconds before the next time.
 _READINGS = 3
 _READING_SECONDS = 0.5
@@ -125,11 +128,31 @@ class RemoteFolder:
     def fetch(self) -> bool:
         """Make the local files those of the store, and return whether it holds a run.
 
+        A run may be written while a reader fetches it, so that a page comes that lists files which were not there
+        before: readers look again, and fetch what has changed.
+        """
+        remote = self._list_remote()
+        for _ in range(_ROUNDS):
+            has_run = self._fetch_files(remote)
+            if not self._for_reading or not has_run:
+                return has_run
+            fetched, remote = remote, self._list_remote()
+            changed = _find_changes(fetched, remote)
+            missing = [name for name in fetched if not (self.path / name).is_file()]
+            if not changed and not missing:
+                return True
+        if missing or any(_order(name)[0] != 1 for name in changed):
+            raise RunError(f"{self.url} changed each time while it was read: try again when it is no longer written")
+        return True  # Only results were added that no page lists yet.
+
+    def _fetch_files(self, remote: dict[str, Any]) -> bool:
+        """Fetch the files that a list of the store names, and return whether it names a run.
+
         Files that were removed from the store are removed here, unless they have changed since. Other files that are
         only here stay, and so do a writer's files that have changed only here: they were finished and not uploaded yet.
         Files of a writer that have changed on both sides are compared (see `_choose_version`).
         """
-        known, remote, conflicts = self._read_index(), self._list_remote(), list[str]()
+        known, conflicts = self._read_index(), list[str]()
         for name in known.keys() - remote.keys():
             if _find_stamp(self.path / name) == tuple(known[name][:2]):
                 self._remove_copy(name)
@@ -185,8 +208,12 @@ class RemoteFolder:
         target = self.path / name
         part = self._index_file.with_name(f"{self._index_file.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                _retry(f"fetch {self.url}/{name}", self._store.get_file, f"{self._root}/{name}", os.fspath(part))
+            except FileNotFoundError:  # It was removed since.
+                return True
             target.parent.mkdir(parents=True, exist_ok=True)
-            _retry(f"fetch {self.url}/{name}", self._store.get_file, f"{self._root}/{name}", os.fspath(part))
             if compare and filecmp.cmp(target, part, shallow=False):
                 stamp = _find_stamp(target)
             elif compare and (version := _choose_version(name, target.read_bytes(), part.read_bytes())) != "store":
@@ -194,12 +221,11 @@ class RemoteFolder:
             else:
                 stamp = _find_stamp(part)
                 os.replace(part, target)
-        except FileNotFoundError:  # It was removed since.
-            return True
         except OSError as error:
             raise RunError(f"cannot write {target}: {error.strerror}") from error
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
         if stamp:
             self._uploaded[name] = stamp
         return True
@@ -386,8 +412,8 @@ class _Writer:
         def write() -> None:
             try:
                 self._store.pipe_file(self._page, page)
-            except Exception:
-                _make_folder(self._store, self._page)
+            except Exception as error:
+                _make_folder(self._store, self._page, error)
                 self._store.pipe_file(self._page, page)
 
         with self._lock:
@@ -439,10 +465,10 @@ def put_file(store: Any, local: Path, remote: str) -> None:
     def put() -> None:
         try:
             store.put_file(os.fspath(local), remote)
-        except Exception:
+        except Exception as error:
             if not local.exists():
                 raise FileNotFoundError(local) from None
-            _make_folder(store, remote)
+            _make_folder(store, remote, error)
             store.put_file(os.fspath(local), remote)
 
     try:
@@ -453,11 +479,14 @@ def put_file(store: Any, local: Path, remote: str) -> None:
         raise
 
 
-def _make_folder(store: Any, path: str) -> None:
-    """Make the folder of a file. A bucket, whose name is before the first slash, is not made: it may be misspelt."""
+def _make_folder(store: Any, path: str, error: Exception) -> None:
+    """Make the folder of a file that could not be written because of `error`. A bucket, whose name is before the first
+    slash, is not made: it may be misspelt. A key that may not look at its bucket sees none, whatever the error was."""
     bucket = path.partition("/")[0]
     if bucket and not store.exists(bucket):
-        raise RunError(f"cannot write {path}: the store has no bucket {bucket!r}, and metrist makes none")
+        if not isinstance(error, FileNotFoundError):
+            raise error
+        raise RunError(f"cannot write {path}: the store has no bucket {bucket!r}, and metrist makes none") from error
     store.makedirs(path.rpartition("/")[0], exist_ok=True)
 
 
@@ -476,7 +505,8 @@ def _choose_version(name: str, local: bytes, store: bytes) -> Literal["store", "
 
     Shard files of one name hold scores of the same records by the same version of a metric, and timings are no results,
     so that either will do. A page of a finished metric is made again from the shard files, which stay on both sides. A
-    version that is damaged, as by a run that was killed during an upload, counts for nothing.
+    version that is damaged, as by a run that was killed during an upload, counts for nothing; results of which both are
+    damaged are scored again.
     """
     folders = name.split("/")[:-1]
     if "timings" in folders:
@@ -484,9 +514,9 @@ def _choose_version(name: str, local: bytes, store: bytes) -> Literal["store", "
     is_local_whole, is_store_whole = _is_whole(name, local), _is_whole(name, store)
     if is_local_whole != is_store_whole:
         return "local" if is_local_whole else "store"
-    if "results" not in folders or not is_store_whole:
+    if "results" not in folders:
         return None
-    if name.endswith(".jsonl"):
+    if name.endswith(".jsonl") or not is_store_whole:
         return "store"
     pages = [json.loads(data) for data in (local, store)]
     first, second = ({key: page.get(key) for key in ("metric", "signature")} for page in pages)
@@ -505,6 +535,12 @@ def _is_whole(name: str, data: bytes) -> bool:
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return False
     return True
+
+
+def _find_changes(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """The files of a store that were added, removed or replaced between two lists."""
+    versions = [{(name, describe_stamp(info)) for name, info in files.items()} for files in (before, after)]
+    return {name for name, _ in versions[0] ^ versions[1]}
 
 
 def _find_stamp(path: Path) -> Stamp | None:
@@ -538,12 +574,39 @@ def find_url(path: Path) -> str | None:
     return _urls.get(path)
 
 
-def find_copy(place: str) -> str:
-    """The copy of a run folder that a URL names, with its inputs; any other path or URL as it is."""
-    if not is_remote(place) or flat_suffix(Path(place)) or (path := find_run(place)) is None:
+def fetch_copy(place: Any) -> Any:
+    """Copy what a run wrote from the URL of its folder, with its inputs, or of its flat file, and return the path of
+    the copy; anything else, such as the URL of a file with records, as it is."""
+    if not is_remote(place) or is_pattern(place):
         return place
-    fetch_inputs(place, path)
-    return os.fspath(path)
+    if suffix := flat_suffix(Path(place)):
+        if suffix != ".jsonl" or not is_flat_file(path := fetch(place)):
+            return place
+        _urls[path] = place
+        return os.fspath(path)
+    folder = find_run(place) if _has_manifest(place) else None
+    if folder is None:
+        return place
+    fetch_inputs(place, folder)
+    return os.fspath(folder)
+
+
+def _has_manifest(url: str) -> bool:
+    """Whether a URL is that of a run folder, as far as the store tells. A key may be allowed to read files and not to
+    list them; where the store cannot be reached, whoever reads the URL reports it."""
+    store, root = open_store(url.rstrip("/"))
+
+    def look() -> bool:
+        store.invalidate_cache()
+        try:
+            return bool(store.info(f"{root}/{MANIFEST}").get("type") != "directory")
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
+
+    try:
+        return retry(look)
+    except Exception:
+        return False
 
 
 def fetch_inputs(url: str, run: Path) -> None:
@@ -581,7 +644,10 @@ def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if flat_suffix(Path(out)):
             target = local_path(out)
             store, path = open_store(out)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RunError(f"cannot write {target}: {error.strerror}") from error
             keywords["out"] = target
             result = function(*arguments, **keywords)
             try:

@@ -194,9 +194,9 @@ def open_index(
 ) -> RunIndex:
     """Return the index of a run folder, or of a flat file that a run wrote; build it where there is none, or where a
     file has changed. `texts` are files with the texts, by default those that the run read."""
-    from metrist.run.remote_folder import find_url
+    from metrist.run.remote_folder import fetch_copy, find_url
 
-    run = Path(run)
+    run = Path(fetch_copy(run))
     folder = index_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _delete_old(folder)

@@ -16,12 +16,13 @@ from metrist.errors import InputError, RunError, label_item
 from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
 from metrist.evaluate.selection import pools_to_mean
-from metrist.io import Reader, read_records, read_rows
-from metrist.io.compression import uncompressed_name
+from metrist.io import Reader, read_records
 from metrist.metrics.base import PART
 from metrist.records import Pair, Record
 from metrist.run import Results, load
+from metrist.run.flat_file import is_flat_file
 from metrist.run.inputs import read_files, read_inputs
+from metrist.run.remote_folder import fetch_copy
 from metrist.run.results import sign_metrics
 from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
 from metrist.stats import Codes, Floats
@@ -29,7 +30,6 @@ from metrist.stats.samples import CorpusStats
 
 #: Rows between two reports of progress.
 _REPORTED = 1 << 12
-_RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
 #: Words in a metric's name that suggest "lower is better"; they only cause a note.
 _LOWER_WORDS = frozenset(
     {"ter", "wer", "cer", "hter", "perplexity", "ppl", "loss", "error", "errors", "distance", "edits"}
@@ -48,8 +48,8 @@ def join(
     """Return everything that the sources hold about each output.
 
     A source is a path (records with `ratings`, `scores`, `errors`; a run folder; a .jsonl file that `metrist score`
-    wrote), a `Results`, or whatever `read_records` takes. If there are only run folders, the files that they read are
-    read again for their ratings.
+    wrote) or a URL of one, a `Results`, or whatever `read_records` takes. If there are only run folders, the files that
+    they read are read again for their ratings.
 
     `parts` uses these parts of the runs' scores (`recall`) instead of their values. Parts that `metrics` name in full
     (`judge:fluency`) are added, whatever else it names. `lower_is_better` names the
@@ -112,12 +112,13 @@ def describe_case(systems: Iterable[str]) -> str:
 
 def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
     """Return the sources of records, and the results with their names for messages."""
+    data = fetch_copy(data)
     # A list of rows is one source; a list of anything else is a list of sources.
     is_list = isinstance(data, list | tuple) and bool(data)
     is_rows = not is_list or any(isinstance(row, Mapping | Record | Pair) for row in data)
     records: list[Any] = []
     runs: list[tuple[str, Results]] = []
-    for source in [data] if is_rows else data:
+    for source in [data] if is_rows else map(fetch_copy, data):
         if isinstance(source, Results):
             runs.append((f"the results {len(runs) + 1}", source))
         elif isinstance(source, str | os.PathLike) and holds_results(Path(source)):
@@ -129,12 +130,7 @@ def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
 
 def holds_results(path: Path) -> bool:
     """Whether a path is a run folder, or a file that `metrist score` wrote, and not one of records."""
-    if path.is_dir():
-        return True
-    if path.suffix == "" or Path(uncompressed_name(path)).suffix.lower() != ".jsonl" or not path.is_file():
-        return False
-    first = next(iter(read_rows(path)), None)
-    return first is not None and isinstance(first[1], Mapping) and set(first[1]) >= _RESULT_FIELDS
+    return path.is_dir() or is_flat_file(path)
 
 
 def _readers(sources: Sequence[Any], runs: Sequence[str], **options: Any) -> Iterator[Reader]:

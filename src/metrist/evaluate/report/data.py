@@ -30,11 +30,13 @@ from metrist.evaluate.selection import (
 )
 from metrist.evaluate.worst import Judgments, TextBudget
 from metrist.io import read_records
+from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
 from metrist.records import Record
 from metrist.report.tables import Table
 from metrist.run import Results, read_inputs, score
 from metrist.run.loading import StoredMetric
+from metrist.run.remote_folder import fetch_copy
 from metrist.scores import Failure, FailureKind, Scores
 
 Key = tuple[str, str]
@@ -69,7 +71,7 @@ class ReportData:
 
     def __init__(self, sources: Sequence[Any], options: ReportOptions | None = None) -> None:
         self.options = options or ReportOptions()
-        self.sources = list(sources)
+        self.sources = [fetch_copy(source) for source in sources]
         self.notes: list[str] = []
         self._runs, self._files = self._open(self.sources)
         self._names = _name_systems(self._runs)
@@ -87,7 +89,12 @@ class ReportData:
                 runs[f"run {len(runs) + 1}"] = source
             elif isinstance(source, str | os.PathLike) and holds_results(Path(source)):
                 runs[os.fspath(source).rstrip("/")] = open_run(source, names)
-            elif isinstance(source, str | os.PathLike) and not Path(source).exists() and "*" not in os.fspath(source):
+            elif (
+                isinstance(source, str | os.PathLike)
+                and not is_remote(source)
+                and not Path(source).exists()
+                and "*" not in os.fspath(source)
+            ):
                 raise RunError(f"there is no run and no file {os.fspath(source)!r}")
             else:
                 files.append(source)
