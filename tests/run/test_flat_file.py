@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,9 @@ def test_lines_put_together_from_columns_equal_the_rows_encoded_one_by_one(
     tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flat_module, "CHUNK", 2)
-    write_flat(tmp_path / "x.jsonl", flat)
+    written: list[tuple[int, int]] = []
+    write_flat(tmp_path / "x.jsonl", replace(flat, progress=lambda done, total: written.append((done, total))))
+    assert written == [(2, 3), (3, 3)]
     lines = (tmp_path / "x.jsonl").read_text("ascii").splitlines()
     assert [json.loads(line) for line in lines] == list(flat.rows())
     assert [list(json.loads(line)) for line in lines] == [list(COLUMNS)] * 6

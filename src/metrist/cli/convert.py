@@ -93,7 +93,10 @@ def export(
 ) -> None:
     """Write a run folder as one flat file: a line per item, system and metric."""
     from metrist.cli.output import print_note
+    from metrist.cli.progress import progress_bar
     from metrist.run import export as export_run
 
-    for note in export_run(run, out).notes:
+    with progress_bar("writing") as progress:
+        notes = export_run(run, out, progress).notes
+    for note in notes:
         print_note(note)

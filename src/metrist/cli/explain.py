@@ -105,22 +105,25 @@ def worst(
 ) -> None:
     """Show the outputs to look at first: the lowest, the most different, the most disputed; with texts and reasons."""
     from metrist.cli.output import print_text
+    from metrist.cli.progress import progress_bar
     from metrist.evaluate.worst import worst as find_worst
     from metrist.report.worst import TerminalPage
 
-    outputs = find_worst(
-        run,
-        count,
-        metrics,
-        vs=vs,
-        by=by.value if by else None,
-        order=order.value if order else None,
-        systems=systems or None,
-        aspect=aspect,
-        lower_is_better=lower_is_better or (),
-        texts=inputs or None,
-        **reading.keywords(),
-    )
+    with progress_bar("reading", "rows") as progress:
+        outputs = find_worst(
+            run,
+            count,
+            metrics,
+            vs=vs,
+            by=by.value if by else None,
+            order=order.value if order else None,
+            systems=systems or None,
+            aspect=aspect,
+            lower_is_better=lower_is_better or (),
+            texts=inputs or None,
+            progress=progress,
+            **reading.keywords(),
+        )
     if form is PageFormat.text:
         _print_page(TerminalPage(outputs, full))
     else:

@@ -24,7 +24,7 @@ from metrist.evaluate.selection import (
     select_systems,
 )
 from metrist.io import Reader, read_records
-from metrist.io.reader import check_keywords
+from metrist.io.reader import RowProgress, check_keywords
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, PartMetric
 from metrist.ratings import Error
@@ -80,12 +80,16 @@ class Judgments:
 
     @staticmethod
     def read(
-        reader: Reader, known: Container[_Key], rename: Callable[[str], str] = str, budget: TextBudget | None = None
+        reader: Reader,
+        known: Container[_Key],
+        rename: Callable[[str], str] = str,
+        budget: TextBudget | None = None,
+        progress: RowProgress | None = None,
     ) -> Judgments:
         """What a reader's rows say about the known outputs, whose systems may have been given other names. No texts are
         kept once a budget is exceeded."""
         judgments = Judgments()
-        for entry in reader.entries():
+        for entry in reader.entries(progress):
             for record in entry.records:
                 if (key := (record.item, rename(record.system))) not in known or key in judgments.seen:
                     continue
@@ -121,6 +125,8 @@ class _Side:
     results: Results
     name: str
     judgments: Judgments = field(default_factory=Judgments)
+    #: Called with the rows of its files that were read.
+    progress: RowProgress | None = None
     #: What is to be told about its files.
     remarks: list[str] = field(default_factory=list)
     #: Items are numbered in the order of their first use.
@@ -153,7 +159,7 @@ class _Side:
             )
         else:
             reader = self.results.read_inputs(texts, **reading)
-        self.judgments = Judgments.read(reader, known)
+        self.judgments = Judgments.read(reader, known, progress=self.progress)
         self.remarks = reader.remarks
 
     def _list_scores(self, row: int) -> dict[str, Score]:
@@ -210,6 +216,7 @@ def worst(
     aspect: str | None = None,
     lower_is_better: Sequence[str] = (),
     texts: Any = None,
+    progress: RowProgress | None = None,
     **reading: Any,
 ) -> WorstOutputs:
     """Return the `n` outputs of a run to look at first, with texts, scores and reasons.
@@ -225,7 +232,8 @@ def worst(
     `metric` defaults to the first that has a better side, or for "disagreement" to all of these; `systems` restricts
     the outputs. Metrics and aspects in `lower_is_better` are reversed. Texts and ratings are read from the files that
     the run read, or from `texts`: in any form that `read_records` takes, or `Judgments` that were read before. Where
-    they cannot be read, outputs are shown without, and a note says why.
+    they cannot be read, outputs are shown without, and a note says why. `progress` is called with the rows of these
+    files that were read and about how many there are, None if that is unknown.
     """
     from metrist.run.remote_folder import fetch_copy
 
@@ -233,11 +241,12 @@ def worst(
     by = _check_arguments(n, vs, by, order)
     names = list_names(metric) or []
     source = fetch_copy(run)
-    sides = [_Side(source=source, results=open_run(source, names), name=_name_run(run, "this run"))]
+    sides = [_Side(source=source, results=open_run(source, names), name=_name_run(run, "this run"), progress=progress)]
     results = sides[0].results
     if vs is not None and _is_run(vs, results):
         source = fetch_copy(vs)
-        sides.append(_Side(source=source, results=open_run(source, names), name=_name_run(vs, "the other run")))
+        other = _name_run(vs, "the other run")
+        sides.append(_Side(source=source, results=open_run(source, names), name=other, progress=progress))
     chosen = _choose_metrics(results, names, by)
     signs = {m.label: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
     notes: list[str] = []

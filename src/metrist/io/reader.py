@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from metrist.io.layouts import Layout
 
 _KEPT_MESSAGES = 20
+#: Rows between two reports of progress.
+_REPORTED = 1 << 12
 #: Systems listed of files that have the same name.
 _SHOWN_SYSTEMS = 6
 #: Options of the command line, and how they are written in Python.
@@ -42,6 +44,8 @@ _ARGUMENTS = {
     "--output": "outputs={'SYSTEM': 'COLUMN'} or a pattern",
     "--item-key": "item_key='FIELD+FIELD'",
 }
+#: Called with the rows read so far, and about how many there are, None if that is unknown.
+RowProgress = Callable[[int, int | None], None]
 _T = TypeVar("_T")
 
 
@@ -274,10 +278,15 @@ class Reader:
             return iter(rows)
         return (record for row in self._parse_rows(judgments=False) for record in row)
 
-    def entries(self) -> Iterator[ParsedRow]:
+    def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         """Yield what each row holds. Judgments by named raters and stored scores that repeat an earlier row exactly are
-        dropped; ratings by unnamed raters are all kept, because two people may agree."""
-        return self._parse_rows(judgments=True)
+        dropped; ratings by unnamed raters are all kept, because two people may agree. `progress` is called now and
+        then."""
+        for number, row in enumerate(self._parse_rows(judgments=True)):
+            if progress and not number % _REPORTED:
+                share = self.share_read
+                progress(number, round(number / share) if share else None)
+            yield row
 
     def _parse_rows(self, *, judgments: bool) -> Iterator[Any]:
         """The new records of each row, or with `judgments` the parsed row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
@@ -36,12 +36,14 @@ CHUNK = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flat:
-    """The content of a flat file; `scores` and `signatures` are by the metric's text."""
+    """The content of a flat file; `scores` and `signatures` are by the metric's text. `progress` is called with the
+    number of records written and of all."""
 
     items: Sequence[str]
     systems: Sequence[str]
     scores: Mapping[str, Scores]
     signatures: Mapping[str, str]
+    progress: Callable[[int, int], None] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,6 +77,8 @@ class Flat:
             yield start, min(start + CHUNK, len(self.items))
             for scores in self.scores.values():
                 release_pages(scores.values, scores.stats, *scores.parts.values())
+            if self.progress:
+                self.progress(min(start + CHUNK, len(self.items)), len(self.items))
 
 
 def flat_suffix(path: Path) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
+from metrist.io.reader import RowProgress
 from metrist.io.row_model import Location
 from metrist.io.rows import RowSource
 from metrist.records import Record
@@ -215,11 +216,11 @@ class RunReader(Reader):
                     self._changed[n] += 1
             self._add_skipped(reader)
 
-    def entries(self) -> Iterator[ParsedRow]:
+    def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         for n, reader in enumerate(self.readers):
             known = self._check(n)
             left_out: set[Key] = set()
-            for entry in reader.entries():
+            for entry in reader.entries(progress):
                 if known is None:
                     yield entry
                     continue
@@ -318,16 +319,16 @@ class ScoredInput(Reader):
             yield record
         self._records = records
 
-    def entries(self) -> Iterator[ParsedRow]:
+    def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         self._check_files()
         if self._records is None:
-            yield from self.input.entries()
+            yield from self.input.entries(progress)
             return
         records = {(record.item, record.system): record for record in self._records}
         for number, (key, record) in enumerate(records.items(), 1):
             yield ParsedRow(location=Location(None, number), keys=(key,), records=(record,), new=(record,))
         self._changed = 0
-        rows = self.input.entries()
+        rows = self.input.entries(progress)
         while True:
             try:
                 entry = next(rows, None)

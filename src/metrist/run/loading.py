@@ -7,7 +7,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,13 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     )
 
 
-def export(run: str | os.PathLike[str], out: str | os.PathLike[str]) -> Results:
-    """Write a run folder as a flat file: the same bytes as if `score` had been given this file."""
+def export(
+    run: str | os.PathLike[str], out: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None
+) -> Results:
+    """Write a run folder as a flat file: the same bytes as if `score` had been given this file. `progress` is called
+    with the number of records written and of all."""
     results = load(run)
-    results.write(out)
+    results.write(out, progress)
     return results
 
 

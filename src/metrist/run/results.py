@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -279,9 +279,10 @@ class Results:
         """One plain row per record and metric, in that order, as in a flat file."""
         return self._flat().rows()
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a flat .jsonl (.gz, .xz, .zst), .csv or .parquet file, whole or not at all."""
-        write_flat(Path(path), self._flat())
+    def write(self, path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> None:
+        """Write a flat .jsonl (.gz, .xz, .zst), .csv or .parquet file, whole or not at all. `progress` is called with
+        the number of records written and of all."""
+        write_flat(Path(path), self._flat(progress))
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame."""
@@ -416,14 +417,14 @@ class Results:
             for column in columns
         ]
 
-    def _flat(self) -> Flat:
+    def _flat(self, progress: Callable[[int, int], None] | None = None) -> Flat:
         columns = self.columns
         signatures = {
             column.label: self.signatures[column.metric.label if isinstance(column, PartMetric) else column.label]
             for column in columns
         }
         scores = {column.label: self._select(column) for column in columns}
-        return Flat(items=self.items, systems=self.systems, scores=scores, signatures=signatures)
+        return Flat(items=self.items, systems=self.systems, scores=scores, signatures=signatures, progress=progress)
 
 
 def explain_unfinished(unfinished: Mapping[str, str], *names: str) -> str | None:

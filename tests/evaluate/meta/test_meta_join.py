@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import metrist
 from metrist.errors import InputError, RunError
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.evaluate.meta.join import join, suggests_lower_is_better
+from metrist.io import reader
 
 
 def test_inline_ratings_scores_and_columns_are_read_without_texts() -> None:
@@ -293,7 +293,7 @@ def test_a_rating_that_all_metrics_run_against_may_be_one_where_lower_is_better(
 def test_progress_tells_the_rows_read_and_about_how_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["metrist.evaluate.meta.join"], "_REPORTED", 10)
+    monkeypatch.setattr(reader, "_REPORTED", 10)
     path = write_rows(tmp_path / "rows.jsonl", make_rows(items=10))
     reports: list[tuple[int, int | None]] = []
     join(path, progress=lambda done, total: reports.append((done, total)))

@@ -28,8 +28,6 @@ from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
 
-#: Rows between two reports of progress.
-_REPORTED = 1 << 12
 #: Words in a metric's name that suggest "lower is better"; they only cause a note.
 _LOWER_WORDS = frozenset(
     {"ter", "wer", "cer", "hter", "perplexity", "ppl", "loss", "error", "errors", "distance", "edits"}
@@ -67,11 +65,8 @@ def join(
         files = ", ".join(name for reader in readers for name in reader.names)
         notes += [f"Ratings are those of the files that the run read: {files}."] if files else []
     for reader in readers:
-        for number, entry in enumerate(reader.entries()):
+        for entry in reader.entries(progress):
             builder.add(entry)
-            if progress and not number % _REPORTED:
-                share = reader.share_read
-                progress(number, round(number / share) if share else None)
         notes += [*reader.remarks, *reader.skipped.describe()]
     scores, errors = _read_runs(builder, runs, parts, metrics)
     if case := describe_case(builder.outputs.systems.number):
