@@ -290,9 +290,9 @@ def test_scores_are_shown_without_texts_and_the_reason_is_noted(tmp_path: Path) 
     # Files that are named must be there.
     with pytest.raises(InputError, match="no such file"):
         worst(tmp_path / "run", 3, texts=tmp_path / "nothing.jsonl")
-    rows: list[int] = []
-    named = worst(tmp_path / "run", 3, texts=tmp_path / "other.jsonl", progress=lambda done, _: rows.append(done))
-    assert rows[0] == 0
+    read: list[int] = []
+    named = worst(tmp_path / "run", 3, texts=tmp_path / "other.jsonl", progress=lambda done, _: read.append(done))
+    assert read[0] == 0
     assert all(entry.outputs[0].record for entry in named)
 
 
