@@ -19,7 +19,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 KERNELS = Path("src", "metrist", "kernels")
 # No -march=native: a wheel must run on other machines than the one that built it.
-FLAGS = ("-std=c11", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden")
+# No contraction of a multiplication and an addition: results must not depend on the compiler and the processor.
+FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-DNDEBUG", "-fPIC", "-fvisibility=hidden")
 SHARED = ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared",)
 
 
