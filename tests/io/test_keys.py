@@ -53,21 +53,17 @@ def admit_many(count: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, which is always full")
-def test_a_full_disk_is_told_with_the_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Fewer bytes than Python buffers, and more.
-    for buffered in (10, 1 << 12):
+@pytest.mark.parametrize("buffered", [10, 1 << 12])  # Fewer bytes than Python buffers, and more.
+def test_a_full_disk_is_told_with_the_folder_for_temporary_files(
+    monkeypatch: pytest.MonkeyPatch, buffered: int
+) -> None:
+    with open("/dev/full", "w+b") as full:
         monkeypatch.setattr(dedup, "_BUFFERED", buffered)
-        files: list[Any] = []
-
-        def open_full() -> Any:
-            files.append(open("/dev/full", "w+b"))  # noqa: B023, SIM115
-            return files[-1]  # noqa: B023
-
-        monkeypatch.setattr(tempfile, "TemporaryFile", open_full)
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda: full)
         monkeypatch.setattr(tempfile, "tempdir", "/some/folder")
         with pytest.raises(InputError, match=r"repeated items.*: /some/folder, .*: No space left on device; .* TMPDIR"):
             admit_many(buffered)
-        assert files[0].closed
+        assert full.closed
 
 
 def test_without_a_folder_for_temporary_files_the_error_says_where_python_looked(
