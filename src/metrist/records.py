@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import InputError
 
@@ -142,3 +147,126 @@ class Pair:
 
     first: Record
     second: Record
+
+
+Unit = Record | Pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordColumns(Sequence[Record]):
+    """Records as columns, from which a `Record` is made only where one is asked for.
+
+    All columns have one entry per record. `extras` is None where no record has extra columns.
+    """
+
+    items: Sequence[str]
+    systems: Sequence[str]
+    outputs: Sequence[str]
+    sources: Sequence[str | None]
+    references: Sequence[tuple[str, ...]]
+    instructions: Sequence[str | None]
+    tasks: Sequence[str | None]
+    languages: Sequence[str | None]
+    extras: Sequence[Mapping[str, Any]] | None = None
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> RecordColumns:
+        """The columns of some records."""
+        if isinstance(records, RecordColumns):
+            return records
+        return cls(
+            items=[record.item for record in records],
+            systems=[record.system for record in records],
+            outputs=[record.output for record in records],
+            sources=[record.source for record in records],
+            references=[record.references for record in records],
+            instructions=[record.instruction for record in records],
+            tasks=[record.task for record in records],
+            languages=[record.language for record in records],
+            extras=[record.extra for record in records] if any(record.extra for record in records) else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            columns = {name: getattr(self, name) for name in self.__slots__}
+            return RecordColumns(**{name: None if c is None else c[index] for name, c in columns.items()})
+        return Record(
+            item=self.items[index],
+            system=self.systems[index],
+            output=self.outputs[index],
+            source=self.sources[index],
+            references=self.references[index],
+            instruction=self.instructions[index],
+            task=self.tasks[index],
+            language=self.languages[index],
+            extra=(self.extras[index] or _EMPTY) if self.extras else _EMPTY,
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(self.__getitem__, range(len(self)))
+
+    def take(self, positions: Sequence[int]) -> RecordColumns:
+        """The records at these positions."""
+        columns = {name: getattr(self, name) for name in self.__slots__}
+        return RecordColumns(
+            **{name: None if column is None else [column[n] for n in positions] for name, column in columns.items()}
+        )
+
+
+#: Bytes of a record's hash: the first half of a SHA-256.
+HASH_BYTES = 16
+Hashes = NDArray[np.uint8]
+
+
+def hash_units(units: Sequence[Unit]) -> Hashes:
+    """For each record or pair, a hash of everything that metrics see of it, one row of bytes each. Two with the same
+    hash get the same score, so that it is computed once."""
+    digests = bytearray()
+    try:
+        for unit in units:
+            text = _ENCODER.encode(_content(unit)).encode("utf-8", "surrogatepass")
+            digests += hashlib.sha256(text).digest()[:HASH_BYTES]
+    except RecursionError:
+        raise _describe_nesting(units) from None
+    return np.frombuffer(bytes(digests), np.uint8).reshape(-1, HASH_BYTES)
+
+
+def hash_keys(hashes: Hashes) -> NDArray[np.void]:
+    """Hashes as one entry each, which can be sorted, searched and compared."""
+    return np.ascontiguousarray(hashes).view(f"V{HASH_BYTES}").reshape(-1)
+
+
+def _content(unit: Unit) -> Any:
+    if isinstance(unit, Pair):
+        return _content(unit.first), _content(unit.second)
+    r = unit
+    return (
+        *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
+        sorted(r.extra.items(), key=str) if r.extra else None,
+    )
+
+
+def _plain(value: object) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def _describe_nesting(units: Sequence[Unit]) -> InputError:
+    """The error of records that cannot be hashed: the first of them, and which of its columns is nested too deeply."""
+    records = [r for unit in units for r in ((unit.first, unit.second) if isinstance(unit, Pair) else (unit,))]
+    for record in records:
+        for name, value in record.extra.items():
+            try:
+                json.dumps(value, default=_plain)
+                str(value)
+            except RecursionError:
+                return InputError(
+                    f"item {record.item!r} of system {record.system!r}: {name!r} is nested too deeply to be hashed; "
+                    f"drop it with --field {name}="
+                )
+    return InputError("a record is nested too deeply to be hashed")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metrist.ratings import Choice, Error, Preference, Rating
-from metrist.records import Record
+from metrist.records import Hashes, Record, RecordColumns
 
 _SHOWN = 60
 
@@ -119,3 +119,17 @@ class ParsedRow:
             scores=tuple(filter(remains, self.scores)),
             choices=tuple(filter(pair_remains, self.choices)),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Consecutive rows of one source, as columns: the records that did not occur before, with their hashes, and what
+    rows say besides (`judged`: parsed rows that hold a rating, a preference, an error, a stored score or choice, or a
+    weight). `lines` are the lines of the records. `repeats` are rows whose records occurred before: hash and line."""
+
+    source: int
+    records: RecordColumns
+    hashes: Hashes
+    lines: Sequence[int]
+    judged: Sequence[ParsedRow] = ()
+    repeats: Sequence[tuple[bytes, int]] = ()
