@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import encode_names
 from metrist.errors import RunError
+from metrist.names import encode_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import SparseColumn
 from metrist.ratings import Error
 
 Column = NDArray[np.float64]
@@ -145,14 +144,10 @@ class Scores(Sequence[Score]):
 
     def __post_init__(self) -> None:
         if self.stats.size == 0:
-            scored = ~np.isnan(self.values)
-            stats = np.stack([np.where(scored, self.values, 0.0), scored.astype(np.float64)], axis=1)
-            object.__setattr__(self, "stats", stats)
+            object.__setattr__(self, "stats", plain_stats(self.values))
         if len(self.stats) != len(self.values) or any(len(p) != len(self.values) for p in self.parts.values()):
             raise ValueError("values, parts and stats of a block of scores must have one row per output")
         unscored = np.flatnonzero(np.isnan(self.values))
-        if isinstance(self.failures, SparseColumn) and np.array_equal(self.failures.positions, unscored):
-            return
         object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})
         mismatches = set(unscored.tolist()) ^ set(self.failures)
         if mismatches:
@@ -255,6 +250,73 @@ class Scores(Sequence[Score]):
             usage=self.usages.get(i),
             incomplete=i in self.incomplete,
         )
+
+
+def plain_stats(values: Column) -> Column:
+    """The statistics of a metric that gives none: (value, 1), which pools to the mean, and zeros for a failed output."""
+    scored = ~np.isnan(values)
+    return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=-1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NarrowRows:
+    """Rows of numbers stored in a narrower type. What is taken from them are rows of doubles."""
+
+    rows: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    @property
+    def size(self) -> int:
+        return self.rows.size
+
+    @property
+    def dtype(self) -> np.dtype[np.float64]:
+        return np.dtype(np.float64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> NDArray[np.float64]:
+        return np.asarray(self.rows[index], np.float64)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.rows, dtype or np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeanRows:
+    """The rows (value, 1) of scores that pool to their mean, or (0, 0) where there is no score, made when asked for."""
+
+    values: NDArray[np.float64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.values), 2
+
+    @property
+    def size(self) -> int:
+        return 2 * len(self.values)
+
+    @property
+    def dtype(self) -> np.dtype[np.float64]:
+        return np.dtype(np.float64)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> NDArray[np.float64]:
+        return plain_stats(np.asarray(self.values[index]))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(dtype or np.float64, copy=False)
+
+
+def take_rows(rows: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
+    """The rows at these positions. Narrow rows stay narrow."""
+    return np.asarray((rows.rows if isinstance(rows, NarrowRows) else rows)[positions])
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")

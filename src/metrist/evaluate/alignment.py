@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import HashColumn, NameColumn, encode_names, select_names, take_names, take_rows
 from metrist.errors import agree, format_count
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric
-from metrist.scores import FailureKind
+from metrist.names import NameColumn, encode_names, select_names, take_names
+from metrist.scores import FailureKind, take_rows
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -127,19 +127,19 @@ class _ChosenRows(NamedTuple):
 
 def _select_sources(results: Results, rows: NDArray[np.intp]) -> Sequence[str]:
     """The digests of the sources of some rows."""
-    if isinstance(results.sources, HashColumn):
-        return HashColumn(results.sources.rows[rows])
+    if isinstance(results.sources, NameColumn):
+        return take_names(results.sources, rows)
     return [results.sources[row] for row in rows.tolist()] if len(results.sources) else [""] * len(rows)
 
 
 def _number_sources(sources: Sequence[Sequence[str]]) -> NDArray[np.intp]:
     """A number for each digest, equal ones alike; 0 for none."""
-    if all(isinstance(column, HashColumn) for column in sources):
-        rows = [np.ascontiguousarray(column.rows) for column in sources if isinstance(column, HashColumn)]
-        return np.concatenate([digests.view(np.int64).reshape(-1) for digests in rows])
     numbers = {"": 0}
-    every = (digest for column in sources for digest in column)
-    return np.fromiter((numbers.setdefault(digest, len(numbers)) for digest in every), np.intp)
+    columns = []
+    for column in map(encode_names, sources):
+        own = np.fromiter((numbers.setdefault(digest, len(numbers)) for digest in column.names), np.intp)
+        columns.append(own[column.codes])
+    return np.concatenate(columns)
 
 
 def _join_names(columns: Sequence[NameColumn]) -> NameColumn:

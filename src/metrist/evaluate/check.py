@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from metrist.columns import encode_names, list_distinct, select_names, take_rows
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.alignment import align_scores, describe_sources
 from metrist.evaluate.selection import (
@@ -24,9 +23,10 @@ from metrist.evaluate.selection import (
     warn_off_scale,
 )
 from metrist.metrics.base import Metric
+from metrist.names import encode_names, list_distinct, select_names
 from metrist.report.junit import JUnitCase, junit_xml
 from metrist.report.tables import Change, Column, Number, PValue, Share, Table, or_none, shorten
-from metrist.scores import FailureKind
+from metrist.scores import FailureKind, take_rows
 from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows, smallest_p
 from metrist.stats.significance import holm
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import list_distinct, release_pages
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.alignment import AlignedScores, align_scores, describe_sources, find_unfinished
 from metrist.evaluate.selection import (
@@ -27,6 +26,7 @@ from metrist.evaluate.selection import (
     select_systems,
 )
 from metrist.metrics.base import Metric, PartMetric
+from metrist.names import list_distinct
 from metrist.report.tables import (
     Change,
     Column,
@@ -364,9 +364,6 @@ def _test_pairs(
     for metric in metrics:
         ready.append(_prepare_pairs(metric, runs, pairs))
         size += sum(group.contestants.sums.nbytes for group in ready[-1].groups)
-        for run in runs:
-            scores = run[metric].scores
-            release_pages(scores.values, scores.stats)
         if size > _MAX_BYTES or metric is metrics[-1]:
             contests += _test_together(ready, pairs, plan, progress)
             ready, size = [], 0

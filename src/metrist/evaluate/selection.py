@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from metrist.columns import list_distinct
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.metrics.base import PART, Metric, PartMetric
+from metrist.names import list_distinct
 from metrist.report.tables import decimals_for, escape_controls
 from metrist.spec import parse, split_list
 

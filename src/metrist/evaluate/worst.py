@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import NameColumn, encode_names, list_distinct, select_names
 from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
@@ -27,6 +26,7 @@ from metrist.io import Reader, read_records
 from metrist.io.reader import RowProgress, check_keywords
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, PartMetric
+from metrist.names import NameColumn, encode_names, list_distinct, select_names
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.tables import format_number

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from metrist.errors import InputError, MetristError, MissingExtra
+from metrist.errors import InputError, MetristError, RunError
 
 #: The variable that names the folder for copies; without it, the user's folder for caches.
 VARIABLE = "METRIST_REMOTE"
@@ -77,10 +77,8 @@ def local_path(url: str) -> Path:
 def open_store(url: str, *, is_shared: bool = True) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path there. One that is not shared has a connection of its own."""
     local_path(url)  # Refuses what is no plain URL.
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingExtra(f"reading and writing {url}", "ray") from None
+    import fsspec
+
     try:
         store, path = fsspec.core.url_to_fs(url, skip_instance_cache=not is_shared)
     except (ImportError, ValueError) as error:
@@ -199,3 +197,46 @@ def expand(url: str) -> list[str]:
     if not urls:
         raise InputError(f"{url}: no file matches this pattern")
     return urls
+
+
+def call_store(action: str, call: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a store, again if it fails, and raise what stays wrong as a `RunError`. FileNotFoundError is an answer."""
+    try:
+        return retry(call, *arguments)
+    except (FileNotFoundError, MetristError):
+        raise
+    except Exception as error:
+        raise RunError(f"cannot {action}: {type(error).__name__}: {error}") from error
+
+
+def put_file(local: Path, url: str) -> None:
+    """Upload a file."""
+    store, remote = open_store(url)
+    put_bytes(store, remote, local.read_bytes())
+
+
+def put_bytes(store: Any, path: str, data: bytes) -> None:
+    """Write a file of a store, and make the folder for it where the store needs one."""
+
+    def put() -> None:
+        try:
+            store.pipe_file(path, data)
+        except Exception as error:
+            make_folder(store, path, error)
+            store.pipe_file(path, data)
+
+    try:
+        call_store(f"write {path}", put)
+    except FileNotFoundError as error:
+        raise RunError(f"cannot write {path}: {error}") from error
+
+
+def make_folder(store: Any, path: str, error: Exception) -> None:
+    """Make the folder of a file that could not be written because of `error`. A bucket, whose name is before the first
+    slash, is not made: it may be misspelt. A key that may not look at its bucket sees none, whatever the error was."""
+    bucket = path.partition("/")[0]
+    if bucket and not store.exists(bucket):
+        if not isinstance(error, FileNotFoundError):
+            raise error
+        raise RunError(f"cannot write {path}: the store has no bucket {bucket!r}, and metrist makes none") from error
+    store.makedirs(path.rpartition("/")[0], exist_ok=True)

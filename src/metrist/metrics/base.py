@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from metrist._version import __version__
 from metrist.errors import InputError, MetristError, RunError, SpecError, describe_exception, did_you_mean, label_item
 from metrist.llm.base import LLM, build_llm
-from metrist.records import Need, Pair, Record
+from metrist.records import Need, Pair, Record, RecordColumns
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Score, Scores
 from metrist.spec import Spec
@@ -385,7 +385,7 @@ class Shard:
     __slots__ = ("_made", "records", "runtime", "tokens")
 
     def __init__(self, records: Sequence[Record], *, tokens: bool = False, runtime: Runtime | None = None) -> None:
-        self.records = tuple(records)
+        self.records: Sequence[Record] = records if isinstance(records, RecordColumns) else tuple(records)
         self.tokens = tokens
         self.runtime = runtime or Runtime.current()
         self._made: dict[Hashable, Any] = {}
@@ -434,8 +434,8 @@ def pairs_of(shard: Shard) -> Pairs:
     pairs: Pairs | None = shard._made.get("pairs")
     if pairs is not None:
         return pairs
-    outputs = [record.output for record in shard.records]
-    references = [record.references for record in shard.records]
+    columns = RecordColumns.of(shard.records)
+    outputs, references = columns.outputs, columns.references
     counts = np.fromiter(map(len, references), np.int64, len(references))
     flat = list(chain.from_iterable(references))
     texts = list(dict.fromkeys(chain(outputs, flat)))

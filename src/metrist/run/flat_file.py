@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ParamSpec, TypeVar
 
-from metrist.columns import release_pages
-from metrist.errors import InputError, MissingExtra, RunError
+from metrist.errors import InputError, RunError
 from metrist.io import read_rows
 from metrist.io.compression import detect_compression, uncompressed_name
+from metrist.io.remote import is_remote, local_path
 from metrist.io.writer import atomic_write_bytes, escape_formula
 from metrist.io.writer import check_writable as check_place
-from metrist.run.shard_file import count_texts, error_rows, number_texts
+from metrist.ratings import Error
 from metrist.scores import Score, Scores
 
 COLUMNS = (
@@ -30,6 +32,10 @@ _RESULT_COLUMNS = {"item", "system", "metric", "value", "signature"}
 #: not be parsed, and the scores of single tokens.
 RAW = "raw"
 TOKENS = "tokens"
+# JSON has neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
+_SPECIAL = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
+# Below this, every whole float is written with all its digits.
+_EXACT = 2.0**53
 #: Records written at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 4096
 
@@ -72,11 +78,9 @@ class Flat:
         return map(_unicode_row, self.rows(start, stop))
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """The ranges of records that are written together. Mapped columns of a range leave the memory after it."""
+        """The ranges of records that are written together."""
         for start in range(0, len(self.items), CHUNK):
             yield start, min(start + CHUNK, len(self.items))
-            for scores in self.scores.values():
-                release_pages(scores.values, scores.stats, *scores.parts.values())
             if self.progress:
                 self.progress(min(start + CHUNK, len(self.items)), len(self.items))
 
@@ -106,7 +110,6 @@ def check_writable(path: Path) -> None:
     if suffix == ".parquet":
         if detect_compression(path):
             raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
-        _pyarrow()
     check_place(path)
 
 
@@ -208,10 +211,10 @@ def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
 
 
 def _write_parquet(file: IO[bytes], flat: Flat) -> None:
-    pa = _pyarrow()
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema(pa, flat.columns)
+    schema = _schema(flat.columns)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for start, stop in flat.chunks():
             rows = [_parquet_row(row) for row in flat.unicode_rows(start, stop)]
@@ -241,7 +244,9 @@ def _encodable_within(value: Any) -> Any:
     return list(map(_encodable_within, value)) if isinstance(value, list | tuple) else value
 
 
-def _schema(pa: Any, columns: Sequence[str]) -> Any:
+def _schema(columns: Sequence[str]) -> Any:
+    import pyarrow as pa
+
     error = pa.struct(
         [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
         + [("penalty", pa.float64())]
@@ -254,14 +259,6 @@ def _schema(pa: Any, columns: Sequence[str]) -> Any:
         "errors": pa.list_(error),
     }
     return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingExtra("writing Parquet", "tables") from None
-    return pyarrow
 
 
 def encodable(text: str) -> str:
@@ -285,3 +282,64 @@ def _number(value: float) -> float | None:
 
 
 _WRITERS = {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}
+
+
+def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
+    """Errors as plain rows, without the fields that have their default."""
+    return [
+        {
+            f.name: getattr(error, f.name)
+            for f in dataclasses.fields(error)
+            if f.default is dataclasses.MISSING or getattr(error, f.name) != f.default
+        }
+        for error in errors
+    ]
+
+
+def number_texts(column: NDArray[np.float64]) -> list[str]:
+    """The JSON text of each number."""
+    if not len(column):
+        return []
+    # The repr of a whole list is several times faster than one repr per number.
+    texts = repr(column.tolist())[1:-1].split(", ")
+    return texts if np.isfinite(column).all() else [_SPECIAL.get(text, text) for text in texts]
+
+
+def count_texts(column: NDArray[np.float64]) -> list[str]:
+    """As `number_texts`, with whole numbers written without their `.0`: statistics are mostly counts."""
+    if len(column) and (np.abs(column) < _EXACT).all() and not (np.signbit(column) & (column == 0)).any():
+        whole = column.astype(np.int64)
+        if (whole == column).all():
+            return repr(whole.tolist())[1:-1].split(", ")
+    return [t[:-2] if t.endswith(".0") and t != "-0.0" else t for t in number_texts(column)]
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a function with an argument `out`, so that it can also be the URL of a flat file: it is written here
+    and then uploaded."""
+
+    @wraps(function)
+    def call(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
+        out = keywords.get("out")
+        if not isinstance(out, str) or not is_remote(out) or not flat_suffix(Path(out)):
+            return function(*arguments, **keywords)
+        from metrist.io.remote import put_file
+
+        target = local_path(out)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot write {target}: {error.strerror}") from error
+        keywords["out"] = target
+        result = function(*arguments, **keywords)
+        try:
+            put_file(target, out)
+        except RunError as error:
+            raise RunError(f"{error}: all results are in {target}") from error
+        return result
+
+    return call

@@ -1,116 +1,121 @@
-"""The files that a run read, read again for their texts and ratings: a run stores neither."""
+"""The records and judgments of a run, as readers: from its tables, or from the files that it read."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
 from metrist.io.reader import RowProgress
-from metrist.io.row_model import Location
-from metrist.io.rows import RowSource
-from metrist.records import Record
-from metrist.run.remote_folder import find_url
-from metrist.run.run_folder import RunFolder, is_run_folder
-from metrist.run.shard_file import hash_units
-from metrist.run.view import Key, RunInput, View, hash_file
+from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
+from metrist.ratings import Error, Preference, Rating
+from metrist.records import Record, hash_units
 
-#: How folders of older versions, and of runs that did not finish, name it.
-_STANDARD_INPUT = ("-", "standard input")
+if TYPE_CHECKING:
+    from metrist.run.run import Run
+    from metrist.run.store import Input
+
 #: Reading options that say what the columns of a file are; they belong together.
 _COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})
 _JUDGMENTS = frozenset({"rating", "ratings", "score", "scores", "rater", "raters"})
+Key = tuple[str, str]
 
 
 def read_inputs(
-    run: str | os.PathLike[str] | RunFolder, files: Sequence[str | os.PathLike[str]] = (), **reading: Any
+    run: str | os.PathLike[str] | Run, files: Sequence[str | os.PathLike[str]] = (), **reading: Any
 ) -> Reader:
-    """Return a reader of the files that a run folder read, or of `files` where some are named.
+    """Return a reader of what a run holds, or of `files` where some are named.
 
-    A file is looked for where it lay as seen from the run folder, then under the name that the run was given, then
-    beside the folder. It is read with the options of the run; `reading` are others, and its `fields` are added to those
-    of the run. The reader's `remarks` say which files have moved or changed. Texts that are not those which were scored
-    are left out.
+    A run without texts reads its files again, with the options that it was given; `reading` are others, and its
+    `fields` are added to those of the run. Texts that are not those which were scored are left out.
     """
-    folder = run if isinstance(run, RunFolder) else None
-    path = Path(run.path if isinstance(run, RunFolder) else run)
-    if folder is None and is_run_folder(path):
-        folder = RunFolder(path)
+    from metrist.run.run import Run, open_run
+    from metrist.run.store import is_run
+
+    if not isinstance(run, Run):
+        if not is_run(run):
+            if files:
+                return read_records(list(files), **reading)
+            raise RunError(f"{run} does not say which files it was made from: name them on the command line")
+        run = open_run(run)
     if files:
-        return read_files(files, [folder] if folder else [], **reading)
+        return read_files(files, [run], **reading)
     reading = {name: value for name, value in reading.items() if value}
-    if folder is None:
-        raise RunError(f"{path} does not say which files it was made from: name them on the command line")
-    inputs = [source for source in View.read(path).inputs if source.path is not None]
-    if not inputs and (manifest := folder.manifest) and manifest.input:
-        # A folder of an older version, or one that was not read to the end.
-        return read_records([_locate(name, path) for name in manifest.input], **reading)
+    if run.has_texts and not reading:
+        return StoredReader(sources=(), run=run)
+    inputs = [one for one in run.manifest.inputs if one.path is not None]
     if not inputs:
-        raise RunError(f"the run in {path} read no files but rows in memory: name the files with its texts")
+        raise RunError(f"the run in {run.name} read no files but rows in memory: name the files with its texts")
     readers, notes = list[Reader](), list[str]()
-    for source in inputs:
-        place = _find(source, path)
-        readers.append(read_records(format_path(place), **_add_options(source, reading)))
-        if place.resolve() != (path / str(source.path)).resolve():
-            notes.append(f"{source.label} has moved since it was scored: it is read from {format_path(place)}")
-    return _join_readers(readers, [*inputs], notes)
+    for one in inputs:
+        place = _find(one, run)
+        readers.append(read_records(format_path(place), **_add_options(one, reading)))
+        if place.resolve() != (Path(run.store.path) / str(one.path)).resolve():
+            notes.append(f"{one.name} has moved since it was scored: it is read from {format_path(place)}")
+    if not run.has_texts:
+        notes.append(f"{run.name} stores no texts: {', '.join(str(one.name) for one in inputs)} was read again")
+    return _join_readers(readers, [(run, one) for one in inputs], notes)
 
 
-def read_files(
-    files: Sequence[str | os.PathLike[str]], runs: Sequence[str | os.PathLike[str] | RunFolder], **reading: Any
-) -> Reader:
+def read_files(files: Sequence[str | os.PathLike[str]], runs: Sequence[Run], **reading: Any) -> Reader:
     """Return a reader of files that the user named. Those that one of the runs read, wherever they are now, are read
-    with its options, and texts that are not those which were scored are left out; if such a file is no longer where the
-    run read it, the other files of that run are read too. `reading` are other options; where they say what the columns
-    are, the files are read as they say and not as the run did."""
+    with its options, and texts that are not those which were scored are left out. `reading` are other options; where
+    they say what the columns are, the files are read as they say and not as the run did."""
     reading = {name: value for name, value in reading.items() if value}
     plain = read_records(list(files), **reading)
-    own_columns = {
-        name for name in reading if name in _COLUMN_OPTIONS and not _maps_only_judgments(name, reading[name])
-    }
-    if own_columns:
+    if any(name in _COLUMN_OPTIONS and not _maps_only_judgments(name, value) for name, value in reading.items()):
         return plain
-    folders = [run if isinstance(run, RunFolder) else RunFolder(Path(run)) for run in runs]
-    inputs = [(one, folder.path) for folder in folders for one in View.read(folder.path).inputs if one.path is not None]
-    readers, matches, others = list[Reader](), list[RunInput | None](), list[RowSource]()
-    notes = []
+    inputs = [(run, one) for run in runs for one in run.manifest.inputs if one.path is not None]
+    readers, matches, others = list[Reader](), list[tuple[Run, Input] | None](), list[Any]()
     for source in plain.sources:
         known = _match_inputs(source.path, inputs) if source.path is not None else []
-        for one in known:
+        for run, one in known:
             readers.append(read_records(source.path, **_add_options(one, reading)))
-            matches.append(one)
+            matches.append((run, one))
         others += [] if known else [source]
     if not readers:
         return plain
-    moved = {run: one for one, run in inputs if one in matches and one.find(run) is None}
-    for one, run in inputs:
-        # A file that was named because it had moved stands for itself, not for all files of its run.
-        if run in moved and one not in matches:
-            place = _find(one, run)
-            readers.append(read_records(format_path(place), **_add_options(one, reading)))
-            matches.append(one)
-            notes.append(f"{format_path(place)} is read too: it is another file of the run in {format_path(run)}")
     if others:
         readers.append(replace(plain, sources=tuple(others)))
         matches.append(None)
-    return _join_readers(readers, matches, notes)
+    return _join_readers(readers, matches, [])
 
 
-def _add_options(source: RunInput, reading: dict[str, Any]) -> dict[str, Any]:
+def _add_options(one: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the run and `reading`, whose fields are added to those of the run."""
-    options = {**source.options, **reading}
+    options = {**one.options, **reading}
     if "fields" in reading:
-        options["fields"] = {**source.options.get("fields", {}), **reading["fields"]}
+        options["fields"] = {**one.options.get("fields", {}), **reading["fields"]}
     return options
 
 
 def _maps_only_judgments(name: str, value: Any) -> bool:
     """Whether an option says only which columns hold ratings and scores, and nothing of the texts."""
     return name == "fields" and all(str(field).split(":")[0] in _JUDGMENTS for field in value)
+
+
+def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[Run, Input]]:
+    """The inputs that were read from this file: from its place, else with its bytes, else under its name if there is no
+    such file any more."""
+    from metrist.run.ingest import hash_file
+
+    place = os.path.realpath(path)
+    if known := [(run, one) for run, one in inputs if os.path.realpath(Path(run.store.path) / str(one.path)) == place]:
+        return known
+    digest = hash_file(path)
+    if known := [(run, one) for run, one in inputs if one.sha256 == digest]:
+        return known
+    return [
+        (run, one)
+        for run, one in inputs
+        if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
+    ]
 
 
 class InputChange(NamedTuple):
@@ -120,70 +125,80 @@ class InputChange(NamedTuple):
     message: str
 
 
-def find_changed_inputs(run: Path, metrics: Iterable[str]) -> tuple[list[InputChange], list[str]]:
-    """The inputs of a run folder whose records are not those that were scored, and notes on files that are missing. A
-    file with other bytes and the same records, such as one with a new column, has not changed. `metrics` are for the
-    command that scores again."""
+def find_changed_inputs(run: Run, metrics: Iterable[str]) -> tuple[list[InputChange], list[str]]:
+    """The inputs of a run whose records are not those that were scored, and notes on files that are missing. A file
+    with other bytes and the same records has not changed. `metrics` are for the command that scores again."""
+    from metrist.run.ingest import hash_file
+
     changed, notes = list[InputChange](), list[str]()
-    out = find_url(run) or format_path(run)
-    options = " ".join([*(f"-m {quote_word(text)}" for text in metrics), f"-o {quote_word(f'{out}/')}"])
-    for source in View.read(run).inputs if is_run_folder(run) else ():
-        if source.path is None:
+    options = " ".join([*(f"-m {quote_word(text)}" for text in metrics), f"-o {quote_word(f'{run.name}/')}"])
+    for one in run.manifest.inputs:
+        if one.path is None:
             continue
-        place, name = run / source.path, source.describe(run)
+        name, place = run.describe_input(one), Path(run.store.path) / one.path
+        found = run.find_file(one)
         try:
-            is_there = place.is_file()
-            places = [place] if is_there else [one for one in source.locate(run) if one.is_file()]
-            if any(hash_file(str(one)) == source.sha256 for one in places):
+            if found is not None and hash_file(str(found)) == one.sha256:
                 continue
-            if not is_there:
-                notes.append(f"{source.label} is not where it was scored: whether it has changed since is unknown")
+            if found is None or not place.is_file():
+                notes.append(f"{one.name} is not where it was scored: whether it has changed since is unknown")
                 continue
-            reader = read_records(format_path(place), **source.options)
-            now, unchanged = {(record.item, record.system) for record in reader}, _find_unchanged(reader, source)
+            reader = read_records(format_path(place), **one.options)
+            now = {(record.item, record.system): record for record in reader}
         except MetristError as error:
             changed.append(InputChange(name, f"{name} has changed since it was scored and cannot be read: {error}"))
             continue
-        before = set(source.keys())
-        parts = [
-            f"{format_count(count, 'output')} {agree(count, *verbs)}"
-            for count, *verbs in (
-                (len((before & now) - unchanged), "differs", "differ"),
-                (len(before - now), "is gone", "are gone"),
-                (len(now - before), "is not scored", "are not scored"),
-            )
-            if count
-        ]
+        before = _read_known(run, one)
+        differ = sum(key in now and not _is_same(now[key], known) for key, known in before.items())
+        counts = (
+            (differ, "differs", "differ"),
+            (len(before.keys() - now.keys()), "is gone", "are gone"),
+            (len(now.keys() - before.keys()), "is not scored", "are not scored"),
+        )
+        parts = [f"{format_count(count, 'output')} {agree(count, *verbs)}" for count, *verbs in counts if count]
         if parts:
-            again = f"score it again with `metrist score {source.describe_command(run)} {options}`"
+            again = f"score it again with `metrist score {run.describe_reading(one)} {options}`"
             changed.append(InputChange(name, f"{name} has changed since it was scored: {', '.join(parts)}; {again}"))
     return changed, notes
 
 
-def _match_inputs(path: str, inputs: Sequence[tuple[RunInput, Path]]) -> list[RunInput]:
-    """The inputs that were read from this file: from its place, else with its bytes, else under its name if there is no
-    such file any more."""
-    place = os.path.realpath(path)
-    if known := [one for one, run in inputs if os.path.realpath(run / str(one.path)) == place]:
-        return known
-    digest = hash_file(path)
-    if known := [one for one, _ in inputs if one.sha256 == digest]:
-        return known
-    return [one for one, run in inputs if Path(one.label).name == Path(path).name and one.find(run) is None]
+def _read_known(run: Run, one: Input) -> dict[Key, Record | bytes]:
+    """What the run has of each record of an input: the record, or its hash where texts are not stored."""
+    from metrist.run.tables import read_records_table
+
+    known: dict[Key, Record | bytes] = {}
+    for part in one.tables.get("records", ()):
+        table = run.read_part("records", part)
+        if run.has_texts:
+            known |= {(record.item, record.system): record for record in read_records_table(table)}
+        else:
+            names = (table[name].to_pylist() for name in ("item", "system", "record"))
+            known |= {(item, system): digest for item, system, digest in zip(*names, strict=True)}
+    return known
 
 
-def _join_readers(readers: list[Reader], inputs: list[RunInput | None], notes: list[str]) -> RunReader:
+def _is_same(record: Record, known: Record | bytes) -> bool:
+    """Whether a record is as it was scored, columns aside that were added since."""
+    if isinstance(known, bytes):
+        return hash_units([record])[0].tobytes() == known
+    extra = {name: record.extra[name] for name in known.extra if name in record.extra}
+    return replace(record, extra=extra) == replace(known, extra=dict(known.extra))
+
+
+def _join_readers(
+    readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]
+) -> CheckedReader:
     sources = tuple(rows for reader in readers for rows in reader.sources)
-    return RunReader(sources=sources, readers=readers, inputs=inputs, notes=notes)
+    return CheckedReader(sources=sources, readers=readers, inputs=list(inputs), notes=notes)
 
 
 @dataclass(eq=False, kw_only=True)
-class RunReader(Reader):
-    """Reads several files, each with the options with which a run read it. An input is None where no run read the files
-    of its reader."""
+class CheckedReader(Reader):
+    """Reads several files, each with the options with which a run read it, without the outputs whose texts are not
+    those that were scored. An input is None where no run read the files of its reader."""
 
     readers: list[Reader]
-    inputs: list[RunInput | None]
+    inputs: list[tuple[Run, Input] | None]
     notes: list[str]
     _changed: dict[int, int] = field(default_factory=dict, init=False)
 
@@ -191,7 +206,7 @@ class RunReader(Reader):
     def remarks(self) -> list[str]:
         changed = [
             f"{self.readers[n].sources[0].name} has changed since it was scored"
-            + (f": {count:,} {'output' if count == 1 else 'outputs'} with other texts left out" if count else "")
+            + (f": {format_count(count, 'output')} with other texts left out" if count else "")
             for n, count in self._changed.items()
         ]
         return [*self.notes, *changed, *(remark for reader in self.readers for remark in reader.remarks)]
@@ -201,83 +216,151 @@ class RunReader(Reader):
         return {column: name for reader in self.readers for column, name in reader.fields_by_column.items()}
 
     def __iter__(self) -> Iterator[Record]:
-        seen: set[str] = set()
-        for n, reader in enumerate(self.readers):
-            known = self._check(n)
-            for record in reader:
-                if len(self.readers) > 1:  # A single reader yields each record once.
-                    (digest,) = hash_units([record])
-                    if digest in seen:
-                        continue
-                    seen.add(digest)
-                if known is None or (record.item, record.system) in known:
+        seen: set[Key] = set()
+        for entry in self.entries():
+            for record in entry.new:
+                if (record.item, record.system) not in seen:
+                    seen.add((record.item, record.system))
                     yield record
-                else:
-                    self._changed[n] += 1
-            self._add_skipped(reader)
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
+        self.skipped.count, self.skipped.messages = 0, []
+        self._changed.clear()
         for n, reader in enumerate(self.readers):
-            known = self._check(n)
+            known = self._read_known(n)
             left_out: set[Key] = set()
             for entry in reader.entries(progress):
                 if known is None:
                     yield entry
                     continue
-                changed = [record for record in entry.records if (record.item, record.system) not in known]
+                changed = [
+                    (record.item, record.system)
+                    for record in entry.records
+                    if not ((before := known.get((record.item, record.system))) and _is_same(record, before))
+                ]
                 self._changed[n] += len(changed)
-                left_out |= {(record.item, record.system) for record in changed}
+                left_out |= set(changed)
                 # Rows without a text may rate an output, too.
                 yield entry.without(left_out) if not left_out.isdisjoint(entry.keys) else entry
-            self._add_skipped(reader)
+            self.skipped.messages += reader.skipped.messages
+            self.skipped.count += reader.skipped.count
 
-    def _check(self, number: int) -> frozenset[Key] | None:
-        """The outputs whose texts are still those that were scored if the file has changed since; None if it has
-        not."""
-        if number == 0:
-            self.skipped.count, self.skipped.messages = 0, []
-            self._changed.clear()
-        known = self.inputs[number]
-        path = str(self.readers[number].sources[0].path)
-        if known is None or hash_file(path) == known.sha256:
+    def _read_known(self, number: int) -> dict[Key, Record | bytes] | None:
+        """The records as they were scored if the file has changed since; None if it has not."""
+        from metrist.run.ingest import hash_file
+
+        scored = self.inputs[number]
+        if scored is None or hash_file(str(self.readers[number].sources[0].path)) == scored[1].sha256:
             return None
         self._changed[number] = 0
-        try:
-            # As the run read it: options that were given since are no change of the file.
-            return _find_unchanged(read_records(path, **known.options), known)
-        except InputError:
-            return _find_unchanged(self.readers[number], known)
-
-    def _add_skipped(self, reader: Reader) -> None:
-        for message in reader.skipped.messages:
-            self.skipped.messages.append(message)
-        self.skipped.count += reader.skipped.count
+        return _read_known(*scored)
 
 
-def _find_unchanged(reader: Reader, source: RunInput) -> frozenset[Key]:
-    """The outputs of a changed file that are as they were scored, columns aside that were added since."""
-    hashes = dict(zip(source.keys(), source.hashes, strict=True))
-    unchanged: set[Key] = set()
-    added: frozenset[str] = frozenset()
-    for record in reader:
-        key = (record.item, record.system)
-        if key not in hashes:
-            continue
-        names = list(record.extra)
-        # Most columns are added one by one, or at the end.
-        guesses = [
-            added,
-            frozenset(),
-            *(frozenset(names[n:]) for n in range(len(names))),
-            *(frozenset({n}) for n in names),
-        ]
-        for guess in dict.fromkeys(guesses):
-            extra = {name: value for name, value in record.extra.items() if name not in guess}
-            if hash_units([replace(record, extra=extra)])[0] == hashes[key]:
-                added = guess
-                unchanged.add(key)
-                break
-    return frozenset(unchanged)
+@dataclass(eq=False, kw_only=True)
+class StoredReader(Reader):
+    """Reads records and judgments from the tables of a run."""
+
+    run: Run
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.run.manifest.inputs if one.name is not None)
+
+    @property
+    def remarks(self) -> list[str]:
+        return []
+
+    def __iter__(self) -> Iterator[Record]:
+        from metrist.run.tables import read_records_table
+
+        for _, table in self.run.iterate_records():
+            yield from read_records_table(table)
+
+    def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
+        from metrist.run.tables import read_records_table
+
+        total, done = sum(one.records for one in self.run.manifest.inputs), 0
+        for one, tables in groupby(self.run.iterate_records(), key=lambda pair: pair[0]):
+            judged = _read_judgments(self.run, one)
+            for _, table in tables:
+                rows = zip(table["row"].to_pylist(), read_records_table(table), strict=True)
+                for row, members in groupby(rows, key=lambda pair: pair[0]):
+                    records = tuple(record for _, record in members)
+                    keys = tuple((record.item, record.system) for record in records)
+                    facts = judged.pop(row, {})
+                    if progress and not done % 4096:
+                        progress(done, total)
+                    done += len(records)
+                    yield _parse(one, row, keys, records, facts)
+            for row, facts in judged.items():  # Their texts are in other rows, or in another input.
+                found = next(value for values in facts.values() if isinstance(values, list) for value in values)
+                keys = _list_keys(found)
+                yield _parse(one, row, keys, (), facts)
+
+
+def _parse(
+    one: Input, row: int, keys: tuple[Key, ...], records: tuple[Record, ...], facts: Mapping[str, Any]
+) -> ParsedRow:
+    raters = dict.fromkeys(judgment.rater for name in ("ratings", "preferences") for judgment in facts.get(name, ()))
+    raters |= dict.fromkeys(located.error.rater for located in facts.get("errors", ()))
+    return ParsedRow(
+        location=Location(one.name, row),
+        keys=keys,
+        records=records,
+        new=records,
+        columns=facts.get("columns") or {},
+        raters=tuple(rater for rater in raters if rater is not None),
+        ratings=tuple(facts.get("ratings", ())),
+        preferences=tuple(facts.get("preferences", ())),
+        errors=tuple(facts.get("errors", ())),
+        scores=tuple(facts.get("scores", ())),
+        choices=tuple(facts.get("choices", ())),
+        weight=facts.get("weight"),
+    )
+
+
+def _list_keys(found: Any) -> tuple[Key, ...]:
+    if isinstance(found, Preference | StoredChoice):
+        return (found.item, found.first), (found.item, found.second)
+    return ((found.item, found.system),)
+
+
+def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
+    """What people and other metrics said in each row of an input."""
+    import json
+
+    judged: dict[int, dict[str, Any]] = {}
+
+    def read(table: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        for part in one.tables.get(table, ()):
+            for row in run.read_part(table, part).to_pylist():
+                facts = judged.setdefault(row.pop("row"), {})
+                row.pop("input")
+                if (weight := row.pop("weight", None)) is not None:
+                    facts["weight"] = weight
+                yield facts, row
+
+    for facts, row in read("ratings"):
+        facts.setdefault("ratings", []).append(Rating(**row))
+    for facts, row in read("preferences"):
+        facts.setdefault("preferences", []).append(Preference(**row))
+    for facts, row in read("errors"):
+        item, system = row.pop("item"), row.pop("system")
+        facts.setdefault("errors", []).append(StoredError(item=item, system=system, error=Error(**row)))
+    for facts, row in read("given"):
+        if row["second"] is not None:
+            names = {"item": row["item"], "first": row["system"], "second": row["second"], "metric": row["metric"]}
+            choice = StoredChoice(**names, choice=row["choice"], answer=row.get("answer") or "")
+            facts.setdefault("choices", []).append(choice)
+        elif row["metric"] is not None:
+            names = {name: row[name] for name in ("item", "system", "metric", "value")}
+            facts.setdefault("scores", []).append(StoredScore(**names))
+        elif row.get("columns"):
+            facts["columns"] = json.loads(row["columns"])
+            facts.setdefault("rows", []).append(StoredScore(item=row["item"], system=row["system"], metric="", value=0))
+        else:
+            facts.setdefault("rows", []).append(StoredScore(item=row["item"], system=row["system"], metric="", value=0))
+    return judged
 
 
 @dataclass(eq=False, kw_only=True)
@@ -357,25 +440,10 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def _find(source: RunInput, run: Path) -> Path:
-    place = source.find(run)
-    if place is not None:
-        return place
-    looked = ", ".join(os.path.abspath(place) for place in source.locate(run))
-    raise RunError(
-        f"the run in {run} read {source.label}, which is missing (looked for {looked}): name the file on the command "
-        "line"
-    )
-
-
-def _locate(name: str, run: Path) -> Path:
-    if name in _STANDARD_INPUT:
-        raise RunError(f"the run in {run} read standard input, which is gone: name a file with its records")
-    places = list(dict.fromkeys([Path(name), run.parent / name, run.parent / Path(name).name]))
-    for place in places:
-        if place.is_file():
-            return place
-    looked = ", ".join(str(place.absolute()) for place in places)
-    raise RunError(
-        f"the run in {run} read {name}, which is missing (looked for {looked}): name the file on the command line"
-    )
+def _find(one: Input, run: Run) -> Path:
+    place = run.find_file(one)
+    if place is None:
+        raise RunError(
+            f"the run in {run.name} read {one.name}, which is missing: name the file on the command line"
+        )
+    return place

@@ -7,7 +7,8 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,15 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.io import read_rows
-from metrist.io.remote import is_remote
+from metrist.io.remote import fetch, is_remote
 from metrist.metrics.base import NAME, PART, Metric
 from metrist.metrics.registry import build
+from metrist.ratings import Error
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix
-from metrist.run.remote_folder import fetch_run
 from metrist.run.results import Results
-from metrist.run.run_folder import Contents, RunFolder, Stored, is_run_folder
-from metrist.run.shard_file import read_sparse
-from metrist.scores import Scores
+from metrist.run.run import Run, open_run
+from metrist.run.store import MANIFEST, is_run
+from metrist.scores import Failure, FailureKind, Scores
 from metrist.spec import Spec, parse
 
 
@@ -34,62 +35,94 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     A metric from outside the catalog (`my_module.Mine`) is imported only if `metrics` names it; otherwise its scores
     are there, and its system scores too where they are plain means.
     """
-    path = fetch_run(path) if isinstance(path, str) and is_remote(path) else Path(path)
-    if path.is_dir() and not is_run_folder(path):
-        raise RunError(f"{path} is not a run folder: it has no manifest.json")
+    if isinstance(path, str) and is_remote(path) and flat_suffix(Path(path)):
+        path = fetch(path)
+    if is_run(path):
+        return load_run(open_run(path), metrics)
+    path = Path(path)
     if not path.exists():
         raise RunError(f"there is no run at {path}")
-    contents = (
-        RunFolder(path).read() if path.is_dir() else Contents(stored=_read_flat(path), unfinished=[], outdated=[])
-    )
-    first, *others = contents.stored
+    if path.is_dir():
+        raise RunError(f"{path} is not a run folder: it has no {MANIFEST}")
+    stored = _read_flat(path)
+    first, *others = stored
     for other in others:
         if other.items != first.items or other.systems != first.systems:
-            difference = "on different records"
-        elif other.content != first.content:
-            difference = "on records of the same names with different texts"
-        else:
-            continue
-        raise RunError(
-            f"{path}: {first.label} and {other.label} were scored {difference}; score all metrics on the same input "
-            "again"
+            raise RunError(
+                f"{path}: {first.label} and {other.label} were scored on different records; score all metrics on the "
+                "same input again"
+            )
+    return _make_results(stored, metrics, inputs=path)
+
+
+def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
+    """The results of an open run."""
+    finished = run.finished_metrics()
+    if not finished or not len(run.view):
+        raise RunError(f"{run.name} holds no finished metric: run the same `metrist score` again to finish it")
+    stored, notes = list[Stored](), list(run.view.notes)
+    for metric in finished:
+        scores, missing = run.read_scores(metric)
+        version = metric.finished
+        assert version is not None
+        notes += [*version.notes, *(run.describe_missing(metric, missing) if len(missing) else ())]
+        stored.append(
+            Stored(
+                metric=metric.text,
+                name=metric.name,
+                signature=version.signature,
+                higher_is_better=metric.higher_is_better,
+                items=run.view.items,
+                systems=run.view.systems,
+                scores=scores,
+            )
         )
+    unfinished = {
+        metric.text: metric.label for metric in run.manifest.metrics if not (metric.finished or metric.compares)
+    }
+    notes += [
+        f"{label} is left out, because it is not finished: run the same `metrist score` again"
+        for label in unfinished.values()
+    ]
+    notes += [
+        f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, was not "
+        "finished: run `metrist score` again"
+        for metric in finished
+        if metric.is_outdated
+    ]
+    results = _make_results(stored, metrics, inputs=run, notes=notes)
+    return replace(
+        results, unfinished=unfinished, reference_counts=run.reference_counts, sources=run.view.sources
+    )
+
+
+def _make_results(
+    stored: Sequence[Stored], metrics: Iterable[str | Spec | Metric], inputs: Any, notes: Sequence[str] = ()
+) -> Results:
     # A name of this run is not an import path, whatever dots it has.
-    names = {name for stored in contents.stored if (name := stored.name)}
+    names = {name for one in stored if (name := one.name)}
     requested = [metric for metric in metrics if not (isinstance(metric, str) and metric in names)]
     named = {text: metric for metric in map(build, requested) for text in (metric.text, str(metric.full_spec()))}
     # Two runs at once may have given one name to two metrics.
-    taken = Counter(stored.label for stored in contents.stored)
+    taken = Counter(one.label for one in stored)
     built = tuple(
         (
-            named.get(stored.metric)
-            or build_stored_metric(stored.metric, stored.signature, stored.higher_is_better, stored.scores)
-        ).named(stored.name if stored.name and taken[stored.name] == 1 else None)
-        for stored in contents.stored
+            named.get(one.metric)
+            or build_stored_metric(one.metric, one.signature, one.higher_is_better, one.scores)
+        ).named(one.name if one.name and taken[one.name] == 1 else None)
+        for one in stored
     )
-    scores = {metric.label: stored.scores for metric, stored in zip(built, contents.stored, strict=True)}
-    signatures = {metric.label: stored.signature for metric, stored in zip(built, contents.stored, strict=True)}
-    unfinished = [
-        f"{name} is left out, because it is not finished: run the same `metrist score` again"
-        for name in (contents.names.get(text) or text for text in contents.unfinished)
-    ]
-    outdated = [
-        f"{name}: these are the scores of an earlier run; a later one, by another version of the metric, was not "
-        "finished: run `metrist score` again"
-        for name in (contents.names.get(text) or text for text in contents.outdated)
-    ]
+    scores = {metric.label: one.scores for metric, one in zip(built, stored, strict=True)}
+    signatures = {metric.label: one.signature for metric, one in zip(built, stored, strict=True)}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     return Results(
-        items=first.items,
-        systems=first.systems,
+        items=stored[0].items,
+        systems=stored[0].systems,
         metrics=built,
         scores=scores,
         signatures=signatures,
-        notes=(*contents.notes, *unfinished, *outdated, *remarks),
-        unfinished={text: contents.names.get(text) or text for text in contents.unfinished},
-        inputs=path,
-        reference_counts=first.references,
-        sources=first.sources,
+        notes=(*notes, *remarks),
+        inputs=inputs,
     )
 
 
@@ -101,6 +134,24 @@ def export(
     results = load(run)
     results.write(out, progress)
     return results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stored:
+    """One finished metric of a run or a flat file, in the order of the records."""
+
+    metric: str
+    signature: str
+    higher_is_better: bool | None
+    items: Sequence[str]
+    systems: Sequence[str]
+    scores: Scores
+    name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What tables and checks call the metric."""
+        return self.name or self.metric
 
 
 class _MetricRows:
@@ -138,7 +189,7 @@ class _MetricRows:
             values=np.array(self._values),
             parts={name: np.array(self._part(name, size)) for name in self.parts},
             stats=np.array(self._stats).reshape(size, self._width),
-            **read_sparse(self._sparse),
+            **_read_sparse(self._sparse),
         )
         text = _find_text(metric, self.signature)
         # A flat file does not say whether higher is better, and a guess could reverse a comparison.
@@ -156,6 +207,17 @@ class _MetricRows:
         column = self.parts.setdefault(name, array("d"))
         column.extend([np.nan] * (size - len(column)))
         return column
+
+
+def _read_sparse(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """What only some scores carry, by position, as arguments of `Scores`."""
+    names = {"explanations": "explanation", "raws": RAW, "tokens": TOKENS, "failures": "failure", "errors": "errors"}
+    columns: dict[str, Any] = {
+        column: {i: row[key] for i, row in rows.items() if row.get(key) is not None} for column, key in names.items()
+    }
+    columns["errors"] = {i: tuple(Error(**e) for e in errors) for i, errors in columns["errors"].items() if errors}
+    columns["failures"] = {i: Failure(FailureKind.other, text) for i, text in columns["failures"].items()}
+    return columns
 
 
 def _read_flat(path: Path) -> list[Stored]:

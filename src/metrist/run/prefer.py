@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.io import Reader, atomic_write, read_records
+from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
-from metrist.io.writer import check_distinct
+from metrist.io.remote import is_remote
+from metrist.io.writer import check_distinct, json_line
 from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import PairShard, calls_llm
 from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_comparator
@@ -23,19 +24,18 @@ from metrist.metrics.registry import MetricList, build_all
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 from metrist.report.progress import Progress, shows_progress
-from metrist.run.flat_file import check_writable, flat_suffix
-from metrist.run.pipeline import Pipeline, StoredPipeline
-from metrist.run.preference_results import Key, PreferenceResults, write_rows
-from metrist.run.remote_folder import writes_remotely
+from metrist.run.flat_file import check_writable, flat_suffix, writes_remotely
+from metrist.run.pipeline import Pipeline
 from metrist.run.results import describe_failures
-from metrist.run.run_folder import RunFolder, folder_name
-from metrist.run.shard_file import content_hash, judgment_row, pair_row
+from metrist.run.preference_results import Key, PreferenceResults, judgment_row, pair_row, write_rows
 from metrist.run.tasks import SHARD_SIZE, Executor, cut_shards, judge_shard
 from metrist.runtime import Runtime
 
+if TYPE_CHECKING:
+    from metrist.run.store import Store
+
 PairChoice = Literal["given", "all"]
 _FOLDER = "preferences"
-_SHARDS = "shards"
 
 
 @writes_remotely
@@ -51,6 +51,7 @@ def prefer(
     out: str | os.PathLike[str] | None = None,
     progress: Progress | bool | None = None,
     shard_size: int | None = None,
+    texts: bool = True,
     runtime: Runtime | None = None,
     device: str | None = None,
     batch_tokens: int | None = None,
@@ -86,7 +87,7 @@ def prefer(
     )
     built = _build_comparators(comparators)
     reader = read_records(records, **reading)
-    file, folder = _resolve_destination(out, reader.names)
+    file, store = _resolve_destination(out, reader.names)
     paired = pair_records(reader, pairs, baseline, limit_per_item)
     options: dict[str, Any] = {
         "executor": executor,
@@ -94,11 +95,11 @@ def prefer(
         "progress": progress,
         "total": len(paired.pairs),
     }
-    pipeline = (
-        StoredPipeline(built, runtime, RunFolder(folder / _SHARDS), **options)
-        if folder
-        else Pipeline(built, runtime, **options)
-    )
+    pipeline = Pipeline(built, runtime, **options)
+    if store:
+        from metrist.run.stored_pipeline import StoredPipeline
+
+        pipeline = StoredPipeline(built, runtime, store, texts=texts, **options)
     blocks = pipeline.run(paired.pairs)
     judgments: dict[str, list[Judgment]] = {metric.label: blocks[metric.text] for metric in built}
     signatures = {metric.label: pipeline.signatures[metric.text] for metric in built}
@@ -112,14 +113,14 @@ def prefer(
     )
     if file:
         results.write(file)
-    if folder:
-        _write_folder(folder, paired.pairs, results)
+    if store:
+        _export_judgments(store, paired.pairs, results)
     # A comparator that never chose is a fault of the run. What there is has been written: it shows the reasons.
     for label, block in judgments.items():
         reasons = [judgment.failure for judgment in block if judgment.failure is not None]
         if 1 < len(block) == len(reasons):
             raws = (raw for judgment in block for raw in judgment.raws)
-            where = f" (all of it is in {file or folder})" if file or folder else ""
+            where = f" (all of it is in {file or (store and store.name)})" if file or store else ""
             raise RunError(f"{describe_failures(label, 'pairs', reasons, raws)}{where}")
     return results
 
@@ -152,13 +153,20 @@ def _build_comparators(comparators: MetricList) -> tuple[Comparator, ...]:
     return tuple(built.values())
 
 
-def _resolve_destination(out: str | os.PathLike[str] | None, inputs: Iterable[str]) -> tuple[Path | None, Path | None]:
-    """The file or the folder that `out` names; what could not be written at the end is refused now."""
+def _resolve_destination(
+    out: str | os.PathLike[str] | None, inputs: Iterable[str]
+) -> tuple[Path | None, Store | None]:
+    """The file or the run folder that `out` names; what could not be written at the end is refused now."""
     if out is None:
         return None, None
     path = Path(out)
-    if path.is_dir() or not path.suffix or os.fspath(out).endswith(("/", os.sep)):
-        return None, path / _FOLDER
+    is_url = isinstance(out, str) and is_remote(out)
+    if is_url or path.is_dir() or not path.suffix or os.fspath(out).endswith(("/", os.sep)):
+        from metrist.run.store import open_store
+
+        store = open_store(out)
+        store.check()
+        return None, store
     if flat_suffix(path) != ".jsonl":
         raise RunError(f"cannot write preferences to {path}: expected a folder, or a file that ends in .jsonl")
     check_writable(path)
@@ -166,23 +174,17 @@ def _resolve_destination(out: str | os.PathLike[str] | None, inputs: Iterable[st
     return path, None
 
 
-def _write_folder(folder: Path, pairs: Sequence[Pair], results: PreferenceResults) -> None:
-    """Write each comparator's judgments as one file, which `read_records` and `metrist meta --preferences` read, and
-    next to it a page with the hash of its pairs and the signature. Resuming uses the shards, not these files."""
-    content = content_hash(pairs)[:16]
+def _export_judgments(store: Store, pairs: Sequence[Pair], results: PreferenceResults) -> None:
+    """Write each comparator's judgments as one file, which `read_records` and `metrist meta --preferences` read.
+    Resuming uses the tables of the run, not these files."""
+    from metrist.run.store import folder_name
+
     for comparator in results.comparators:
-        path, label = folder / f"{folder_name(comparator.text)}.jsonl", comparator.label
+        label = comparator.label
         rows = zip(pairs, results.judgments[label], strict=True)
-        write_rows(path, ({**pair_row(pair), **judgment_row(label, judgment)} for pair, judgment in rows))
-        page = {
-            "comparator": comparator.text,
-            **({"name": label} if comparator.short_name else {}),
-            "signature": results.signatures[label],
-            "pairs": content,
-            "file": hashlib.sha256(path.read_bytes()).hexdigest(),
-        }
-        with atomic_write(path.with_suffix(".json")) as file:
-            file.write(json.dumps(page, indent=1) + "\n")
+        lines = (json_line({**pair_row(pair), **judgment_row(label, judgment)}) for pair, judgment in rows)
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+        store.write_bytes(f"{_FOLDER}/{folder_name(comparator.text)}.jsonl", data)
 
 
 # ---- Pairs ----

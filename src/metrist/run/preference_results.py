@@ -373,3 +373,26 @@ def _agreement_notes(aspect: str, agreements: Sequence[HumanAgreement]) -> list[
         return [f"{share}, of {shown[0].pairs:,}; a coin would reach {shown[0].chance:.3f}."]
     each = ", ".join(f"{a.comparator} {a.pairs:,} and {a.chance:.3f}" for a in shown)
     return [f"{share}. Comparators judged different pairs; how many, and what a coin would reach on them: {each}."]
+
+
+def pair_row(pair: Pair) -> dict[str, Any]:
+    """The names of a pair as files of preferences have them."""
+    return {"item": pair.first.item, "systems": [pair.first.system, pair.second.system]}
+
+
+def judgment_row(comparator: str, judgment: Judgment) -> dict[str, Any]:
+    """A judgment as files of preferences have it, without the optional fields that are empty."""
+    optional = {
+        "flipped": judgment.flipped,
+        "shown": list(judgment.shown) or None,
+        "raws": list(judgment.raws) or None,
+        "kind": None if judgment.failure is None else judgment.failure.kind,
+        "incomplete": judgment.incomplete or None,
+    }
+    return {
+        "comparator": comparator,
+        "choice": judgment.preference,
+        "explanation": judgment.explanation,
+        "failure": judgment.failure,
+        **{name: value for name, value in optional.items() if value is not None},
+    }

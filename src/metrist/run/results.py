@@ -10,22 +10,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import encode_names, release_pages, take_rows
 from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count, label_item
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
+from metrist.names import encode_names
 from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Better, Column, Count, Estimate, Share, Shares, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, encodable, write_flat
 from metrist.run.inputs import read_inputs
-from metrist.scores import FailureKind, Score, Scores
+from metrist.scores import FailureKind, Score, Scores, take_rows
 from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, resample_counts
+
+if TYPE_CHECKING:
+    from metrist.run.run import Run
 
 DRAWS = 1000
 #: Bytes of statistics up to which metrics and systems share resamples.
@@ -96,7 +99,7 @@ class Results:
     signatures: Mapping[str, str]
     notes: tuple[str, ...] = ()
     unfinished: Mapping[str, str] = field(default_factory=dict)
-    inputs: Reader | Path | None = None
+    inputs: Reader | Run | Path | None = None
     reference_counts: tuple[int, ...] = ()
     sources: Sequence[str] = ()
 
@@ -192,7 +195,6 @@ class Results:
                 if size > _MAX_BYTES:
                     estimates |= _estimate_together(waiting, draws, seed, confidence)
                     waiting, size = [], 0
-            release_pages(scores.values, scores.stats)
         estimates |= _estimate_together(waiting, draws, seed, confidence)
         return [estimates[system, metric.label] for system in by_system for metric in columns]
 
@@ -333,7 +335,7 @@ class Results:
         """Return a reader of the records that were scored, or of `records`: results hold no texts themselves."""
         if records is not None:
             return read_records(records, **reading)
-        if isinstance(self.inputs, Path):
+        if not isinstance(self.inputs, Reader | None):
             return read_inputs(self.inputs, **reading)
         if self.inputs is None:
             raise RunError(
@@ -372,7 +374,7 @@ class Results:
 
     def __getstate__(self) -> list[Any]:
         # Records in memory are the caller's and not pickled with the results.
-        inputs = self.inputs if isinstance(self.inputs, Path) else None
+        inputs = None if isinstance(self.inputs, Reader) else self.inputs
         return [inputs if field.name == "inputs" else getattr(self, field.name) for field in fields(self)]
 
     def _text_columns(self, reader: Reader) -> dict[str, list[Any]]:

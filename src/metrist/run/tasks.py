@@ -22,11 +22,12 @@ from metrist.errors import MetristError, NeedsError, RunError, SpecError, descri
 from metrist.io.fields import guess_column, quote_flag
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
-from metrist.records import Pair, Record
-from metrist.run.shard_file import Block, Header, Unit, encode
+from metrist.records import Pair, Record, RecordColumns, Unit
 from metrist.runtime import Runtime, loading_watchers
 from metrist.scores import Failure, FailureKind, Scores
 
+#: What a metric or a comparator returns for a shard.
+Block = Scores | list[Judgment]
 SHARD_SIZE = 1024
 #: Records that a metric with a model, or one that asks an LLM, gets at once: what a progress bar waits for.
 SHARD_SIZE_WITH_MODEL = 256
@@ -51,24 +52,22 @@ _GROWTH = 4
 class Task:
     """Records or pairs to be scored, with the position of the first one in the input.
 
-    `headers` maps the texts of the metrics to the header of their shard file, or to None where no file is needed.
-    `tokens` asks metrics for scores of single tokens. `runtime` is what they compute with; None: the environment's.
+    `metrics` are the texts of the metrics that score them. `tokens` asks metrics for scores of single tokens.
+    `runtime` is what they compute with; None: the environment's.
     """
 
     start: int
-    units: tuple[Unit, ...]
-    headers: Mapping[str, Header | None]
+    units: Sequence[Unit]
+    metrics: tuple[str, ...]
     tokens: bool = False
     runtime: Runtime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What one metric returned for a task, the bytes of its shard file if there is one, and the seconds it took, of
-    which `loading` went into a model."""
+    """What one metric returned for a task, and the seconds it took, of which `loading` went into a model."""
 
     block: Block
-    file: bytes | None
     seconds: float
     loading: float = 0.0
 
@@ -107,14 +106,13 @@ def perform(metrics: Mapping[str, Metric], task: Task) -> TaskResult:
         else Shard(task.units, tokens=task.tokens, runtime=task.runtime)  # type: ignore[arg-type]
     )
     outcomes = {}
-    for text, header in task.headers.items():
+    for text in task.metrics:
         began = time.perf_counter()
         metric: Any = metrics[text]
         with shard.runtime.activate(), _time_loading() as loading:
             block: Block = judge_shard(metric, shard) if judges_pairs else score_shard(metric, shard)
-        file = encode(header, task.units, block) if header else None
         seconds = time.perf_counter() - began
-        outcomes[text] = Outcome(block=block, file=file, seconds=seconds, loading=min(sum(loading), seconds))
+        outcomes[text] = Outcome(block=block, seconds=seconds, loading=min(sum(loading), seconds))
     return TaskResult(start=task.start, outcomes=outcomes)
 
 
@@ -148,7 +146,9 @@ def score_shard(metric: Metric, shard: Shard) -> Scores:
         return Scores.of([]).spread(len(shard), able, failures)
 
     def part() -> Shard:
-        return Shard([shard.records[i] for i in able], tokens=shard.tokens, runtime=shard.runtime)
+        records = shard.records
+        chosen = records.take(able) if isinstance(records, RecordColumns) else [records[i] for i in able]
+        return Shard(chosen, tokens=shard.tokens, runtime=shard.runtime)
 
     # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
     return _checked_scores(metric, shard.once(("shard", metric.needs), part)).spread(len(shard), able, failures)
@@ -186,6 +186,12 @@ def describe_record(unit: Unit) -> str:
 def find_scorable(metric: Metric, units: Sequence[Unit]) -> list[int]:
     """The positions of the records or pairs that have all fields which the metric needs."""
     # Whole columns first: usually every record has every field.
+    if isinstance(units, RecordColumns):
+        by_need = {"source": units.sources, "references": units.references, "instruction": units.instructions}
+        lacking = [
+            n for need in metric.needs for n, value in enumerate(by_need[need]) if value is None or value == ()
+        ]
+        return sorted(set(range(len(units))) - set(lacking)) if lacking else list(range(len(units)))
     columns = (
         [] if units and isinstance(units[0], Pair) else [(need, map(attrgetter(need), units)) for need in metric.needs]
     )
@@ -278,12 +284,38 @@ def cut_shards(units: Iterable[Unit], size: int) -> Iterator[tuple[int, tuple[Un
         yield start, tuple(shard)
 
 
+def cut_columns(records: RecordColumns, size: int) -> Iterator[RecordColumns]:
+    """Consecutive records, at most `size` and about `MAX_TEXT` characters of texts together."""
+    start = 0
+    while start < len(records):
+        shard = records[start : start + size]
+        while len(shard) > 1 and count_characters(shard) > MAX_TEXT:
+            shard = shard[: len(shard) // 2]
+        yield shard
+        start += len(shard)
+
+
+def join_blocks(blocks: Sequence[Block]) -> Block:
+    """One block out of several, in their order."""
+    if isinstance(blocks[0], Scores):
+        return Scores.join(blocks)  # type: ignore[arg-type]
+    return [judgment for block in blocks for judgment in block]  # type: ignore[misc]
+
+
+def take_block(block: Block, rows: Sequence[int]) -> Block:
+    """The scores or judgments at these positions, in their order."""
+    return block.take(rows) if isinstance(block, Scores) else [block[row] for row in rows]
+
+
 def _item(unit: Unit) -> str:
     return unit.first.item if isinstance(unit, Pair) else unit.item
 
 
 def count_characters(units: Sequence[Unit]) -> int:
     """The characters of all texts that metrics see."""
+    if isinstance(units, RecordColumns):
+        total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
+        return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
     records: Sequence[Any] = units
     if units and isinstance(units[0], Pair):
         records = [record for pair in units for record in (pair.first, pair.second)]  # type: ignore[union-attr]
@@ -301,26 +333,56 @@ def _suggest_column(metric: Metric, unit: Unit) -> str:
     return f"; use --field {quote_flag(need, column)} if {column!r} holds that" if need and column else ""
 
 
+class NeedsCheck:
+    """Refuses a metric that can score none of the first records or pairs; mostly a look at one record decides."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._unserved = [metric for metric in metrics if metric.needs]
+        self._first: Unit | None = None
+        self._seen = self._text = 0
+        fields = {field.name for field in dataclasses.fields(Record)}
+        for metric in self._unserved:
+            needs: Any = metric.needs
+            if isinstance(needs, str) or not fields.issuperset(needs):
+                raise SpecError(
+                    f"{metric.text}: needs must be a tuple of fields of a record, such as ('references',), got "
+                    f"{needs!r}"
+                )
+
+    def add(self, units: Iterable[Unit]) -> bool:
+        """Look at units until all metrics can score one, and return whether they can. After very many, it is an
+        error."""
+        for unit in units:
+            if not self._unserved:
+                return True
+            self._first = self._first or unit
+            self._seen += 1
+            self._text += count_characters([unit])
+            self._unserved = [metric for metric in self._unserved if not find_scorable(metric, [unit])]
+            if self._unserved and (self._seen >= LOOK_AHEAD or self._text > MAX_TEXT):
+                self.finish()
+        return not self._unserved
+
+    def finish(self) -> None:
+        """Raise an error if a metric can score no unit."""
+        if not self._unserved or self._first is None:
+            return
+        what = "pairs" if isinstance(self._first, Pair) else "records"
+        others = f"; none of the first {self._seen:,} {what} can be scored by it" if self._seen > 1 else ""
+        metric, first = self._unserved[0], self._first
+        raise NeedsError(f"{describe_missing(metric, first)}{others}{_suggest_column(metric, first)}")
+
+
 def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Unit]:
-    """The same records or pairs. A metric that can score none of the first ones is refused; mostly a look at one
-    record decides, and no more are held than were looked at."""
-    remaining, seen, text = iter(units), list[Unit](), 0
-    unserved = [metric for metric in metrics if metric.needs]
-    fields = {field.name for field in dataclasses.fields(Record)}
-    for metric in unserved:
-        needs: Any = metric.needs
-        if isinstance(needs, str) or not fields.issuperset(needs):
-            raise SpecError(
-                f"{metric.text}: needs must be a tuple of fields of a record, such as ('references',), got {needs!r}"
-            )
-    while unserved and len(seen) < LOOK_AHEAD and text <= MAX_TEXT and (unit := next(remaining, None)):
+    """The same records or pairs. A metric that can score none of the first ones is refused; no more are held than were
+    looked at."""
+    check, remaining, seen = NeedsCheck(metrics), iter(units), list[Unit]()
+    while not check.add(seen[-1:]):
+        unit = next(remaining, None)
+        if unit is None:
+            check.finish()
+            break
         seen.append(unit)
-        text += count_characters([unit])
-        unserved = [metric for metric in unserved if not find_scorable(metric, [unit])]
-    if unserved and seen:
-        what = "pairs" if isinstance(seen[0], Pair) else "records"
-        others = f"; none of the first {len(seen):,} {what} can be scored by it" if len(seen) > 1 else ""
-        raise NeedsError(f"{describe_missing(unserved[0], seen[0])}{others}{_suggest_column(unserved[0], seen[0])}")
     return chain(seen, remaining)
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metrist.columns import release_pages
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats, resampling
 from metrist.stats.grouping import Estimated, Estimator, estimate
@@ -166,11 +165,7 @@ def _resampled(
     estimators = [Estimator(m, panel.sample(metric), grouping, average) for metric, m in enumerate(own)]
     rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
     for chunk in draw_resamples(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
-        values = []
-        for estimator in estimators:
-            values.append(estimator(chunk).values)
-            release_pages(panel.metrics)
-        chunks.append(np.stack(values, axis=1))
+        chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
     return np.concatenate(chunks)
 
 
@@ -178,11 +173,7 @@ def _estimate_all(
     own: Sequence[Measure], panel: Panel, grouping: Grouping | Codes, average: Average
 ) -> list[Estimated]:
     """Return the value of each metric."""
-    estimated = []
-    for number, measure in enumerate(own):
-        estimated.append(estimate(measure, panel.sample(number), grouping, average=average))
-        release_pages(panel.metrics)
-    return estimated
+    return [estimate(m, panel.sample(number), grouping, average=average) for number, m in enumerate(own)]
 
 
 def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, confidence: float) -> Interval:

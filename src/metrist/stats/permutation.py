@@ -25,7 +25,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import release_pages
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats, resampling
 from metrist.stats.grouping import estimate
@@ -261,7 +260,6 @@ def _group_rows(own: Sequence[Measure], panel: Panel, unit_of: Codes, units: int
     values = []
     for measure, metric in zip(own, panel.metrics, strict=True):
         values.append(measure.pool(measure.grouped_rows(human, take_order(metric, order), once, starts))[0])
-        release_pages(panel.metrics)
     known = ~np.isnan(values)
     return np.stack([np.where(known, values, 0.0), known.astype(np.float64)], axis=-1)
 

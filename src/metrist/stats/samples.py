@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metrist.columns import Number, release_pages
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.measures import Measure
@@ -164,7 +163,7 @@ def sort_codes(codes: Codes) -> Codes | None:
     return None if (codes[1:] >= codes[:-1]).all() else np.argsort(codes, kind="stable")
 
 
-def take_order(column: NDArray[Number], order: Codes | None) -> NDArray[Number]:
+def take_order(column: NDArray[Any], order: Codes | None) -> NDArray[Any]:
     """Return a column in this order; the column itself if that is None."""
     return column if order is None else column[order]
 
@@ -251,7 +250,6 @@ class Panel:
         missing = np.zeros(len(self.human), np.bool_)
         for metric in metrics:
             missing |= np.isnan(self.metrics[metric])
-            release_pages(self.metrics)
         return ~missing
 
     def take(self, outputs: Mask, metrics: Sequence[int]) -> Panel:
@@ -270,7 +268,7 @@ class Panel:
     def sample(self, metric: int) -> Sample:
         """Return the sample of one metric, which must have scored every output."""
         corpus = self.corpus[metric] if self.corpus else None
-        sample = Sample(
+        return Sample(
             human=self.human,
             metric=self.metrics[metric],
             item=self.item,
@@ -278,8 +276,6 @@ class Panel:
             corpus=corpus,
             weight=self.weight,
         )
-        release_pages(self.metrics)  # They were checked.
-        return sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.columns import Number
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, gold, rater_gold
@@ -276,7 +276,7 @@ def select_sample(
     return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
 
 
-def take_outputs(column: NDArray[Number], outputs: Codes) -> NDArray[Number]:
+def take_outputs(column: NDArray[Any], outputs: Codes) -> NDArray[Any]:
     """Return the values of these outputs; the column itself, not a copy, if they are all outputs in order."""
     return column if are_all(outputs, len(column)) else column[outputs]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from metrist.columns import release_pages, stack_rows
 from metrist.errors import RunError, format_count
 from metrist.evaluate.meta.calibration import (
     CalibratedScores,
@@ -103,7 +102,6 @@ class AspectData:
             self._thresholds[key] = choose_thresholds(
                 self.dataset, self.plan, human, metric, outputs, self.parts, slices
             )
-            release_pages(metric)
         return self._thresholds[key]
 
     def panel(self, part: Slice, name: str, report: Callable[[int], None] = lambda _: None) -> SlicePanel:
@@ -121,15 +119,10 @@ class AspectData:
         else:
             calibrated = [CalibratedScores(column, measure(name), math.nan, parted=False) for column in columns]
             epsilons = np.full(len(columns), np.nan)
-
-        def rows() -> Iterator[Floats]:
-            for scores in calibrated:
-                row = scores.values[rated]
-                row[~np.isfinite(row)] = np.nan
-                release_pages(scores.values)
-                yield row[None]
-
-        values = stack_rows(rows, (len(calibrated), len(rated)), np.dtype(np.float64))
+        values = np.empty((len(calibrated), len(rated)))
+        for row, scores in zip(values, calibrated, strict=True):
+            row[:] = scores.values[rated]
+            row[~np.isfinite(row)] = np.nan
         selected = select_sample(self.dataset, self.gold, self.gold, rated)
         parted = any(scores.parted for scores in calibrated)
         return SlicePanel(

@@ -9,7 +9,6 @@ from typing import cast, get_args
 
 import numpy as np
 
-from metrist.columns import release_pages
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta.dataset import select_sample
 from metrist.evaluate.meta.estimates import (
@@ -191,7 +190,6 @@ def _find_opposition(data: AspectData, part: Slice, figure: Figure) -> Figure:
     metric = next(metric for metric in data.metrics if metric.name == figure.metric)
     trial = make_trial(data, make_scorer(data, metric), part, _ORDER)
     value = trial.value()
-    release_pages(metric.values)
     # Few metrics are below 0: only those are resampled.
     if not data.plan.draws or not value < 0:
         return figure
@@ -241,7 +239,6 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
             confidence=data.plan.confidence,
         )
     chance, all_ties = trial.baselines()
-    release_pages(metric.values)
     return Figure(
         metric=metric.name,
         aspect=data.aspect,

@@ -21,7 +21,6 @@ from shlex import quote
 
 import numpy as np
 
-from metrist.columns import release_pages
 from metrist.errors import agree, format_count
 from metrist.evaluate.meta.dataset import MetricScores, select_sample
 from metrist.evaluate.meta.estimates import AspectData
@@ -325,7 +324,6 @@ def opposed_metrics(data: AspectData) -> list[str]:
         sample = select_sample(data.dataset, data.gold, metric.signed(), data.outputs).sample
         if len(sample) > 3 and _correlate(sample.human, sample.metric) < -3 / math.sqrt(len(sample)):
             opposed.append(metric.name)
-        release_pages(metric.values)
     return opposed
 
 

@@ -1,0 +1,76 @@
+"""Columns of names as codes into the distinct ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NameColumn(Sequence[str]):
+    """Names as codes into the distinct ones, which are in the order of their first use."""
+
+    codes: Codes
+    names: tuple[str, ...]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self.names[code] for code in self.codes[index].tolist()]
+        return self.names[self.codes[index]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.names.__getitem__, self.codes.tolist())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, NameColumn):
+            return self.names == other.names and bool(np.array_equal(self.codes, other.codes))
+        if not isinstance(other, Sequence) or isinstance(other, str) or len(self) != len(other):
+            return False
+        return all(one == another for one, another in zip(self, other, strict=True))
+
+
+def encode_names(names: Sequence[str]) -> NameColumn:
+    """The names as codes, in the order of their first use."""
+    if isinstance(names, NameColumn):
+        return names
+    number: dict[str, int] = {}
+    codes = np.fromiter((number.setdefault(name, len(number)) for name in names), np.intp, count=len(names))
+    return NameColumn(codes, tuple(number))
+
+
+def take_names(column: NameColumn, positions: NDArray[np.intp]) -> NameColumn:
+    """The names at some positions, with only those that occur there as distinct names."""
+    codes = column.codes[positions]
+    first = np.full(len(column.names), len(codes), np.intp)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    order = np.argsort(first, kind="stable")[: int(np.count_nonzero(first < len(codes)))]
+    if len(order) == len(first) and (order == np.arange(len(order))).all():
+        return NameColumn(codes, column.names)
+    number = np.empty(len(first), np.intp)
+    number[order] = np.arange(len(order))
+    return NameColumn(number[codes], tuple(column.names[code] for code in order.tolist()))
+
+
+def list_distinct(names: Sequence[str]) -> list[str]:
+    """The distinct names in the order of their first use."""
+    return list(names.names) if isinstance(names, NameColumn) else list(dict.fromkeys(names))
+
+
+def select_names(column: NameColumn, chosen: Mapping[str, Any] | set[str]) -> NDArray[np.intp]:
+    """The positions whose name is one of the chosen ones. There must not be many distinct names."""
+    wanted = np.fromiter((name in chosen for name in column.names), np.bool_, count=len(column.names))
+    return np.flatnonzero(wanted[column.codes])

@@ -1,0 +1,339 @@
+"""Read the inputs of a run into its tables: records with their texts, and what people said about them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from metrist.errors import RunError, agree, format_count, label_item, quote_word
+from metrist.io import Reader
+from metrist.io.row_model import Batch
+from metrist.records import Hashes, RecordColumns
+from metrist.run.run import HashIndex, Run
+from metrist.run.store import Input, Manifest, Part, Store
+from metrist.run.tables import judged_tables, read_hashes, records_table
+
+#: Rows, and characters of texts, from which on records go into a part.
+PART_ROWS = 1 << 16
+_PART_TEXT = 1 << 26
+#: Reading options that change which rows are read, and not what a record is: another value is no other input.
+_PASSING_OPTIONS = frozenset({"skip_bad"})
+
+
+@dataclass(eq=False, kw_only=True)
+class _Draft:
+    """An input that is being read. `path` is None for rows that have no file."""
+
+    number: int
+    name: str | None
+    path: str | None
+    options: Mapping[str, Any]
+    sha256: str | None = None
+    previous: Input | None = None
+    references: set[int] = field(default_factory=set)
+    records: int = 0
+    tables: dict[str, list[Part]] = field(default_factory=dict)
+    waiting: list[Batch] = field(default_factory=list)
+    waiting_text: int = 0
+    hashes: list[Hashes] = field(default_factory=list)
+
+
+class Ingest:
+    """Reads the inputs of one command into a run. Nothing counts before `finish`."""
+
+    def __init__(self, store: Store, reader: Reader, *, texts: bool) -> None:
+        self._store, self._reader = store, reader
+        self.manifest = store.read_manifest() or Manifest(texts=texts)
+        if self.manifest.texts and not texts and self.manifest.inputs:
+            raise RunError(f"{store.name} stores texts: name a new folder for a run without them")
+        self.texts = self.manifest.texts and texts
+        self._run = Run(store, self.manifest)
+        self.notes: list[str] = []
+        number = max((one.number for one in self.manifest.inputs), default=-1) + 1
+        self._drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
+        self._others: _OtherRecords | None = None
+
+    def _open_draft(self, source: int, number: int) -> _Draft:
+        rows = self._reader.sources[source]
+        options = self._reader.source_options(source) if rows.path else {}
+        draft = _Draft(number=number, name=rows.name, path=rows.path, options=json.loads(json.dumps(options)))
+        if draft.path is not None:
+            draft.sha256 = hash_file(draft.path)
+            draft.previous = self._find_previous(draft)
+            if draft.previous:
+                draft.number = draft.previous.number
+        return draft
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the inputs of this command."""
+        return [draft.number for draft in self._drafts]
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether all inputs are in the run as they are now, and nothing has to be told about them."""
+        return bool(self._drafts) and all(
+            draft.previous and draft.previous.sha256 == draft.sha256 and not draft.previous.notes
+            for draft in self._drafts
+        )
+
+    def add(self, batch: Batch) -> None:
+        """Add rows. A record whose name another input holds with other texts is refused."""
+        if self._others is None:
+            self._others = _OtherRecords(self._run, self._drafts)
+        draft = self._drafts[batch.source]
+        if conflict := self._others.find_conflict(batch.records, batch.hashes):
+            row, other = conflict
+            raise RunError(self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other))
+        draft.waiting.append(batch)
+        draft.hashes.append(batch.hashes)
+        draft.records += len(batch.records)
+        draft.references |= {count for count in map(len, batch.records.references) if count}
+        draft.waiting_text += count_characters(batch.records)
+        rows = sum(len(waiting.records) for waiting in draft.waiting)
+        if draft.path is not None and (rows >= PART_ROWS or draft.waiting_text >= _PART_TEXT):
+            self._write(draft)
+
+    def _write(self, draft: _Draft) -> None:
+        """Write the rows that wait as parts."""
+        batches, draft.waiting, draft.waiting_text = draft.waiting, [], 0
+        records = [
+            records_table(batch.records, batch.hashes, draft.number, batch.lines, self.texts)
+            for batch in batches
+            if len(batch.records)
+        ]
+        found = {"records": records}
+        for batch in batches:
+            for name, table in judged_tables(batch.judged, draft.number, self.texts).items():
+                found.setdefault(name, []).append(table)
+        for name, tables in found.items():
+            if tables:
+                part = self._store.write_part(name, pa.concat_tables(tables))
+                draft.tables.setdefault(name, []).append(part)
+
+    def finish(self) -> Manifest:
+        """List what was read. What changed is in `notes`."""
+        before = sum(one.records for one in self.manifest.inputs)
+        remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
+        entries = []
+        for draft in self._drafts:
+            if draft.path is None:
+                self._drop_stored_rows(draft)
+            self._write(draft)
+            if draft.records:
+                entries.append(self._make_entry(draft, remarks))
+        manifest = self._store.update(lambda latest: self._replace_inputs(latest, entries))
+        added = sum(one.records for one in manifest.inputs) - before
+        if before and added > 0:
+            run = Run(self._store, manifest)
+            labels = ", ".join(dict.fromkeys(run.describe_input(one) for one in manifest.inputs))
+            new = f"{added:,} {agree(added, 'is', 'are')} new"
+            self.notes.append(f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}")
+        return manifest
+
+    def _make_entry(self, draft: _Draft, remarks: tuple[str, ...]) -> Input:
+        tables = {name: tuple(parts) for name, parts in draft.tables.items()}
+        earlier = draft.previous or self._find_same(draft)
+        if draft.previous is not None and draft.path is not None:
+            self._note_changes(draft, draft.previous, tables)
+        if earlier is not None and earlier.number != draft.number:
+            draft.number = earlier.number
+        return Input(
+            number=draft.number,
+            name=draft.name,
+            path=self._place(draft.path),
+            sha256=draft.sha256,
+            options=dict(draft.options),
+            references=tuple(sorted(draft.references)),
+            records=draft.records,
+            notes=remarks,
+            tables=tables,
+        )
+
+    def _replace_inputs(self, manifest: Manifest, entries: Sequence[Input]) -> Manifest:
+        new = {entry.number: entry for entry in entries}
+        inputs = [new.pop(one.number, one) for one in manifest.inputs]
+        return msgspec.structs.replace(manifest, texts=self.texts, inputs=(*inputs, *new.values()))
+
+    # ---- Earlier inputs
+
+    def _place(self, path: str | None) -> str | None:
+        """The path of a file, as seen from the run folder."""
+        if path is None:
+            return None
+        return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(self._store.path))).as_posix()
+
+    def _find_previous(self, draft: _Draft) -> Input | None:
+        """The input that was read from this file with these options, also where the same file was moved since."""
+        moved, path = None, str(draft.path)
+        for one in self.manifest.inputs:
+            if one.path is None or one.name is None or _normal_form(one.options) != _normal_form(draft.options):
+                continue
+            places = {os.path.realpath(Path(self._store.path) / one.path)}
+            if os.path.isabs(one.name):
+                places.add(os.path.realpath(one.name))
+            if os.path.realpath(path) in places:
+                return one
+            is_same = one.sha256 == draft.sha256 and Path(one.name).name == Path(path).name
+            if is_same and not any(map(os.path.exists, places)):
+                moved = one
+        return moved
+
+    def _find_same(self, draft: _Draft) -> Input | None:
+        """The same file, read with other options that changed nothing: it stays one input."""
+        for one in self.manifest.inputs if draft.path else ():
+            is_same_file = one.path == self._place(draft.path)
+            if is_same_file and np.array_equal(self._read_hashes(one), np.concatenate(draft.hashes)):
+                return one
+        return None
+
+    def _read_hashes(self, one: Input) -> Hashes:
+        parts = [self._run.read_part("records", part, ["record"]) for part in one.tables.get("records", ())]
+        return np.concatenate([np.empty((0, 16), np.uint8), *(read_hashes(part["record"]) for part in parts)])
+
+    def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
+        old, new = self._read_hashes(earlier), np.concatenate(draft.hashes)
+        if np.array_equal(old, new):
+            if [earlier.tables.get(n) for n in _JUDGED] != [tables.get(n) for n in _JUDGED]:
+                self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
+            return
+        before, now = self._read_names(earlier.tables["records"]), self._read_names(tables["records"])
+        changed = sum(key in now and now[key] != digest for key, digest in before.items())
+        gone = len(before.keys() - now.keys())
+        parts = []
+        if changed:
+            parts.append(f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again")
+        if gone:
+            verb, ending = agree(gone, "is", "are"), agree(gone, "was", "were")
+            parts.append(f"{gone:,} {verb} no longer in the file and {ending} set aside")
+        if parts:
+            self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
+
+    def _describe_removal(self) -> str:
+        return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
+
+    def _read_names(self, parts: Sequence[Part]) -> dict[tuple[str, str], bytes]:
+        names: dict[tuple[str, str], bytes] = {}
+        for part in parts:
+            table = self._run.read_part("records", part, ["item", "system", "record"])
+            columns = [table[name].to_pylist() for name in ("item", "system", "record")]
+            names |= {(item, system): digest for item, system, digest in zip(*columns, strict=True)}
+        return names
+
+    def _drop_stored_rows(self, draft: _Draft) -> None:
+        """Leave only those rows in a draft that the folder does not have yet."""
+        known: dict[tuple[str, str], bytes] = {}
+        for one in self.manifest.inputs:
+            if one.path is None:
+                known |= self._read_names(one.tables.get("records", ()))
+        changed, batches, draft.records = 0, draft.waiting, 0
+        draft.waiting = []
+        for batch in batches:
+            keys = list(zip(batch.records.items, batch.records.systems, strict=True))
+            digests = [row.tobytes() for row in batch.hashes]
+            new = [n for n, key in enumerate(keys) if known.get(key) != digests[n]]
+            changed += sum(keys[n] in known for n in new)
+            draft.records += len(new)
+            draft.waiting.append(
+                replace(
+                    batch,
+                    records=batch.records.take(new),
+                    hashes=batch.hashes[new],
+                    lines=[batch.lines[n] for n in new],
+                )
+            )
+        if changed:
+            outputs = f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again"
+            self.notes.append(f"{outputs}; {self._describe_removal()}")
+
+    def _describe_conflict(self, draft: _Draft, item: str, system: str, other: Input) -> str:
+        where = self._run.describe_input(other)
+        removal = f"`metrist remove {quote_word(f'{self._store.name}/')} --input {quote_word(where)}`"
+        if draft.path is not None and other.path == self._place(draft.path):
+            now = msgspec.structs.replace(other, options=dict(draft.options))
+            earlier, later = self._run.describe_reading(other), self._run.describe_reading(now)
+            where += f", read as `{earlier}` and now as `{later}` (--output NAME=COLUMN for each column reads both)"
+        return (
+            f"{draft.name or 'rows in memory'}: item {label_item(item)!r} of system {system!r} is in "
+            f"{self._store.name} already, with other texts, from {where}; nothing was scored. Give these outputs a "
+            f"system of their own (--system NAME), name a new run folder, or remove the earlier ones with {removal}"
+        )
+
+
+_JUDGED = ("ratings", "preferences", "errors", "given")
+
+
+class _OtherRecords:
+    """The records of other inputs of the run, by name."""
+
+    def __init__(self, run: Run, drafts: Sequence[_Draft]) -> None:
+        own = {draft.number for draft in drafts}
+        has_rows = any(draft.path is None for draft in drafts)
+        self._inputs: list[Input] = []
+        keys, hashes, places = list[NDArray[np.int64]](), list[Hashes](), list[NDArray[np.int64]]()
+        for one, part in run.list_parts("records"):
+            if one.number in own or (has_rows and one.path is None):
+                continue
+            table = run.read_part("records", part, ["item", "system", "record"])
+            keys.append(_hash_names(table["item"].to_pylist(), table["system"].to_pylist()))
+            hashes.append(read_hashes(table["record"]))
+            places.append(np.full(part.rows, one.number))
+        self._run = run
+        joined = np.concatenate([np.empty(0, np.int64), *keys])
+        order = np.argsort(joined, kind="stable")
+        self._keys = joined[order]
+        self._hashes = np.concatenate([np.empty((0, 16), np.uint8), *hashes])[order]
+        self._places = np.concatenate([np.empty(0, np.int64), *places])[order]
+
+    def find_conflict(self, records: RecordColumns, hashes: Hashes) -> tuple[int, Input] | None:
+        """The first record whose name another input holds with other texts, and that input."""
+        if not len(self._keys):
+            return None
+        keys = _hash_names(records.items, records.systems)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
+        return (int(rows[0]), self._run.find_input(int(self._places[at[rows[0]]]))) if len(rows) else None
+
+
+def _hash_names(items: Sequence[str], systems: Sequence[str]) -> NDArray[np.int64]:
+    return np.fromiter(map(hash, zip(items, systems, strict=True)), np.int64, count=len(items))
+
+
+def count_characters(records: RecordColumns) -> int:
+    """The characters of all texts that metrics see."""
+    texts = sum(map(len, records.outputs))
+    texts += sum(map(len, filter(None, records.sources))) + sum(map(len, filter(None, records.instructions)))
+    return texts + sum(sum(map(len, references)) for references in records.references)
+
+
+def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The reading options that make the same file another input, the same of two ways to say the same: `--output v1` is
+    `--output v1=v1`."""
+    kept, outputs = {k: v for k, v in options.items() if k not in _PASSING_OPTIONS}, options.get("outputs")
+    if outputs:
+        named = (
+            [f"{system}={column}" for system, column in outputs.items()] if isinstance(outputs, Mapping) else outputs
+        )
+        entries = ",".join([named] if isinstance(named, str) else named).split(",")
+        kept["outputs"] = sorted(entry if {"=", "*"} & set(entry) else f"{entry}={entry}" for entry in entries)
+    return kept
+
+
+def hash_file(path: str) -> str:
+    """The SHA-256 of a file's bytes."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error

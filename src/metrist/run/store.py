@@ -1,0 +1,556 @@
+"""The store of a run: immutable Parquet parts, and the manifest that lists those which count.
+
+run/manifest.json                    the inputs, the metrics, and the parts of each
+run/records/<hash>.parquet           records with their texts; ratings/, errors/, preferences/, given/: what people said
+run/scores/<metric>/<hash>.parquet   one metric's scores, by the hash of the record; judgments/<comparator>/ of pairs
+run/log/<id>.log                     results of the last seconds, until they are in a part
+
+A part is named by the SHA-256 of its bytes. It is written under another name, synced and renamed; then a new manifest
+that lists it is written in the same way. Readers use only what the manifest lists, so that a run that is killed at any
+step loses nothing that it listed and shows no row twice. Two processes may add to one folder: each manifest is made
+from the latest one, under a lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import secrets
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metrist._version import __version__
+from metrist.documents import check_folder
+from metrist.errors import MetristError, RunError, format_path, quote_word
+from metrist.io.remote import is_pattern, is_remote
+from metrist.run.tables import Damaged
+
+if TYPE_CHECKING:
+    from metrist.run.run import Run
+
+MANIFEST = "manifest.json"
+FORMAT = 3
+TABLES = ("records", "ratings", "errors", "preferences", "given")
+LOG = "log"
+_ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
+_PART = re.compile(r"[0-9a-f]{32}\.parquet")
+_FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
+_LOCK, _WRITERS = ".lock", ".writers"
+#: Rows of a part's row group.
+_GROUP_ROWS = 1 << 16
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Parquet file of a table. `tokens` says whether scores of single tokens were asked for."""
+
+    file: str
+    rows: int
+    tokens: bool = False
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An input of the run. `path` leads from the run folder to the file and `sha256` is of its bytes; both are None for
+    rows that have no file. `number` is what its rows have in the column `input`; inputs are in the order in which they
+    were added."""
+
+    number: int
+    name: str | None = None
+    path: str | None = None
+    sha256: str | None = None
+    options: dict[str, Any] = {}
+    #: The different numbers of references that records have, records without any aside.
+    references: tuple[int, ...] = ()
+    records: int = 0
+    #: What was remarked about the input when it was read.
+    notes: tuple[str, ...] = ()
+    #: The parts of each table that hold its rows.
+    tables: dict[str, tuple[Part, ...]] = {}
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The scores by one version of a metric."""
+
+    signature: str
+    finished: bool = False
+    #: On records that the metric is not made for.
+    notes: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+class StoredMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A metric or comparator of the run with its scores, the latest version last."""
+
+    text: str
+    folder: str
+    name: str | None = None
+    higher_is_better: bool | None = True
+    compares: bool = False
+    versions: tuple[Version, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What tables and checks call the metric."""
+        return self.name or self.text
+
+    @property
+    def place(self) -> str:
+        """The folder of its parts, seen from the run folder."""
+        return f"{'judgments' if self.compares else 'scores'}/{self.folder}"
+
+    @property
+    def finished(self) -> Version | None:
+        """The latest version that was finished."""
+        return next((version for version in reversed(self.versions) if version.finished), None)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a later run by another version of the metric began and did not finish."""
+        return bool(self.versions) and self.finished is not None and not self.versions[-1].finished
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The run in a page. It holds no date and no machine."""
+
+    metrist: str = __version__
+    format: int = FORMAT
+    #: Whether the run stores texts. Later additions follow.
+    texts: bool = True
+    inputs: tuple[Input, ...] = ()
+    metrics: tuple[StoredMetric, ...] = ()
+
+    def metric(self, text: str) -> StoredMetric | None:
+        """The metric with this text."""
+        return next((metric for metric in self.metrics if metric.text == text), None)
+
+    def replace_metric(self, metric: StoredMetric) -> Manifest:
+        """The manifest with this metric in place of the one with its text, or after all others."""
+        known = any(other.text == metric.text for other in self.metrics)
+        metrics = [metric if other.text == metric.text else other for other in self.metrics]
+        return msgspec.structs.replace(self, metrics=(*metrics, *(() if known else (metric,))))
+
+    def list_parts(self) -> Iterator[str]:
+        """The paths of all parts, seen from the run folder."""
+        for one in self.inputs:
+            for table, parts in one.tables.items():
+                yield from (f"{table}/{part.file}" for part in parts)
+        for metric in self.metrics:
+            yield from (f"{metric.place}/{part.file}" for version in metric.versions for part in version.parts)
+
+
+def decode_manifest(data: bytes, name: str) -> Manifest:
+    """Read a manifest. What no run has written, and paths out of the folder, are refused."""
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+        if manifest.format != FORMAT:
+            raise RunError(
+                f"{name} is a run of another version of metrist: `metrist convert {quote_word(name)} -o NEW` reads it"
+            )
+        for one in manifest.inputs:
+            if not set(one.tables) <= set(TABLES):
+                raise ValueError("it names a table that there is not")
+        for metric in manifest.metrics:
+            if not _FOLDER.fullmatch(metric.folder) or metric.folder.startswith("."):
+                raise ValueError("it names a folder out of the run")
+        for path in manifest.list_parts():
+            if not _PART.fullmatch(path.rpartition("/")[2]):
+                raise ValueError("it names a part that no run has written")
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{name}/{MANIFEST} is damaged ({error}): restore it, or score into a new folder") from None
+    return manifest
+
+
+def folder_name(text: str) -> str:
+    """A folder name for a metric's text, which differs from others also where case does not count: the plain name, or
+    its legible part and a hash of the whole."""
+    if re.fullmatch(r"[a-z0-9_]+", text):
+        return text
+    legible = re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:60]
+    return f"{legible}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a run was begun here."""
+    return path.is_dir() and (path / MANIFEST).is_file()
+
+
+def is_run(path: Any) -> bool:
+    """Whether this is the path or the URL of a run."""
+    if isinstance(path, str) and is_remote(path):
+        try:
+            return not is_pattern(path) and open_store(path).read_bytes(MANIFEST) is not None
+        except MetristError:  # Whoever reads the URL reports it.
+            return False
+    return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
+
+
+class Store:
+    """A run folder on this machine. Opening it writes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The folder as messages name it."""
+        return format_path(self.path)
+
+    def check(self) -> None:
+        """Refuse a folder that holds something else than a run, or links out of it."""
+        try:
+            names = {entry.name for entry in self.path.iterdir()}
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise RunError(f"{self.path} is a file, expected a run folder") from None
+        except OSError as error:
+            raise RunError(f"cannot read {self.path}: {error.strerror}") from error
+        if names - {_LOCK, _WRITERS} and MANIFEST not in names and not names <= {*_ENTRIES, _LOCK, _WRITERS}:
+            raise RunError(
+                f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
+            )
+        check_folder(self.path, _ENTRIES, RunError)
+
+    # ---- The manifest
+
+    def read_manifest(self) -> Manifest | None:
+        """The manifest; None if no run was begun here."""
+        data = self.read_bytes(MANIFEST)
+        return None if data is None else decode_manifest(data, self.name)
+
+    def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
+        """Change the latest manifest, and return the new one once it is on disk."""
+        with self._locked():
+            old = self.read_manifest() or Manifest()
+            new = change(old)
+            if new != old or not (self.path / MANIFEST).exists():
+                self.write_bytes(MANIFEST, _format_manifest(new))
+        return new
+
+    # ---- Files
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """The bytes of a file of the run; None if there is none."""
+        try:
+            return (self.path / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise RunError(f"cannot read {self.path / name}: {error.strerror}") from error
+
+    def write_bytes(self, name: str, data: bytes | memoryview) -> None:
+        """Write a file whole: it appears under its name when it is on disk."""
+        path = self.path / name
+        part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with part.open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(part, path)
+            except BaseException:
+                with suppress(OSError):
+                    part.unlink()
+                raise
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+
+    def list_files(self, folder: str) -> list[str]:
+        """The files below a folder, seen from the run folder."""
+        root = self.path / folder
+        return sorted(path.relative_to(self.path).as_posix() for path in root.rglob("*") if path.is_file())
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files that the manifest no longer lists, and folders that are then empty."""
+        for name in names:
+            path = self.path / name
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise RunError(f"cannot remove {path}: {error.strerror}") from error
+            for folder in path.parents:
+                if folder == self.path:
+                    break
+                with suppress(OSError):  # Something else is in it.
+                    folder.rmdir()
+
+    def append_log(self, name: str, data: bytes) -> None:
+        """Append to a log; it is on disk when this returns."""
+        path = self.path / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+
+    def delete_log(self, name: str) -> None:
+        """Delete a log whose results are in listed parts."""
+        self.delete([name])
+
+    # ---- Parts
+
+    def write_part(
+        self, folder: str, table: pa.Table, facts: Mapping[str, Any] | None = None, *, tokens: bool = False
+    ) -> Part:
+        """Write a table as a part. `facts`, such as timings, go into its metadata."""
+        data = encode_part(table, facts or {})
+        file = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
+        self.write_bytes(f"{folder}/{file}", data)
+        return Part(file=file, rows=len(table), tokens=tokens)
+
+    def open_part(self, folder: str, part: Part) -> pq.ParquetFile:
+        """A part, opened for reading. Raises `Damaged` where it is missing or not whole."""
+        path = self.path / folder / part.file
+        try:
+            file = pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+        except FileNotFoundError:
+            raise Damaged(f"{path} is missing") from None
+        except OSError as error:
+            if isinstance(error, pa.ArrowException) or error.errno is None:
+                raise Damaged(f"{path}: {error}") from None
+            raise RunError(f"cannot read {path}: {error.strerror}") from error
+        except (pa.ArrowException, ValueError) as error:
+            raise Damaged(f"{path}: {error}") from None
+        if file.metadata.num_rows != part.rows:
+            raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
+        return file
+
+    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """The columns of a part that it has."""
+        file = self.open_part(folder, part)
+        names = file.schema_arrow.names
+        wanted = None if columns is None else [name for name in columns if name in names]
+        try:
+            with file:
+                return file.read(wanted, use_threads=False)
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise Damaged(f"{self.path / folder / part.file}: {error}") from None
+
+    def read_facts(self, folder: str, part: Part) -> dict[str, Any]:
+        """What the metadata of a part say; empty where there is nothing."""
+        with self.open_part(folder, part) as file:
+            data = (file.schema_arrow.metadata or {}).get(b"metrist", b"{}")
+        try:
+            facts = msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    # ---- Writers
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Be a writer of the folder. The only one first saves and removes what killed writers have left."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / _WRITERS).open("ab")
+        except OSError as error:
+            raise RunError(f"cannot write {self.path}: {error.strerror}") from error
+        with file:
+            if _lock(file, wait=False):
+                self.recover()
+            _share(file)
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / _LOCK).open("ab")
+        except OSError as error:
+            raise RunError(f"cannot write {self.path}: {error.strerror}; earlier results are kept") from error
+        with file:
+            _lock(file, wait=True)
+            yield
+
+    def recover(self) -> None:
+        """Put what killed writers have logged into parts, and delete the parts that they had not listed yet. Only for a
+        writer that is alone."""
+        manifest = self.read_manifest()
+        if manifest is None:
+            return
+        logs = self.list_files(LOG)
+        for name in logs:
+            for results in _read_log(self.read_bytes(name) or b""):
+                self.add_results([results])
+        listed = set((self.read_manifest() or manifest).list_parts())
+        folders = (*TABLES, "scores", "judgments")
+        self.delete([*logs, *(name for folder in folders for name in self.list_files(folder) if name not in listed)])
+
+    def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
+        """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
+        parts = [
+            self.write_part(one.metric.place, one.table, one.facts, tokens=one.tokens) if one.table else None
+            for one in rows
+        ]
+
+        def change(manifest: Manifest) -> Manifest:
+            for one, part in zip(rows, parts, strict=True):
+                known = manifest.metric(one.metric.text) or one.metric
+                versions = [version for version in known.versions if version.signature != one.signature]
+                version = next((v for v in known.versions if v.signature == one.signature), None)
+                version = version or Version(signature=one.signature)
+                added = (part,) if part and part not in version.parts else ()
+                version = msgspec.structs.replace(
+                    version,
+                    parts=(*version.parts, *added),
+                    finished=version.finished or finish,
+                    notes=version.notes if one.notes is None else one.notes,
+                )
+                named = {"name": one.metric.name, "higher_is_better": one.metric.higher_is_better}
+                manifest = manifest.replace_metric(
+                    msgspec.structs.replace(known, versions=(*versions, version), **named)
+                )
+            return manifest
+
+        return self.update(change)
+
+    def drop_parts(self, text: str, parts: Sequence[Part], added: Sequence[Part] = ()) -> None:
+        """List these parts of a metric no longer, but others in the place of the first; then delete them."""
+        gone = set(parts)
+
+        def replace_parts(listed: Sequence[Part]) -> tuple[Part, ...]:
+            if gone.isdisjoint(listed):
+                return tuple(listed)
+            first = next(n for n, part in enumerate(listed) if part in gone)
+            return tuple(part for part in (*listed[:first], *added, *listed[first:]) if part not in gone)
+
+        def change(manifest: Manifest) -> Manifest:
+            metric = manifest.metric(text)
+            if metric is None:
+                return manifest
+            versions = [msgspec.structs.replace(v, parts=replace_parts(v.parts)) for v in metric.versions]
+            return manifest.replace_metric(msgspec.structs.replace(metric, versions=tuple(versions)))
+
+        metric = self.update(change).metric(text)
+        if metric:
+            self.delete(f"{metric.place}/{part.file}" for part in parts)
+
+    def open_run(self) -> Run:
+        """The run, for reading."""
+        from metrist.run.run import Run
+
+        manifest = self.read_manifest()
+        if manifest is None:
+            raise RunError(f"{self.name} is not a run folder: it has no {MANIFEST}")
+        return Run(self, manifest)
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one metric's table to be added to a run. `facts` are what their part's metadata say."""
+
+    metric: StoredMetric
+    signature: str
+    table: Any = None
+    facts: dict[str, Any] = {}
+    #: In place of the notes of the version; None leaves those.
+    notes: tuple[str, ...] | None = None
+    tokens: bool = False
+
+
+class Log:
+    """Rows that are in no part yet, on disk as soon as they are added."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.name = f"{LOG}/{os.getpid()}-{secrets.token_hex(6)}.log"
+
+    def add(self, results: Rows) -> None:
+        facts = {**results.facts, "metric": results.metric, "signature": results.signature, "tokens": results.tokens}
+        data = encode_part(results.table, facts)
+        self._store.append_log(self.name, _FRAME.pack(len(data), hashlib.sha256(data).digest()) + data)
+
+    def clear(self) -> None:
+        """Forget everything: it is in parts that the manifest lists."""
+        self._store.delete_log(self.name)
+
+
+_FRAME = struct.Struct("<q32s")
+
+
+def _read_log(data: bytes) -> Iterator[Rows]:
+    """The results of a log, up to one that was not written to its end."""
+    position = 0
+    while position + _FRAME.size <= len(data):
+        size, digest = _FRAME.unpack_from(data, position)
+        body = data[position + _FRAME.size : position + _FRAME.size + size]
+        if size < 0 or hashlib.sha256(body).digest() != digest:
+            return
+        table = pq.read_table(io.BytesIO(body))
+        facts = msgspec.json.decode((table.schema.metadata or {}).get(b"metrist", b"{}"))
+        metric = msgspec.convert(facts.pop("metric"), StoredMetric)
+        signature, tokens = facts.pop("signature"), facts.pop("tokens")
+        yield Rows(metric=metric, signature=signature, table=table, facts=facts, tokens=tokens)
+        position += _FRAME.size + size
+
+
+def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
+    """The bytes of a part."""
+    if facts:
+        table = table.replace_schema_metadata({"metrist": msgspec.json.encode(facts)})
+    sink = io.BytesIO()
+    pq.write_table(
+        table, sink, compression="zstd", compression_level=1, row_group_size=_GROUP_ROWS, write_page_checksum=True
+    )
+    return sink.getbuffer()
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """The store of a run folder, or of its URL."""
+    if isinstance(path, str) and is_remote(path):
+        from metrist.run.remote_store import RemoteStore
+
+        return RemoteStore(path)
+    return Store(Path(path))
+
+
+def _format_manifest(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name survive a power cut; file systems that cannot guarantee this are accepted."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _lock(file: Any, *, wait: bool) -> bool:
+    """Lock a file for this process alone until it is closed; False if another has it. Where the system has no such
+    locks, nobody is ever alone, and two writers at once are not told apart."""
+    try:
+        import fcntl
+    except ImportError:
+        return wait
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        if wait:
+            raise
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return False
+    return True
+
+
+def _share(file: Any) -> None:
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_UN)

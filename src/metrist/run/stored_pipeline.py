@@ -1,0 +1,494 @@
+"""The pipeline of a run with a folder: what it holds of a record is read back instead of computed, unless it failed for
+a reason that may have passed.
+
+The inputs are read into tables first, so that whatever is wrong with them is known before anything is scored. Cheap
+metrics go over the records before those with a model do, and those before LLMs.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from time import monotonic
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from metrist.errors import RunError
+from metrist.io import Reader
+from metrist.metrics.base import Metric, calls_llm, is_resident
+from metrist.names import NameColumn
+from metrist.records import Hashes, RecordColumns, Unit, hash_units
+from metrist.run.ingest import PART_ROWS, Ingest
+from metrist.run.pipeline import Pipeline
+from metrist.run.run import HashIndex, Run, find_unsettled
+from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
+from metrist.run.tables import (
+    Damaged,
+    judgments_table,
+    read_hashes,
+    read_judgments_table,
+    read_records_table,
+    scores_table,
+)
+from metrist.run.tasks import (
+    SHARD_SIZE,
+    SHARD_SIZE_WITH_MODEL,
+    Block,
+    Executor,
+    NeedsCheck,
+    Outcome,
+    Pace,
+    Task,
+    TaskResult,
+    cut_columns,
+    cut_shards,
+    join_blocks,
+)
+from metrist.runtime import Runtime
+from metrist.scores import Scores
+
+#: Seconds, and rows, after which results go into a part.
+SAVE_SECONDS = 5.0
+_SAVE_ROWS = 1 << 18
+#: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
+_SMALL_PART = 1 << 15
+_FEW_PARTS = 4
+
+
+class Kind(Enum):
+    """How costly a metric is, in the order in which they are computed."""
+
+    cheap = 1
+    #: It holds a model: tasks take a few seconds each.
+    model = 2
+    #: It starts a program, which loads its model again for each task: tasks are large.
+    program = 3
+    #: It asks an LLM. Answers are stored as they come, and many are asked for at once: tasks are large.
+    llm = 4
+
+    @classmethod
+    def of(cls, metric: Metric) -> Kind:
+        if calls_llm(metric):
+            return cls.llm
+        if metric.programs:
+            return cls.program
+        return cls.model if is_resident(metric) else cls.cheap
+
+
+def name_metrics(store: Store, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """The metrics, those without a short name under the one that an earlier run here gave them. A name that another
+    metric of the folder has is refused."""
+    manifest = store.read_manifest()
+    listed = manifest.metrics if manifest else ()
+    new = {metric.short_name for metric in metrics}
+    names = {metric.text: metric.name for metric in listed if metric.name not in new}
+    renamed = tuple(m if m.short_name or not names.get(m.text) else m.named(names[m.text]) for m in metrics)
+    texts = {metric.text for metric in renamed}
+    others = {metric.label: metric.text for metric in listed if metric.text not in texts}
+    for metric in renamed:
+        if metric.label in others:
+            raise RunError(
+                f"{store.name} already has a metric called {metric.label!r}, {others[metric.label]}: give "
+                f"{metric.text} another name"
+            )
+    return renamed
+
+
+@dataclass(eq=False)
+class _Writer:
+    """One metric's results on their way into the store."""
+
+    metric: StoredMetric
+    signature: str
+    #: Which records the store has settled scores of.
+    index: HashIndex
+    #: Whether each result goes to the log at once.
+    logs: bool
+    hashes: list[Hashes] = field(default_factory=list)
+    units: list[Sequence[Unit]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    rows: int = 0
+    seconds: float = 0.0
+    since: float = 0.0
+    usages: dict[bytes, Any] = field(default_factory=dict)
+
+    def make_rows(self, texts: bool, tokens: bool) -> Rows:
+        """What waits, as rows of the metric's table."""
+        block, hashes = join_blocks(self.blocks), np.concatenate(self.hashes)
+        table = make_table(self.metric, hashes, [unit for units in self.units for unit in units], block, texts)
+        return Rows(
+            metric=self.metric,
+            signature=self.signature,
+            table=table,
+            facts={"seconds": round(self.seconds, 6), "records": self.rows},
+            tokens=tokens,
+        )
+
+    def clear(self) -> None:
+        self.hashes, self.units, self.blocks, self.rows, self.seconds = [], [], [], 0, 0.0
+
+
+def make_table(metric: StoredMetric, hashes: Hashes, units: Sequence[Any], block: Block, texts: bool) -> pa.Table:
+    """Results as rows of the metric's table."""
+    if isinstance(block, Scores):
+        return scores_table(metric.text, hashes, block, texts)
+    return judgments_table(metric.text, hashes, units, block, texts)
+
+
+class StoredPipeline(Pipeline):
+    """Metrics over records, or comparators over pairs, into a run folder."""
+
+    def __init__(
+        self, metrics: Sequence[Metric], runtime: Runtime, store: Store, *, texts: bool = True, **options: Any
+    ) -> None:
+        super().__init__(metrics, runtime, **options)
+        self._store, self._texts = store, texts
+        # Answers of LLMs may be requested again, all or those that failed: stored scores are then computed again.
+        asking = {metric.text for metric in metrics if calls_llm(metric)}
+        self._fresh = asking if runtime.fresh is not None else set[str]()
+        self._retried = asking if runtime.retry_failed is not None else set[str]()
+        self._writers: dict[str, _Writer] = {}
+        self._log = Log(store)
+        readers = {Kind.of(metric) for metric in metrics if "references" in metric.needs}
+        self._paces = {kind: Pace(references=kind in readers) for kind in Kind}
+        self._pending: deque[tuple[Kind, Sequence[Unit], Hashes]] = deque()
+        #: The records that were read, where they cannot be read from the store.
+        self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
+        self._own_inputs: list[int] = []
+        self._own_hashes: list[Hashes] = []
+
+    def _order_metrics(self) -> list[Sequence[Metric]]:
+        by_kind = ([metric for metric in self._metrics if Kind.of(metric) is kind] for kind in Kind)
+        return [phase for phase in by_kind if phase]
+
+    def run(self, units: Reader | Iterable[Unit]) -> dict[str, Any]:
+        """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
+        with self._store.write():
+            if isinstance(units, Reader):
+                self._ingest(units)
+            else:
+                self._keep_pairs(units)
+            self._count = self._total = sum(len(hashes) for hashes in self._own_hashes)
+            self._open_metrics()
+            for metrics, executor in self._phases:
+                self._begin_phase(metrics)
+                try:
+                    for result in self._execute(metrics, executor, self._plan(metrics)):
+                        self._take(result)
+                finally:
+                    self._save(is_last=True)
+                for metric in metrics:
+                    self._finish(metric)
+        return self._collect_pairs() if not isinstance(units, Reader) else self._collect()
+
+    # ---- Reading
+
+    def _ingest(self, reader: Reader) -> None:
+        ingest = Ingest(self._store, reader, texts=self._texts)
+        self._texts = ingest.texts
+        if ingest.is_stored:
+            manifest = ingest.manifest
+        else:
+            needs, keeps = NeedsCheck(self._metrics), not reader.names or (not reader.is_repeatable and not self._texts)
+            kept = list[tuple[Sequence[Unit], Hashes]]()
+            source = None
+            for batch in reader.batches():
+                if batch.source != source:
+                    self._warn(0, batch.records, batch.source)
+                    source = batch.source
+                needs.add(batch.records)
+                ingest.add(batch)
+                if keeps:
+                    kept.append((batch.records, batch.hashes))
+            needs.finish()
+            manifest = ingest.finish()
+            self._kept = kept if keeps else None
+        self._own_inputs = ingest.numbers
+        self.notes += ingest.notes
+        self._run = Run(self._store, manifest)
+        if self._kept is not None:
+            self._own_hashes = [hashes for _, hashes in self._kept]
+        else:
+            self._own_hashes = [
+                read_hashes(self._run.read_part("records", part, ["record"])["record"])
+                for one, part in self._run.list_parts("records")
+                if one.number in self._own_inputs
+            ]
+        if ingest.is_stored:
+            needs = NeedsCheck(self._metrics)
+            source = None
+            for number, (records, _) in self._read_records():
+                if number != source:
+                    self._warn(0, records, number)
+                    source = number
+                if needs.add(records) and len(self._own_inputs) == 1:
+                    break
+            needs.finish()
+
+    def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
+        kept = [(shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)]
+        needs = NeedsCheck(self._metrics)
+        for shard, _ in kept:
+            if needs.add(shard):
+                break
+        needs.finish()
+        self._kept = kept
+        self._own_hashes = [hashes for _, hashes in kept]
+        self._run = Run(self._store, self._store.read_manifest() or Manifest(texts=self._texts))
+        self._texts = self._texts and self._run.manifest.texts
+
+    def _read_records(self) -> Iterator[tuple[int, tuple[Sequence[Unit], Hashes]]]:
+        """The records of this command with their hashes: as they were read, from the store, or from the inputs."""
+        if self._kept is not None:
+            yield from ((0, pair) for pair in self._kept)
+        elif self._texts:
+            for one, part in self._run.list_parts("records"):
+                if one.number in self._own_inputs:
+                    table = self._run.read_part("records", part)
+                    for start in range(0, len(table), 1 << 13):
+                        block = table.slice(start, 1 << 13)
+                        yield one.number, (read_records_table(block), read_hashes(block["record"]))
+        else:
+            assert self._reader is not None
+            known = HashIndex(np.concatenate(self._own_hashes))
+            for batch in self._reader.batches(judgments=False):
+                if (known.find(batch.hashes) < 0).any():
+                    name = self._reader.sources[batch.source].name or "the input"
+                    raise RunError(f"{name} changed while it was scored: run the same command again")
+                yield batch.source, (batch.records, batch.hashes)
+
+    # ---- Scoring
+
+    def _open_metrics(self) -> None:
+        """List the metrics in the manifest, and find out what the store has of them. Damaged parts are dropped."""
+        for metric in self._metrics:
+            text, signature = metric.text, self.signatures[metric.text]
+            stored = self._run.manifest.metric(text) or StoredMetric(text=text, folder=folder_name(text))
+            stored = msgspec.structs.replace(
+                stored, name=metric.short_name, higher_is_better=metric.higher_is_better, compares=self._reader is None
+            )
+            version = next((v for v in stored.versions if v.signature == signature), Version(signature=signature))
+            hashes = self._read_settled(stored, version)
+            logs = Kind.of(metric) is not Kind.cheap
+            self._writers[text] = _Writer(stored, signature, HashIndex(hashes), logs)
+        rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
+        self._store.add_results(rows)
+
+    def _read_settled(self, metric: StoredMetric, version: Version) -> Hashes:
+        """The hashes of the records that a version has scored and need not score again."""
+        found, damaged = [np.empty((0, 16), np.uint8)], list[Part]()
+        for part in version.parts if metric.text not in self._fresh else ():
+            if self._tokens and not part.tokens:
+                continue
+            try:
+                key = "pair" if metric.compares else "record"
+                table = self._store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
+                hashes = read_hashes(table[key])
+                unsettled = find_unsettled(table, retry_failed=metric.text in self._retried)
+                found.append(np.delete(hashes, unsettled, axis=0))
+            except Damaged as error:
+                self.notes.append(f"{error}: it was set aside and scored again")
+                damaged.append(part)
+        if damaged:
+            self._store.drop_parts(metric.text, damaged)
+        return np.concatenate(found)
+
+    def _plan(self, metrics: Sequence[Metric]) -> Iterator[Task]:
+        """The tasks for what is missing."""
+        kind, done = Kind.of(metrics[0]), 0
+        for _, (units, hashes) in self._read_records():
+            by_missing: dict[bytes, list[str]] = {}
+            for metric in metrics:
+                missing = self._writers[metric.text].index.find(hashes) < 0
+                by_missing.setdefault(missing.tobytes(), []).append(metric.text)
+            stored = len(units)
+            for mask, texts in by_missing.items():
+                rows = np.flatnonzero(np.frombuffer(mask, np.bool_))
+                stored = min(stored, len(units) - len(rows))
+                for chosen, part in self._cut(kind, units, rows):
+                    self._pending.append((kind, part, hashes[chosen]))
+                    yield Task(
+                        start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime
+                    )
+            if stored:
+                self._report(stored, stored)
+            done += len(units)
+
+    def _cut(
+        self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], Sequence[Unit]]]:
+        """The units at some rows in the portions in which they are scored."""
+        if not len(rows):
+            return
+        chosen: Any = units
+        if len(rows) < len(units):
+            listed = rows.tolist()
+            chosen = units.take(listed) if isinstance(units, RecordColumns) else [units[row] for row in listed]
+        start = 0
+        sizes = {Kind.cheap: SHARD_SIZE, Kind.program: SHARD_SIZE, Kind.llm: SHARD_SIZE_WITH_MODEL}
+        while start < len(rows):
+            rest = chosen[start : start + (self._shard_size or sizes.get(kind, SHARD_SIZE))]
+            if self._shard_size is None and kind is Kind.model:
+                rest = rest[: self._paces[kind].cut(rest)]
+            if isinstance(rest, RecordColumns):
+                rest = next(cut_columns(rest, len(rest)))
+            yield rows[start : start + len(rest)], rest
+            start += len(rest)
+
+    # ---- Storing
+
+    def _take(self, result: TaskResult) -> None:
+        """Keep a result until it goes into a part; that of a costly metric is logged at once."""
+        # Executors yield results in the order of the tasks.
+        kind, units, hashes = self._pending.popleft()
+        seconds = sum(outcome.seconds for outcome in result.outcomes.values())
+        loading = sum(outcome.loading for outcome in result.outcomes.values())
+        self._paces[kind].measure(units, seconds - loading)
+        for text, outcome in result.outcomes.items():
+            writer = self._writers[text]
+            if not writer.rows:
+                writer.since = monotonic()
+            writer.hashes.append(hashes)
+            writer.blocks.append(outcome.block)
+            if writer.metric.compares:
+                writer.units.append(units)
+            writer.rows += len(units)
+            writer.seconds += outcome.seconds
+            for row, usage in _list_usages(outcome.block):
+                writer.usages[hashes[row].tobytes()] = usage
+            if writer.logs:
+                table = make_table(writer.metric, hashes, units, outcome.block, self._texts)
+                facts = {"seconds": round(outcome.seconds, 6), "records": len(units)}
+                self._log.add(
+                    Rows(metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens)
+                )
+        self._report(len(units))
+        self._save()
+
+    def _save(self, *, is_last: bool = False) -> None:
+        """Put results into parts: all of them, or those of metrics that have many or have waited long."""
+        now = monotonic()
+        ready = [
+            writer
+            for writer in self._writers.values()
+            if writer.rows and (is_last or writer.rows >= _SAVE_ROWS or now - writer.since >= self._save_seconds(writer))
+        ]
+        if is_last and sys.exception() is not None:
+            self._pending.clear()
+        if not ready:
+            return
+        try:
+            self._store.add_results([writer.make_rows(self._texts, self._tokens) for writer in ready])
+        except RunError:
+            if sys.exception() is None or not is_last:
+                raise
+            return  # The first error is the one to report.
+        for writer in ready:
+            writer.clear()
+        if not any(writer.rows for writer in self._writers.values()):
+            self._log.clear()
+
+    @staticmethod
+    def _save_seconds(writer: _Writer) -> float:
+        """What is logged need not be in a part soon."""
+        return 60.0 if writer.logs else SAVE_SECONDS
+
+    # ---- Finishing
+
+    def _finish(self, metric: Metric) -> None:
+        """Record that a metric is finished, and merge its small parts."""
+        writer = self._writers[metric.text]
+        manifest = self._store.read_manifest() or Manifest()
+        stored = manifest.metric(metric.text) or writer.metric
+        version = next((v for v in stored.versions if v.signature == writer.signature), None)
+        has_all = set(self._own_inputs) == {one.number for one in manifest.inputs}
+        earlier = version.notes if version and not has_all else ()
+        notes = tuple(dict.fromkeys([*earlier, *self._misuse.get(metric.text, ())]))
+        before = stored.finished
+        rows = Rows(metric=writer.metric, signature=writer.signature, notes=notes)
+        manifest = self._store.add_results([rows], finish=True)
+        small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
+        if len(small) > _FEW_PARTS:
+            self._merge(writer, small)
+        older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
+        if older and before and before.signature != writer.signature:
+            removal = f"`metrist remove {shlex.quote(f'{self._store.name}/')} --unused` deletes them"
+            what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
+            self.notes.append(f"{metric.label}: {what} set aside; {removal}")
+
+    def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
+        """Replace small parts by one. Rows that are to be computed again stay behind settled ones of the same record."""
+        place = writer.metric.place
+        for tokens in (False, True):
+            chosen = [part for part in parts if part.tokens is tokens]
+            if len(chosen) < 2:
+                continue
+            facts = [self._store.read_facts(place, part) for part in chosen]
+            total = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in chosen]
+            merged = pa.concat_tables(tables, promote_options="default")
+            part = self._store.write_part(place, merged, total, tokens=tokens)
+            self._store.drop_parts(writer.metric.text, chosen, [part])
+
+    def _collect(self) -> dict[str, Any]:
+        run = self._store.open_run()
+        view = run.view
+        self.items, self.systems, self.sources = view.items, view.systems, view.sources
+        self.reference_counts = set(run.reference_counts)
+        self.notes += [note for note in view.notes if note not in self.notes]
+        own = np.isin(view.inputs, self._own_inputs)
+        blocks: dict[str, Any] = {}
+        for metric in self._metrics:
+            stored = run.manifest.metric(metric.text)
+            assert stored is not None
+            scores, missing = run.read_scores(stored)
+            self.notes += run.describe_missing(stored, missing) if len(missing) else ()
+            version = stored.finished
+            if not own.all() and version:
+                self.notes += [note for note in version.notes if note not in self.notes]
+            usages = self._writers[metric.text].usages
+            if usages:
+                at = HashIndex(view.hashes).find(np.array([np.frombuffer(key, np.uint8) for key in usages]))
+                placed = zip(at.tolist(), usages.values(), strict=True)
+                scores = replace(scores, usages={row: usage for row, usage in placed if row >= 0})
+            if not own.all() and np.isnan(scores.values[own]).all():
+                self.own_blocks[metric.text] = scores.take(np.flatnonzero(own).tolist())
+            blocks[metric.text] = scores
+        return blocks
+
+    def _collect_pairs(self) -> dict[str, Any]:
+        """The judgments of the pairs of this command, in their order."""
+        run = self._store.open_run()
+        wanted = np.concatenate(self._own_hashes)
+        blocks: dict[str, Any] = {}
+        for metric in self._metrics:
+            stored = run.manifest.metric(metric.text)
+            version = stored and stored.finished
+            assert stored is not None and version is not None
+            tables = [run.read_part(stored.place, part) for part in version.parts]
+            table = pa.concat_tables(tables, promote_options="default")
+            hashes, unsettled = read_hashes(table["pair"]), find_unsettled(table)
+            positions = HashIndex(hashes).find(wanted)
+            settled = np.delete(np.arange(len(hashes)), unsettled)
+            better = HashIndex(hashes[settled]).find(wanted)
+            positions = np.where(better >= 0, settled[better] if len(settled) else -1, positions)
+            judgments = read_judgments_table(table.take(pa.array(positions)))
+            usages = self._writers[metric.text].usages
+            blocks[metric.text] = [
+                replace(judgment, usage=usages.get(wanted[n].tobytes())) for n, judgment in enumerate(judgments)
+            ]
+        return blocks
+
+
+def _list_usages(block: Block) -> Iterable[tuple[int, Any]]:
+    if isinstance(block, Scores):
+        return block.usages.items()
+    return [(n, judgment.usage) for n, judgment in enumerate(block) if judgment.usage]

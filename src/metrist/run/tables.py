@@ -1,0 +1,541 @@
+"""The tables of a run: their schemas, and how records, scores, judgments and ratings become rows of them.
+
+Every schema is declared, never inferred: pyarrow and DuckDB silently lose fields of structs that differ from part to
+part, and pyarrow reads "2024-05-01" as a time. Arrow holds only valid Unicode: where a text has a lone surrogate, its
+column shows the escape and `original` has the row's texts as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metrist.io.dedup import digest_source
+from metrist.io.row_model import ParsedRow
+from metrist.metrics.comparator import Judgment
+from metrist.ratings import Error
+from metrist.records import HASH_BYTES, Hashes, Pair, RecordColumns
+from metrist.run.flat_file import encodable, error_rows
+from metrist.scores import Failure, FailureKind, Scores, plain_stats
+
+HASH = pa.binary(HASH_BYTES)
+TEXT = pa.string()
+_PLACE = [("input", pa.int32()), ("row", pa.int64())]
+RECORDS = pa.schema(
+    [
+        ("record", HASH),
+        ("item", TEXT),
+        ("system", TEXT),
+        ("output", TEXT),
+        ("source", TEXT),
+        ("references", pa.list_(TEXT)),
+        ("instruction", TEXT),
+        ("task", TEXT),
+        ("language", TEXT),
+        ("extra", TEXT),
+        ("source_digest", TEXT),
+        *_PLACE,
+        ("original", TEXT),
+    ]
+)
+_ERROR = [
+    *((name, TEXT) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")),
+    ("penalty", pa.float64()),
+    *((name, pa.int64()) for name in ("start", "end", "source_start", "source_end")),
+]
+ERRORS = pa.schema([("item", TEXT), ("system", TEXT), *_ERROR, *_PLACE])
+RATINGS = pa.schema(
+    [
+        *((name, TEXT) for name in ("item", "system", "aspect", "rater")),
+        ("value", pa.float64()),
+        ("weight", pa.float64()),
+        *_PLACE,
+    ]
+)
+PREFERENCES = pa.schema(
+    [
+        *((name, TEXT) for name in ("item", "first", "second", "aspect", "rater", "choice")),
+        ("weight", pa.float64()),
+        *_PLACE,
+    ]
+)
+#: Scores and choices by other metrics that the data contain, and columns of rows without a text.
+GIVEN = pa.schema(
+    [
+        *((name, TEXT) for name in ("item", "system", "second", "metric", "choice", "answer", "columns")),
+        ("value", pa.float64()),
+        ("weight", pa.float64()),
+        *_PLACE,
+    ]
+)
+SCORES = pa.schema(
+    [
+        ("metric", TEXT),
+        ("record", HASH),
+        ("value", pa.float64()),
+        ("parts", pa.map_(TEXT, pa.float64())),
+        ("statistics", pa.list_(pa.float64())),
+        ("failure", TEXT),
+        ("failure_kind", TEXT),
+        ("incomplete", pa.bool_()),
+        ("errors", pa.list_(pa.struct(_ERROR))),
+        ("explanation", TEXT),
+        ("raw", TEXT),
+        ("tokens", TEXT),
+        ("usage", TEXT),
+        ("original", TEXT),
+    ]
+)
+JUDGMENTS = pa.schema(
+    [
+        ("comparator", TEXT),
+        ("pair", HASH),
+        *((name, TEXT) for name in ("item", "first", "second", "choice")),
+        ("flipped", pa.bool_()),
+        ("shown", pa.list_(TEXT)),
+        ("failure", TEXT),
+        ("failure_kind", TEXT),
+        ("incomplete", pa.bool_()),
+        ("explanation", TEXT),
+        ("raws", pa.list_(TEXT)),
+        ("usage", TEXT),
+        ("original", TEXT),
+    ]
+)
+#: Columns that can quote a text: a run without texts leaves them out.
+TEXT_COLUMNS = frozenset(
+    {
+        *("output", "source", "references", "instruction", "extra", "original", "columns"),
+        *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
+    }
+)
+_HIDDEN_FAILURE = "the message is not stored in a run without texts"
+#: Columns of a score that only some rows have, by the name of the field of `Scores`.
+_SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
+
+
+class Damaged(Exception):
+    """A part does not hold what it should; the message says what is wrong."""
+
+
+def drop_texts(table: pa.Table) -> pa.Table:
+    """The table without the columns that can quote a text."""
+    return table.drop_columns([name for name in table.column_names if name in TEXT_COLUMNS])
+
+
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    try:
+        return pa.array(values, TEXT)
+    except UnicodeEncodeError:
+        return pa.array([value and encodable(value) for value in values], TEXT)
+
+
+def _lists(values: Sequence[Sequence[str]]) -> pa.Array:
+    try:
+        return pa.array(values, pa.list_(TEXT))
+    except UnicodeEncodeError:
+        return pa.array([list(map(encodable, texts)) for texts in values], pa.list_(TEXT))
+
+
+def _is_unicode(*texts: str | None) -> bool:
+    try:
+        for text in texts:
+            if text:
+                text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _hash_array(hashes: Hashes) -> pa.Array:
+    return pa.FixedSizeBinaryArray.from_buffers(HASH, len(hashes), [None, pa.py_buffer(np.ascontiguousarray(hashes))])
+
+
+def read_hashes(column: pa.ChunkedArray | pa.Array) -> Hashes:
+    """A column of hashes as rows of bytes."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    rows = [
+        np.frombuffer(chunk.buffers()[1], np.uint8)[HASH_BYTES * chunk.offset :][: HASH_BYTES * len(chunk)]
+        for chunk in chunks
+        if len(chunk)
+    ]
+    return np.concatenate(rows).reshape(-1, HASH_BYTES) if rows else np.empty((0, HASH_BYTES), np.uint8)
+
+
+def _constant(value: str, size: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), [encodable(value)]).dictionary_decode()
+
+
+def dump_json(value: Any) -> str:
+    """JSON text; ASCII, which can hold every string."""
+    return json.dumps(value, default=str)
+
+
+# ---- Records
+
+
+def records_table(
+    records: RecordColumns, hashes: Hashes, number: int, rows: Sequence[int], texts: bool = True
+) -> pa.Table:
+    """Records of the input with this number, at these rows of it."""
+    digests: dict[str | None, str] = {}
+    for source in records.sources:
+        if source not in digests:
+            digests[source] = digest_source(source)
+    size = len(records)
+    columns = {
+        "record": _hash_array(hashes),
+        "item": _texts(records.items),
+        "system": _texts(records.systems),
+        "output": _texts(records.outputs),
+        "source": _texts(records.sources),
+        "references": _lists(records.references),
+        "instruction": _texts(records.instructions),
+        "task": _texts(records.tasks),
+        "language": _texts(records.languages),
+        "extra": pa.array([dump_json(dict(e)) if e else None for e in records.extras], TEXT)
+        if records.extras
+        else pa.nulls(size, TEXT),
+        "source_digest": pa.array([digests[source] for source in records.sources], TEXT),
+        "input": pa.array(np.full(size, number, np.int32)),
+        "row": pa.array(rows, pa.int64()),
+        "original": _originals(records),
+    }
+    table = pa.table(columns, schema=RECORDS)
+    return table if texts else drop_texts(table)
+
+
+def _originals(records: RecordColumns) -> pa.Array:
+    columns = (
+        *(records.items, records.systems, records.outputs, records.sources),
+        *(records.instructions, records.tasks, records.languages),
+    )
+    if all(_is_unicode(*column) for column in columns) and all(_is_unicode(*texts) for texts in records.references):
+        return pa.nulls(len(records), TEXT)
+    return pa.array(
+        [
+            None if _is_unicode(*texts, *references) else dump_json([*texts, references])
+            for *texts, references in zip(*columns, records.references, strict=True)
+        ],
+        TEXT,
+    )
+
+
+def read_records_table(table: pa.Table) -> RecordColumns:
+    """The records of a table with texts."""
+    names = ("item", "system", "output", "source", "instruction", "task", "language")
+    texts = {name: table[name].to_pylist() for name in names}
+    references = list(map(tuple, table["references"].to_pylist()))
+    for row, text in _present(table["original"]):
+        *original, listed = json.loads(text)
+        references[row] = tuple(listed)
+        for name, value in zip(names, original, strict=True):
+            texts[name][row] = value
+    extras = _present(table["extra"])
+    decoded: list[Mapping[str, Any]] = [{}] * (len(table) if extras else 0)
+    for row, text in extras:
+        decoded[row] = json.loads(text)
+    return RecordColumns(
+        items=texts["item"],
+        systems=texts["system"],
+        outputs=texts["output"],
+        sources=texts["source"],
+        references=references,
+        instructions=texts["instruction"],
+        tasks=texts["task"],
+        languages=texts["language"],
+        extras=decoded or None,
+    )
+
+
+def _present(column: pa.ChunkedArray) -> list[tuple[int, Any]]:
+    """The rows of a column that have a value."""
+    if column.null_count == len(column):
+        return []
+    return [(row, value) for row, value in enumerate(column.to_pylist()) if value is not None]
+
+
+# ---- What people said
+
+
+def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) -> dict[str, pa.Table]:
+    """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
+    found: dict[str, list[dict[str, Any]]] = {"ratings": [], "preferences": [], "errors": [], "given": []}
+    for row in rows:
+        place = {"input": number, "row": row.location.line, "weight": row.weight}
+        for rating in row.ratings:
+            found["ratings"].append({**_fields(rating), **place})
+        for preference in row.preferences:
+            found["preferences"].append({**_fields(preference), **place})
+        for located in row.errors:
+            found["errors"].append({**_fields(located.error), "item": located.item, "system": located.system, **place})
+        given = [*row.scores, *row.choices]
+        for score in row.scores:
+            found["given"].append({**_fields(score), **place})
+        for choice in row.choices:
+            found["given"].append({**_fields(choice), "system": choice.first, **place})
+        if row.columns or (row.weight is not None and not given and not row.ratings and not row.preferences):
+            columns = dump_json(dict(row.columns)) if row.columns else None
+            found["given"] += [{"item": i, "system": s, "columns": columns, **place} for i, s in row.keys]
+    schemas = {"ratings": RATINGS, "preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
+    tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
+    return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        columns.append(_texts(values) if field.type == TEXT else pa.array(values, field.type))
+    return pa.table(columns, schema=schema)
+
+
+# ---- Scores
+
+
+def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True) -> pa.Table:
+    """The scores of the records with these hashes. Statistics that are (value, 1) are not stored."""
+    size = len(scores)
+    kinds = [None] * size
+    for row, failure in scores.failures.items():
+        kinds[row] = failure.kind.value  # type: ignore[call-overload]
+    incomplete = np.zeros(size, bool)
+    incomplete[list(scores.incomplete)] = True
+    has_plain_stats = np.array_equal(scores.stats, plain_stats(scores.values))
+    columns = {
+        "metric": _constant(metric, size),
+        "record": _hash_array(hashes),
+        "value": pa.array(scores.values, pa.float64(), mask=np.isnan(scores.values)),
+        "parts": _parts_array(scores),
+        "statistics": pa.nulls(size, SCORES.field("statistics").type)
+        if has_plain_stats
+        else pa.ListArray.from_arrays(
+            pa.array(np.arange(size + 1, dtype=np.int32) * scores.stats.shape[1]),
+            pa.array(np.asarray(scores.stats, np.float64).reshape(-1)),
+        ),
+        "failure": _sparse(scores.failures, size, lambda failure: str(failure)),
+        "failure_kind": pa.array(kinds, TEXT) if scores.failures else pa.nulls(size, TEXT),
+        "incomplete": pa.array(incomplete),
+        "errors": _errors_array(scores.errors, size),
+        "explanation": _sparse(scores.explanations, size),
+        "raw": _sparse(scores.raws, size),
+        "tokens": _sparse(scores.tokens, size, dump_json),
+        "usage": _sparse(scores.usages, size, dump_json),
+        "original": pa.nulls(size, TEXT),
+    }
+    originals = _score_originals(scores)
+    if originals:
+        columns["original"] = _sparse(originals, size)
+    table = pa.table(columns, schema=SCORES)
+    return table if texts else drop_texts(table)
+
+
+def _sparse(values: Mapping[int, Any], size: int, encode: Callable[[Any], str] | None = None) -> pa.Array:
+    if not values:
+        return pa.nulls(size, TEXT)
+    column: list[str | None] = [None] * size
+    for row, value in values.items():
+        column[row] = encode(value) if encode else value
+    return _texts(column)
+
+
+def _parts_array(scores: Scores) -> pa.Array:
+    size, width = len(scores), len(scores.parts)
+    if not width:
+        return pa.nulls(size, SCORES.field("parts").type)
+    codes = pa.array(np.tile(np.arange(width, dtype=np.int32), size))
+    names = pa.DictionaryArray.from_arrays(codes, [encodable(name) for name in scores.parts]).dictionary_decode()
+    values = np.stack(list(scores.parts.values()), axis=1).reshape(-1)
+    numbers = pa.array(values, pa.float64(), mask=np.isnan(values))
+    return pa.MapArray.from_arrays(pa.array(np.arange(size + 1, dtype=np.int32) * width), names, numbers)
+
+
+def _errors_array(errors: Mapping[int, Sequence[Error]], size: int) -> pa.Array:
+    kind = SCORES.field("errors").type
+    if not errors:
+        return pa.nulls(size, kind)
+    rows = [
+        [{k: encodable(v) if isinstance(v, str) else v for k, v in _fields(error).items()} for error in errors[row]]
+        if row in errors
+        else None
+        for row in range(size)
+    ]
+    return pa.array(rows, kind)
+
+
+def _score_originals(scores: Scores) -> dict[int, str]:
+    """The texts of scores, as JSON, where Arrow cannot hold them."""
+    originals: dict[int, dict[str, Any]] = {}
+    for name, column in (("failure", scores.failures), ("explanation", scores.explanations), ("raw", scores.raws)):
+        for row, text in column.items():
+            if not _is_unicode(text):
+                originals.setdefault(row, {})[name] = str(text)
+    for row, errors in scores.errors.items():
+        texts = [value for error in errors for value in _fields(error).values() if isinstance(value, str)]
+        if not _is_unicode(*texts):
+            originals.setdefault(row, {})["errors"] = error_rows(errors)
+    return {row: dump_json(texts) for row, texts in originals.items()}
+
+
+def read_failures(table: pa.Table) -> dict[int, Failure]:
+    """The failures of a table of scores or judgments, by row."""
+    messages = dict(_present(table["failure"])) if "failure" in table.column_names else {}
+    failures = {}
+    for row, kind in _present(table["failure_kind"]):
+        failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
+    return failures
+
+
+def read_scores_table(table: pa.Table) -> Scores:
+    """The scores of a table; columns that it lacks are empty. Raises `Damaged` for what no run has written."""
+    try:
+        return _read_scores(table)
+    except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        raise Damaged(f"its rows cannot be read: {error}") from None
+
+
+def _read_scores(table: pa.Table) -> Scores:
+    names = set(table.column_names)
+    values = table["value"].to_numpy()
+    sparse: dict[str, dict[int, Any]] = {
+        field: dict(_present(table[name])) if name in names else {} for field, name in _SPARSE.items()
+    }
+    for field in ("tokens", "usages"):
+        sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
+    errors = {
+        row: tuple(Error(**{k: v for k, v in error.items()}) for error in listed)
+        for row, listed in (_present(table["errors"]) if "errors" in names else ())
+    }
+    failures = read_failures(table)
+    for row, text in _present(table["original"]) if "original" in names else ():
+        original = json.loads(text)
+        if "failure" in original:
+            failures[row] = Failure(failures[row].kind, original["failure"])
+        if "errors" in original:
+            errors[row] = tuple(Error(**error) for error in original["errors"])
+        for field, name in _SPARSE.items():
+            if name in original:
+                sparse[field][row] = original[name]
+    incomplete = np.flatnonzero(table["incomplete"].to_numpy()) if "incomplete" in names else ()
+    return Scores(
+        values=np.asarray(values, np.float64),
+        parts=read_parts(table["parts"]) if "parts" in names else {},
+        stats=read_statistics(table["statistics"], values) if "statistics" in names else np.empty((0, 0)),
+        errors=errors,
+        failures=failures,
+        incomplete=frozenset(map(int, incomplete)),
+        **sparse,
+    )
+
+
+def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
+    """The columns of a map that has the same names in each row of a chunk; NaN where a chunk has none."""
+    blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
+    for chunk in column.chunks:
+        size = len(chunk)
+        if chunk.null_count == size:
+            blocks.append((size, {}))
+            continue
+        keys, items = chunk.keys, chunk.items
+        first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
+        encoded = keys.slice(first, last - first).dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        if (last - first) != size * len(names):
+            raise ValueError("its rows have different parts")
+        if not (encoded.indices.to_numpy().reshape(size, -1) == np.arange(len(names))).all():
+            raise ValueError("its rows have different parts")
+        numbers = items.slice(first, last - first).to_numpy(zero_copy_only=False).reshape(size, -1)
+        blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
+    names = list(dict.fromkeys(name for _, block in blocks for name in block))
+    return {
+        name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names
+    }
+
+
+def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The rows of statistics; where none are stored they are (value, 1)."""
+    if column.null_count == len(column):
+        return plain_stats(values)
+    blocks, start = list[np.ndarray[Any, Any]](), 0
+    for chunk in column.chunks:
+        size = len(chunk)
+        if chunk.null_count:
+            blocks.append(plain_stats(values[start : start + size]))
+        else:
+            first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
+            numbers = chunk.values.slice(first, last - first).to_numpy(zero_copy_only=False)
+            blocks.append(numbers.reshape(size, -1) if size else np.empty((0, 0)))
+        start += size
+    width = max(block.shape[1] for block in blocks)
+    # A block in which every output failed cannot know the width of its metric's rows: its zeros are widened.
+    return np.concatenate([np.pad(block, ((0, 0), (0, width - block.shape[1]))) for block in blocks])
+
+
+# ---- Judgments of pairs
+
+
+def judgments_table(
+    comparator: str, hashes: Hashes, pairs: Sequence[Pair], judgments: Sequence[Judgment], texts: bool = True
+) -> pa.Table:
+    """The judgments of pairs."""
+    rows = []
+    for pair, judgment in zip(pairs, judgments, strict=True):
+        failure = judgment.failure
+        listed = (judgment.explanation, *judgment.raws, failure)
+        row = {
+            "item": pair.first.item,
+            "first": pair.first.system,
+            "second": pair.second.system,
+            "choice": judgment.preference,
+            "flipped": judgment.flipped,
+            "failure": None if failure is None else str(failure),
+            "failure_kind": None if failure is None else failure.kind.value,
+            "incomplete": judgment.incomplete,
+            "explanation": judgment.explanation,
+            "usage": None if judgment.usage is None else dump_json(judgment.usage),
+            "original": None if _is_unicode(*listed) else dump_json([listed[0], listed[1:-1], listed[-1]]),
+        }
+        rows.append(row)
+    table = _table(rows, JUDGMENTS)
+    columns = {
+        "comparator": _constant(comparator, len(rows)),
+        "pair": _hash_array(hashes),
+        "shown": _lists([list(judgment.shown) for judgment in judgments]),
+        "raws": _lists([list(judgment.raws) for judgment in judgments]),
+    }
+    for name, column in columns.items():
+        table = table.set_column(JUDGMENTS.get_field_index(name), JUDGMENTS.field(name), column)
+    return table if texts else drop_texts(table)
+
+
+def read_judgments_table(table: pa.Table) -> list[Judgment]:
+    """The judgments of a table."""
+    failures = read_failures(table)
+    judgments = []
+    for number, row in enumerate(table.to_pylist()):
+        explanation, raws, failure = row.get("explanation"), row.get("raws") or (), failures.get(number)
+        if row.get("original"):
+            explanation, raws, message = json.loads(row["original"])
+            failure = failure and Failure(failure.kind, message)
+        judgments.append(
+            Judgment(
+                preference=row["choice"],
+                explanation=explanation,
+                failure=failure,
+                flipped=row["flipped"],
+                shown=tuple(row["shown"] or ()),
+                raws=tuple(raws),
+                usage=json.loads(row["usage"]) if row["usage"] else None,
+                incomplete=bool(row["incomplete"]),
+            )
+        )
+    return judgments
