@@ -1,31 +1,28 @@
-"""Detect repeated (item, system) keys, and keys that come back with different texts, in about 20 bytes per key.
+"""Detect repeated (item, system) keys, and keys that come back with different texts, in about 24 bytes per key.
 
-Only digests of texts are stored. They are Python's string hashes: keyed, valid within one process, and many times
-faster than cryptographic ones. A key's digest has 128 bits and a text's has 32, so one in four billion changed texts
-under a known key goes unnoticed.
+Only hashes are stored. They are Python's own: keyed, valid within one process, and many times faster than cryptographic
+ones.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from array import array
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from struct import Struct
-from typing import IO, Any
-from weakref import finalize
+from itertools import chain, groupby
+from typing import Any, NamedTuple
 
-from metrist.errors import InputError, agree
-from metrist.records import Record
+import numpy as np
+from numpy.typing import NDArray
 
-_FIELDS = ("output", "source", "references", "instruction")
-_DIGESTS = len(_FIELDS) + 1
-_MASK = 0xFFFF_FFFF
+from metrist.errors import agree
+from metrist.records import Record, RecordColumns
+
+TEXT_FIELDS = ("output", "source", "references", "instruction")
+Numbers = NDArray[np.uint64]
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _LINE_BITS = 40
 _SMALLEST = 1 << 10
 _FREE = -1
@@ -75,8 +72,6 @@ class DigestIndex:
 
 def _rehash(digests: array[int], size: int) -> tuple[int, array[int]]:
     """Place digests in so many slots; in each round, entries whose slot is occupied move one slot on."""
-    import numpy as np
-
     mask = size - 1
     table = array("i", [_FREE]) * size
     slots = np.frombuffer(table, dtype=np.int32)
@@ -88,37 +83,6 @@ def _rehash(digests: array[int], size: int) -> tuple[int, array[int]]:
         blocked = slots[target] != waiting
         waiting, target = waiting[blocked], (target[blocked] + 1) & mask
     return mask, table
-
-
-@dataclass(slots=True, eq=False)
-class HalfIndex:
-    """Number 64-bit digests 0, 1, 2 … in order of arrival. Two of them may be equal: whoever asks compares the rest."""
-
-    _slots: array[int] = field(default_factory=lambda: array("i", [_FREE]) * _SMALLEST)
-    _mask: int = _SMALLEST - 1
-    _digests: array[int] = field(default_factory=lambda: array("q"))
-
-    def find(self, digest: int) -> list[int]:
-        """Return the numbers of equal digests."""
-        slots, mask, digests = self._slots, self._mask, self._digests
-        slot, found = digest & mask, list[int]()
-        while (entry := slots[slot]) != _FREE:
-            if digests[entry] == digest:
-                found.append(entry)
-            slot = (slot + 1) & mask
-        return found
-
-    def add(self, digest: int) -> None:
-        """Give the digest the next number."""
-        slots, mask = self._slots, self._mask
-        slot, number = digest & mask, len(self._digests)
-        while slots[slot] != _FREE:
-            slot = (slot + 1) & mask
-        slots[slot] = number
-        self._digests.append(digest)
-        # Above two thirds full, searches take too many steps.
-        if 3 * number > 2 * mask:
-            self._mask, self._slots = _rehash(self._digests, 2 * len(slots))
 
 
 def are_distinct_records(rows: Sequence[Any]) -> bool:
@@ -144,98 +108,107 @@ def are_distinct_records(rows: Sequence[Any]) -> bool:
     return len({hash((row.item, row.system)) for row in rows}) == len(rows)
 
 
-class Conflict(Exception):
-    """A key occurs again with different content in `field`, which is "" for columns that are not texts."""
+@dataclass(slots=True, eq=False)
+class FirstKeys:
+    """64-bit keys, with two numbers about the first occurrence of each: sorted arrays that are merged as they grow."""
 
-    def __init__(self, record: Record, field: str, file: int, line: int) -> None:
-        super().__init__(record, field, file, line)
-        self.record, self.field, self.file, self.line = record, field, file, line
+    _levels: list[Numbers] = field(default_factory=list)
+
+    def find(self, keys: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
+        """Whether each key is known, and the two numbers of those that are."""
+        known, found = np.zeros(len(keys), np.bool_), np.zeros((2, len(keys)), np.uint64)
+        for level in self._levels:
+            at = np.minimum(np.searchsorted(level[0], keys), level.shape[1] - 1)
+            hits = level[0, at] == keys
+            known |= hits
+            found[:, hits] = level[1:, at[hits]]
+        return known, found
+
+    def add(self, keys: Numbers, values: Numbers, places: Numbers) -> None:
+        """Add distinct keys that are not known."""
+        level = np.stack([keys, values, places])[:, np.argsort(keys)]
+        while self._levels and self._levels[-1].shape[1] < 2 * level.shape[1]:
+            both = np.concatenate([self._levels.pop(), level], axis=1)
+            level = both[:, np.argsort(both[0], kind="stable")]  # merges two sorted halves in linear time
+        self._levels.append(level)
+
+    def settle(self, keys: Numbers, values: Numbers) -> Numbers:
+        """Add the keys that are new; return, for each, the value at its first occurrence."""
+        distinct, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        known, found = self.find(distinct)
+        settled = np.where(known, found[0], values[first])
+        if not known.all():
+            self.add(distinct[~known], settled[~known], np.zeros((~known).sum(), np.uint64))
+        return settled[which]
+
+    @property
+    def values(self) -> Numbers:
+        """The values at all first occurrences."""
+        return np.concatenate([np.empty(0, np.uint64), *(level[1] for level in self._levels)])
 
 
-#: Of each key: the second half of its digest, its location, and the digests of its texts.
-_ROW = Struct(f"<qQ{_DIGESTS}I")
-#: Rows that are kept in memory before they go to disk.
-_BUFFERED = 1 << 16
+def hash_all(values: Iterable[Hashable], count: int) -> Numbers:
+    """Python's hashes of so many values."""
+    return np.fromiter(map(hash, values), np.int64, count).view(np.uint64)
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
+class Admitted(NamedTuple):
+    """Numbers of records that are new, that repeat an earlier one exactly, and that contradict an earlier one, with its
+    place."""
+
+    new: Sequence[int]
+    repeated: Sequence[int]
+    conflicts: Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True, eq=False)
 class RecordKeys:
-    """The (item, system) of all records so far, with their locations and the digests of their texts.
+    """The (item, system) of all records so far, with their places and hashes of their contents."""
 
-    In memory each takes about 20 bytes, for half of the digest of its key. The rest is in a file without a name, which
-    is read where a key comes again.
-    """
+    _firsts: FirstKeys = field(default_factory=FirstKeys)
 
-    _numbers: HalfIndex = field(default_factory=HalfIndex)
-    _buffer: bytearray = field(default_factory=bytearray)
-    _file: IO[bytes] | None = None
-    _stored: int = 0
-
-    def admit(self, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
-        """Return the records that are new. A known key with the same texts is not new; with different texts it raises
-        `Conflict`, and none of the row's records is added."""
-        keys = [(hash((r.item, r.system)), hash(f"{r.system}\0{r.item}")) for r in records]
-        if len(records) > 1:
-            # A conflict of any record must be found before one of them is added.
-            for record, key in zip(records, keys, strict=True):
-                if (known := self._find(key)) is not None:
-                    _compare(record, known)
-        new = []
-        for record, key in zip(records, keys, strict=True):
-            if (known := self._find(key)) is not None:
-                _compare(record, known)
+    def admit(self, records: RecordColumns, rows: Sequence[int], places: Numbers) -> Admitted:
+        """Add records; `rows` has the number of each one's row. Where one of a row contradicts an earlier record, none
+        of the row is added."""
+        count = len(records)
+        keys = hash_all(zip(records.items, records.systems, strict=True), count)
+        contents = _hash_contents(records)
+        known, (values, earlier) = self._firsts.find(keys)
+        if not known.any() and len(np.unique(keys)) == count:
+            if count:
+                self._firsts.add(keys, contents, places)
+            return Admitted(range(count), (), ())
+        firsts = {key: (value, place) for key, value, place in np.stack([keys, values, earlier])[:, known].T.tolist()}
+        numbers = list(zip(keys.tolist(), contents.tolist(), places.tolist(), strict=True))
+        new, repeated, conflicts = list[int](), list[int](), list[tuple[int, int]]()
+        for _, group in groupby(range(count), rows.__getitem__):
+            row = list(group)
+            clash = next((n for n in row if firsts.get(numbers[n][0], numbers[n][1:])[0] != numbers[n][1]), None)
+            if clash is not None:
+                conflicts.append((clash, firsts[numbers[clash][0]][1]))
                 continue
-            self._numbers.add(key[0])
-            self._buffer += _ROW.pack(key[1], file << _LINE_BITS | line, *_digests(record))
-            if len(self._buffer) >= _BUFFERED * _ROW.size:
-                self._flush()
-            new.append(record)
-        return tuple(new)
-
-    def _find(self, key: tuple[int, int]) -> tuple[int, ...] | None:
-        """Return the row of a known key."""
-        for number in self._numbers.find(key[0]):
-            row = self._read(number)
-            if row[0] == key[1]:
-                return row
-        return None
-
-    def _read(self, number: int) -> tuple[int, ...]:
-        if number >= self._stored:
-            return _ROW.unpack_from(self._buffer, (number - self._stored) * _ROW.size)
-        assert self._file is not None
-        self._file.seek(number * _ROW.size)
-        return _ROW.unpack(self._file.read(_ROW.size))
-
-    def _flush(self) -> None:
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115
-                finalize(self, self._file.close)
-            self._file.seek(0, os.SEEK_END)
-            self._file.write(self._buffer)
-            self._file.flush()
-        except OSError as error:
-            if self._file is not None:
-                with suppress(OSError):  # It would try once more to write.
-                    self._file.close()
-            # Without a name, there is no folder that can be written to, and the error says where Python looked.
-            folder = f"{tempfile.tempdir}, the folder for temporary files: " if tempfile.tempdir else ""
-            raise InputError(
-                f"cannot notice repeated items on disk: {folder}{error.strerror or error}; free space, or set TMPDIR "
-                "to another folder"
-            ) from error
-        self._stored += len(self._buffer) // _ROW.size
-        self._buffer.clear()
+            for n in row:
+                key, content, place = numbers[n]
+                (repeated if key in firsts else new).append(n)
+                firsts.setdefault(key, (content, place))
+        if new:
+            self._firsts.add(keys[new], contents[new], places[new])
+        return Admitted(new, repeated, conflicts)
 
 
-def _compare(record: Record, row: tuple[int, ...]) -> None:
-    _, place, *before = row
-    differs = [new != old for new, old in zip(_digests(record), before, strict=True)]
-    if any(differs):
-        first = differs.index(True)
-        field = _FIELDS[first] if first < len(_FIELDS) else ""
-        raise Conflict(record, field, place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1))
+def place_of(file: int, lines: Sequence[int]) -> Numbers:
+    """Lines of a file as one number each."""
+    return np.array(lines, np.uint64) | np.uint64(file << _LINE_BITS)
+
+
+def split_place(place: int) -> tuple[int, int]:
+    """The file and the line of a place."""
+    return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
+
+
+def differing_field(record: Record, other: Record) -> str:
+    """The first field in which two records differ; empty for columns that are not texts."""
+    return next((name for name in TEXT_FIELDS if getattr(record, name) != getattr(other, name)), "")
 
 
 #: Share of differing sources that are those of other items, from which on sources tell items apart and items were
@@ -251,31 +224,28 @@ def digest_source(source: str | None) -> str:
 
 @dataclass(slots=True)
 class SourceCheck:
-    """Count records whose source, by its digest, differs from that of an earlier record of the same item."""
+    """Count records whose source differs from that of an earlier record of the same item."""
 
-    _items: DigestIndex = field(default_factory=DigestIndex)
-    _sources: array[int] = field(default_factory=lambda: array("q"))
+    _firsts: FirstKeys = field(default_factory=FirstKeys)
     #: The sources of the records that differ.
-    _others: array[int] = field(default_factory=lambda: array("q"))
+    _others: list[Numbers] = field(default_factory=list)
 
-    def add(self, item: str, source: str) -> None:
-        """Add a record; those without a source are ignored."""
-        if not source:
-            return
-        digest = hash(source)
-        number = self._items.number(hash(item), hash(f"\0{item}"))
-        if number == len(self._sources):
-            self._sources.append(digest)
-        elif self._sources[number] != digest:
-            self._others.append(digest)
+    def add(self, items: Sequence[str], sources: Sequence[str]) -> None:
+        """Add records; those whose source is empty are ignored."""
+        pairs = [pair for pair in zip(items, sources, strict=True) if pair[1]]
+        values = hash_all((source for _, source in pairs), len(pairs))
+        firsts = self._firsts.settle(hash_all((item for item, _ in pairs), len(pairs)), values)
+        if (others := values[firsts != values]).size:
+            self._others.append(others)
 
     def describe(self) -> list[str]:
         """A note for the user; none where all records of an item have one source."""
-        if not (mixed := len(self._others)):
+        if not self._others:
             return []
-        known = set(self._sources)
+        others = np.concatenate(self._others)
+        mixed = len(others)
         what = f"{agree(mixed, '1 record has', f'{mixed:,} records have')} a different source than an earlier record"
-        if sum(source in known for source in self._others) >= OTHER_ITEMS * mixed:
+        if np.isin(others, self._firsts.values).sum() >= OTHER_ITEMS * mixed:
             where = agree(mixed, "that source belongs to another item", "those sources belong to other items")
             return [
                 f"{what} of the same item, and {where}: the files do not number or name their items alike, so that "
@@ -296,43 +266,38 @@ class ItemCheck:
 
     is_needed: bool = False
     _systems: set[str] = field(default_factory=set)
-    _items: DigestIndex = field(default_factory=DigestIndex)
-    _first_systems: array[int] = field(default_factory=lambda: array("q"))
+    _firsts: FirstKeys = field(default_factory=FirstKeys)
     _shared: bool = False
 
-    def add(self, record: Record) -> None:
+    def add(self, records: RecordColumns) -> None:
         if self._shared:
             return
         if len(self._systems) < 2:
-            self._systems.add(record.system)
-        system = hash(record.system)
-        number = self._items.number(hash(record.item), hash(f"\0{record.item}"))
-        if number == len(self._first_systems):
-            self._first_systems.append(system)
-        elif self._first_systems[number] != system:
-            self._shared = True
+            self._systems.update(records.systems)
+        systems = hash_all(records.systems, len(records))
+        self._shared = bool((self._firsts.settle(hash_all(records.items, len(records)), systems) != systems).any())
 
     @property
     def disjoint(self) -> bool:
         return len(self._systems) > 1 and not self._shared
 
 
-def _digests(record: Record) -> tuple[int, ...]:
-    extra = _canonical_extra(record) if record.extra else ""
-    return (
-        hash(record.output) & _MASK,
-        hash(record.source) & _MASK,
-        hash(record.references) & _MASK,
-        hash(record.instruction) & _MASK,
-        hash((record.task, record.language, extra)) & _MASK,
-    )
+def _hash_contents(records: RecordColumns) -> Numbers:
+    """A hash of each record without its key."""
+    r, count = records, len(records)
+    total = np.zeros(count, np.uint64)
+    for column in (r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages):
+        total = total * _FACTOR + hash_all(column, count)
+    if r.extras is not None:
+        total += _FACTOR * hash_all((_canonical_extra(extra) if extra else 0 for extra in r.extras), count)
+    return total
 
 
-def _canonical_extra(record: Record) -> str:
-    """Return the extra columns as text that does not depend on their order."""
+def _canonical_extra(extra: Mapping[str, Any]) -> str:
+    """Return extra columns as text that does not depend on their order."""
     try:
-        return json.dumps(dict(record.extra), sort_keys=True, default=repr)
+        return json.dumps(dict(extra), sort_keys=True, default=repr)
     except (TypeError, ValueError):  # keys of several types, or a structure that contains itself
-        return repr(record.extra)
+        return repr(extra)
     except RecursionError:  # nested too deeply
         return ""

@@ -53,10 +53,11 @@ def convert_rows(
     outputs: Mapping[str, str] | Sequence[str] | str,
     columns: ColumnMap,
     *,
-    judgments: bool = False,
+    leave_out: Callable[[str], None] | None = None,
 ) -> tuple[Numbered, Layout | None]:
     """Return rows in metrist's fields. The layout is that of the first row that can be read; None if it needs no
-    conversion. With `judgments`, ratings that could belong to any of several outputs are errors."""
+    conversion. Ratings that could belong to any of several outputs are errors, or are left out and the reason is passed
+    to `leave_out`."""
     head = []
     sample: list[dict[str, Any]] = []
     for numbered in rows:
@@ -71,7 +72,7 @@ def convert_rows(
     layout = Layout()
     convert: Convert | None
     if outputs:
-        convert = _WideRows(outputs, columns, layout, sample, judgments).convert
+        convert = _WideRows(outputs, columns, layout, sample, leave_out).convert
     else:
         convert = _find_layout(sample[0], columns, layout)
     if convert is None:
@@ -106,12 +107,12 @@ class _WideRows:
         columns: ColumnMap,
         layout: Layout,
         sample: Sequence[dict[str, Any]],
-        judgments: bool,
+        leave_out: Callable[[str], None] | None,
     ) -> None:
         if columns.fields.get("output"):
             raise InputError("the outputs are named twice: use either --output or --field output=COLUMN")
         self._named, self._patterns = _parse_outputs(outputs, {name for row in sample for name in row})
-        self._layout, self._judgments = layout, judgments
+        self._layout, self._leave_out = layout, leave_out
         self._dropped = {name for name, column in columns.fields.items() if not column}
         # A dropped column `system` must not take the systems' own names with it.
         if columns.fields.get("system") == "":
@@ -170,11 +171,15 @@ class _WideRows:
             if name not in chosen.values() and not (name == "system" and "system" in self._dropped)
         }
         judged = [name for name in rest if _is_judgment(name) and name not in self._dropped]
-        if judged and self._judgments and len(chosen) > 1:
-            raise RowError(
+        if judged and len(chosen) > 1:
+            reason = (
                 f"{format_value(judged[0])} in a row with the outputs of several systems: which of them it judges is "
                 f"not said; write a row per system, or drop it with --field {judged[0]}="
             )
+            if self._leave_out is None:
+                raise RowError(reason)
+            self._leave_out(reason)
+            rest = {name: value for name, value in rest.items() if name not in judged}
         kind = type(row)
         rows: list[dict[str, Any] | RowError] = []
         for system, column in chosen.items():

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from itertools import chain, combinations
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.compression import FileFormat, display_name
 from metrist.io.dedup import (
-    Conflict,
-    DigestIndex,
     ItemCheck,
     RecordKeys,
     SourceCheck,
     are_distinct_records,
-    digest_source,
+    differing_field,
+    place_of,
+    split_place,
 )
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
-from metrist.io.row_model import ParsedRow, RowError, format_value
-from metrist.io.row_parser import RowParser
+from metrist.io.row_model import Batch, ParsedRow, RowError, format_value
+from metrist.io.row_parser import RowParser, parse_judgments
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
-from metrist.records import Record
+from metrist.records import Record, RecordColumns, hash_units
 
 if TYPE_CHECKING:
     from metrist.io.layouts import Layout
@@ -46,7 +47,12 @@ _ARGUMENTS = {
 }
 #: Called with the rows read so far, and about how many there are, None if that is unknown.
 RowProgress = Callable[[int, int | None], None]
-_T = TypeVar("_T")
+#: Records of a batch, and about how many characters of text.
+BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
+#: Rows that are compared with earlier ones at once where they are yielded one by one.
+_ROWS_AT_ONCE = 512
+#: Judgments are not looked at; left out where they cannot be parsed; or errors there.
+Judgments = Literal["ignored", "kept", "required"]
 
 
 def read_records(
@@ -123,9 +129,46 @@ class Skipped:
         return [f"{rows} skipped; the first: {self.messages[0]}"] if self.count else []
 
 
+@dataclass(slots=True)
+class _Walk:
+    """Where the reading of one source is. `position` counts its rows."""
+
+    file: int
+    source: RowSource
+    columns: ColumnMap
+    parser: RowParser
+    rows: Iterator[tuple[int, Any]]
+    layout: Layout | None
+    position: int = 0
+
+
+@dataclass(slots=True)
+class _Block:
+    """Rows of one source: first those that were parsed, and then what of them is new, in `columns` and `entries`.
+
+    `lines` and `row_numbers` are those of the records; `judged_rows` hold more than one record; `errors` are messages
+    about bad rows.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    row_numbers: list[int] = field(default_factory=list)
+    parsed: list[tuple[int, ParsedRow]] = field(default_factory=list)
+    judged_rows: set[int] = field(default_factory=set)
+    errors: list[tuple[int, str]] = field(default_factory=list)
+    rows: int = 0
+    good: int = 0
+    is_table: bool = False
+    columns: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
+    entries: list[ParsedRow] = field(default_factory=list)
+    repeated: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
+    repeated_lines: list[int] = field(default_factory=list)
+
+
 @dataclass(eq=False, kw_only=True)
 class Reader:
-    """Iterating yields the records, each (item, system) once; `entries()` yields all that each row holds.
+    """Iterating yields the records, each (item, system) once, and `batches()` yields many at a time; `entries()` yields
+    all that each row holds.
 
     Each iteration reads the source again; `skipped` describes the latest one.
     """
@@ -152,6 +195,8 @@ class Reader:
     _empty_outputs: int = field(default=0, init=False)
     #: Rows that hold nothing but what an earlier row holds.
     _repeats: int = field(default=0, init=False)
+    #: Rows whose judgments cannot be read, where that is no error.
+    _left_out: Skipped = field(default_factory=Skipped, init=False)
     _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
     _item_check: ItemCheck = field(default_factory=ItemCheck, init=False)
 
@@ -249,6 +294,9 @@ class Reader:
                 f"{self._repeats:,} rows repeat an earlier one and count",
             )
             remarks.append(f"{repeats} once")
+        if self._left_out.count:
+            rows = agree(self._left_out.count, "1 row is", f"{self._left_out.count:,} rows are")
+            remarks.append(f"the judgments of {rows} left out; the first: {self._left_out.messages[0]}")
         remarks += self.source_remarks
         if self._item_check.disjoint:
             remarks.append(
@@ -276,101 +324,180 @@ class Reader:
         if rows and are_distinct_records(rows):
             self.skipped, self._source_check, self.source_number, self._repeats = Skipped(), SourceCheck(), 0, 0
             return iter(rows)
-        return (record for row in self._parse_rows(judgments=False) for record in row)
+        return chain.from_iterable(block.columns for block in self._read(_ROWS_AT_ONCE, "ignored"))
+
+    def batches(self, size: int = BATCH_RECORDS, *, judgments: bool = True) -> Iterator[Batch]:
+        """Yield the same records by the thousand, as columns, with what the rows say about them. Judgments that cannot
+        be read are left out and counted in a remark, unless `judgments` is False: then none is looked at."""
+        for block in self._read(size, "kept" if judgments else "ignored"):
+            repeats = zip(hash_units(block.repeated), block.repeated_lines, strict=True)
+            yield Batch(
+                source=self.source_number,
+                records=block.columns,
+                hashes=hash_units(block.columns),
+                lines=block.lines,
+                judged=[row for row in block.entries if _has_judgment(row)],
+                repeats=[(digest.tobytes(), line) for digest, line in repeats],
+            )
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         """Yield what each row holds. Judgments by named raters and stored scores that repeat an earlier row exactly are
         dropped; ratings by unnamed raters are all kept, because two people may agree. `progress` is called now and
         then."""
-        for number, row in enumerate(self._parse_rows(judgments=True)):
+        entries = chain.from_iterable(block.entries for block in self._read(_ROWS_AT_ONCE, "required"))
+        for number, row in enumerate(entries):
             if progress and not number % _REPORTED:
                 share = self.share_read
                 progress(number, round(number / share) if share else None)
             yield row
 
-    def _parse_rows(self, *, judgments: bool) -> Iterator[Any]:
-        """The new records of each row, or with `judgments` the parsed row."""
+    def _read(self, size: int, judgments: Judgments) -> Iterator[_Block]:
+        """Yield the rows of all sources in blocks."""
         self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
-        self._layout_remarks, self._empty_outputs, self._repeats = [], 0, 0
-        keys, seen = RecordKeys(), DigestIndex()
+        self._layout_remarks, self._empty_outputs, self._repeats, self._left_out = [], 0, 0, Skipped()
+        keys, seen = RecordKeys(), set[int]()
         any_record = False
         checks: list[ColumnCheck] = []
         for file, source in enumerate(self.sources):
             self.source_number = file
             name = source.name or "the input"
-            columns = ColumnMap(self.fields, self.item_key, self.system is not None)
-            system = self.system or (self._default_systems[file] if len(self.sources) > 1 else source.system)
-            parser = RowParser(system=system, item_key=self.item_key, columns=columns)
-            layout: Layout | None = None
-            position = good = 0
-            rows = iter(self._check_columns(source, checks, judgments) if self.fields else source.read())
-            first = next(rows, None)
-            if first is not None:
-                rows = chain([first], rows)
-                if type(first[1]) is not Record and not (
-                    isinstance(first[1], dict) and first[1].keys() <= columns.known and not self.outputs
-                ):
-                    from metrist.io.layouts import convert_rows
-
-                    rows, layout = convert_rows(rows, self.outputs, columns, judgments=judgments)
-            for line, row in rows:
-                position = position + 1 if layout is None else layout.position
+            walk = self._open(file, judgments, checks)
+            good = 0
+            is_open = True
+            while is_open:
+                block, failure = _Block(), None
                 try:
-                    if type(row) is dict or type(row) is Cells:
-                        # All rows of a table have the same columns.
-                        if not columns.samples or (type(row) is dict and not row.keys() <= columns.known):
-                            self._learn_columns(row, source, layout, columns)
-                    elif isinstance(row, RowError):
-                        raise row
-                    parsed: Any
-                    if judgments:
-                        entry = parser.entry(row, position, source.location(line))
-                        new = keys.admit(entry.records, file, line)
-                        self._repeats += not new and _is_one_record(entry)
-                        changes = _drop_repeated(entry, seen)
-                        if len(new) != len(entry.new):
-                            changes["new"] = new
-                        parsed = replace(entry, **changes) if changes else entry
-                    else:
-                        parts = parser.parse(row, position)
-                        parsed = new = keys.admit(parts.records, file, line)
-                        self._repeats += not new and len(parts.records) == 1 and not any(parts.judged.values())
-                except (RowError, Conflict) as error:
-                    reason = self._describe_conflict(error, columns) if isinstance(error, Conflict) else error
-                    message = f"{source.location(line)}: {reason}"
-                    if source.name is None:
-                        message = _name_arguments(message)
-                    if not self.skip_bad:
-                        raise InputError(message) from None
-                    self.skipped.add(message)
-                    continue
-                good += 1
-                any_record = any_record or bool(new)
-                if type(row) is Cells:
-                    self._empty_outputs += sum(not record.output for record in new)
-                if len(self.sources) > 1:
-                    for record in new:
-                        self._source_check.add(record.item, digest_source(record.source))
-                if self._item_check.is_needed:
-                    for record in new:
-                        self._item_check.add(record)
-                yield parsed
-            if source.format.notes and columns.samples:
-                self._learn_columns({}, source, layout, columns)  # what was recognised after the first rows
-            if layout is not None:
-                self._layout_remarks += layout.remarks
-            if not position:
+                    is_open = self._fill(block, walk, size, judgments)
+                except InputError as error:  # What comes before it is read first.
+                    failure = error
+                failure = self._compare(block, walk, keys, seen) or failure
+                good += block.good
+                any_record = any_record or bool(block.columns)
+                if block.columns or block.entries or block.repeated_lines:
+                    yield block
+                if failure is not None:
+                    raise failure
+            if source.format.notes and walk.columns.samples:
+                self._learn_columns({}, walk)  # what was recognised after the first rows
+            if walk.layout is not None:
+                self._layout_remarks += walk.layout.remarks
+            if not walk.position:
                 raise InputError(f"{name}: no rows")
             if not good:
-                raise InputError(
-                    f"{name}: {agree(position, 'its only row is', f'all {position:,} rows are')} bad; the first error: "
-                    f"{self.skipped.messages[0]}"
-                )
+                count = agree(walk.position, "its only row is", f"all {walk.position:,} rows are")
+                raise InputError(f"{name}: {count} bad; the first error: {self.skipped.messages[0]}")
         for field_name in checks[0].missing if checks else ():
             if all(field_name in check.missing for check in checks):
                 raise InputError(f"{', '.join(self.names) or 'the input'}: {checks[0].describe(field_name)}")
-        if not any_record and not judgments:
+        if not any_record and judgments != "required":
             raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
+
+    def _open(self, file: int, judgments: Judgments, checks: list[ColumnCheck]) -> _Walk:
+        """Begin to read a source: its first row decides on the layout of all."""
+        source = self.sources[file]
+        columns = ColumnMap(self.fields, self.item_key, self.system is not None)
+        system = self.system or (self._default_systems[file] if len(self.sources) > 1 else source.system)
+        parser = RowParser(system=system, item_key=self.item_key, columns=columns)
+        rows = iter(self._check_columns(source, checks, judgments == "required") if self.fields else source.read())
+        layout = None
+        first = next(rows, None)
+        if first is not None:
+            rows = chain([first], rows)
+            if type(first[1]) is not Record and not (
+                isinstance(first[1], dict) and first[1].keys() <= columns.known and not self.outputs
+            ):
+                from metrist.io.layouts import convert_rows
+
+                leave_out = None if judgments == "required" else self._left_out.add
+                rows, layout = convert_rows(rows, self.outputs, columns, leave_out=leave_out)
+        return _Walk(file, source, columns, parser, rows, layout)
+
+    def _fill(self, block: _Block, walk: _Walk, size: int, judgments: Judgments) -> bool:
+        """Parse rows until the block is full; return whether there may be more."""
+        source, parser, columns, layout = walk.source, walk.parser, walk.columns, walk.layout
+        room = BATCH_CHARACTERS
+        for line, row in walk.rows:
+            walk.position = walk.position + 1 if layout is None else layout.position
+            block.rows += 1
+            try:
+                if type(row) is dict or type(row) is Cells:
+                    # All rows of a table have the same columns.
+                    if not columns.samples or (type(row) is dict and not row.keys() <= columns.known):
+                        self._learn_columns(row, walk)
+                elif isinstance(row, RowError):
+                    raise row
+                block.is_table = type(row) is Cells
+                parts = parser.parse(row, walk.position)
+                if judgments == "required":
+                    block.parsed.append((block.rows, parse_judgments(parts, source.location(line), parts.records)))
+            except RowError as error:
+                message = _locate(source, line, error)
+                if not self.skip_bad:
+                    raise InputError(message) from None
+                block.errors.append((block.rows, message))
+                continue
+            if judgments == "kept" and any(parts.judged.values()):
+                try:
+                    block.parsed.append((block.rows, parse_judgments(parts, source.location(line))))
+                except RowError as error:
+                    self._left_out.add(_locate(source, line, error))
+            block.good += 1
+            if len(parts.records) != 1 or any(parts.judged.values()):
+                block.judged_rows.add(block.rows)
+            for record in parts.records:
+                block.records.append(record)
+                block.lines.append(line)
+                block.row_numbers.append(block.rows)
+                room -= len(record.output) + len(record.source or "") + sum(map(len, record.references))
+            if len(block.records) >= size or room < 0 or block.rows >= 2 * size:
+                return True
+        return False
+
+    def _compare(self, block: _Block, walk: _Walk, keys: RecordKeys, seen: set[int]) -> InputError | None:
+        """Compare a block with all that was read before, and keep what is new. Return the error of a record that
+        contradicts an earlier one, where the reading ends with it."""
+        columns = RecordColumns.of(block.records)
+        new, repeated, conflicts = keys.admit(columns, block.row_numbers, place_of(walk.file, block.lines))
+        failure = None
+        errors = block.errors
+        for count, (n, place) in enumerate(conflicts, self.skipped.count):
+            message = ""
+            if count < _KEPT_MESSAGES:
+                reason = self._describe_conflict(block, walk, n, place, is_first=not count)
+                message = _locate(walk.source, block.lines[n], reason)
+            if not self.skip_bad:
+                # What comes after it does not count.
+                last = block.row_numbers[n]
+                new, repeated = ([i for i in kept if block.row_numbers[i] < last] for kept in (new, repeated))
+                block.parsed = [(row, entry) for row, entry in block.parsed if row < last]
+                failure = InputError(message)
+                break
+            errors.append((block.row_numbers[n], message))
+            block.good -= 1
+        for _, message in sorted(errors):
+            self.skipped.add(message)
+        if conflicts and self.skip_bad:
+            bad = {block.row_numbers[n] for n, _ in conflicts}
+            block.parsed = [(row, entry) for row, entry in block.parsed if row not in bad]
+        if len(new) != len(columns):
+            self._repeats += sum(block.row_numbers[n] not in block.judged_rows for n in repeated)
+            block.repeated, block.repeated_lines = columns.take(repeated), [block.lines[n] for n in repeated]
+            fresh = {(block.row_numbers[n], columns.systems[n]) for n in new}
+            for at, (row, entry) in enumerate(block.parsed):
+                texts = tuple(record for record in entry.records if (row, record.system) in fresh)
+                if len(texts) != len(entry.records):
+                    block.parsed[at] = row, replace(entry, new=texts)
+            columns, block.lines = columns.take(new), [block.lines[n] for n in new]
+        block.columns = columns
+        block.entries = [_drop_repeated(entry, seen) for _, entry in block.parsed]
+        if block.is_table:
+            self._empty_outputs += sum(not output for output in columns.outputs)
+        if len(self.sources) > 1:
+            sources = [" ".join(source.split()) if source else "" for source in columns.sources]
+            self._source_check.add(columns.items, sources)
+        if self._item_check.is_needed:
+            self._item_check.add(columns)
+        return failure
 
     def _check_columns(
         self, source: RowSource, checks: list[ColumnCheck], judgments: bool
@@ -409,10 +536,9 @@ class Reader:
             yield line, row
         finish()
 
-    def _learn_columns(
-        self, row: Mapping[str, Any], source: RowSource, layout: Layout | None, columns: ColumnMap
-    ) -> None:
+    def _learn_columns(self, row: Mapping[str, Any], walk: _Walk) -> None:
         """Look at a row that is the first one or has new columns, and announce what is recognised."""
+        source, layout, columns = walk.source, walk.layout, walk.columns
         if not columns.samples and not self.item_key and "item" not in row:
             self._item_check.is_needed = True
         if row.keys() <= columns.known:
@@ -436,15 +562,23 @@ class Reader:
                 others = " and files like it" if len(self.sources) > 1 else ""
                 self.announce(f"reading {name}{others}: {reading}")
 
-    def _describe_conflict(self, conflict: Conflict, columns: ColumnMap) -> str:
-        record = conflict.record
-        first = self.sources[conflict.file].location(conflict.line)
+    def _describe_conflict(self, block: _Block, walk: _Walk, number: int, place: int, *, is_first: bool) -> str:
+        record, earlier, columns = block.records[number], None, walk.columns
+        file, line = split_place(place)
+        first = self.sources[file].location(line)
+        near = zip(block.records, block.lines, strict=True) if file == walk.file else ()
+        known: Iterable[Record] = [other for other, at in near if at == line]
+        if is_first and not known and self.sources[file].is_repeatable:
+            known = self._read_again(file)
+        with suppress(InputError):
+            earlier = next((r for r in known if (r.item, r.system) == (record.item, record.system)), None)
         others = ", ".join(["task", "language", *map(format_value, record.extra)])
-        other = (
-            f"a different text in {format_value(conflict.field)}"
-            if conflict.field
-            else f"different values in one of {others}"
-        )
+        if earlier is None:
+            other = "other texts"
+        elif name := differing_field(record, earlier):
+            other = f"a different text in {format_value(name)}"
+        else:
+            other = f"different values in one of {others}"
         more = ""
         if "system" in columns.recognised and len(self.sources) > 1:
             more = ", or --field system= if the files are the systems"
@@ -456,6 +590,17 @@ class Reader:
             "systems' column, or --field COLUMN= to drop a column"
             f"{more}"
         )
+
+    def _read_again(self, file: int) -> Iterator[Record]:
+        """The records of one source, as they are read here."""
+        source = self.sources[file]
+        system = self._default_systems[file] if len(self.sources) > 1 else source.system
+        return iter(replace(self, sources=(replace(source, system=system),), announce=None, skip_bad=True))
+
+
+def _locate(source: RowSource, line: int, reason: object) -> str:
+    message = f"{source.location(line)}: {reason}"
+    return _name_arguments(message) if source.name is None else message
 
 
 def _name_arguments(message: str) -> str:
@@ -484,14 +629,13 @@ def _distinct_names(paths: Sequence[str]) -> list[str]:
     return [display_name(file.as_posix()) for file in files]
 
 
-def _is_one_record(entry: ParsedRow) -> bool:
-    """Whether a row holds an output and no judgment of it."""
-    judgments = (entry.raters, entry.ratings, entry.preferences, entry.errors, entry.scores, entry.choices)
-    return len(entry.records) == 1 and not any(judgments)
+def _has_judgment(entry: ParsedRow) -> bool:
+    e = entry
+    return bool(e.ratings or e.scores or e.errors or e.preferences or e.choices or e.raters or e.columns or e.weight)
 
 
-def _drop_repeated(entry: ParsedRow, seen: DigestIndex) -> dict[str, Any]:
-    """Return empty fields for judgments that repeat an earlier row exactly."""
+def _drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
+    """Return the row without judgments that repeat an earlier row exactly."""
     emptied: dict[str, Any] = {}
     raters = [
         *(rating.rater for rating in entry.ratings),
@@ -502,14 +646,13 @@ def _drop_repeated(entry: ParsedRow, seen: DigestIndex) -> dict[str, Any]:
         emptied = {"ratings": (), "preferences": (), "errors": ()}
     if (entry.scores or entry.choices) and _was_seen(seen, entry.scores, entry.choices):
         emptied |= {"scores": (), "choices": ()}
-    return emptied
+    return replace(entry, **emptied) if emptied else entry
 
 
-def _was_seen(seen: DigestIndex, *parts: tuple[Any, ...]) -> bool:
+def _was_seen(seen: set[int], *parts: tuple[Any, ...]) -> bool:
     known = len(seen)
-    # Hash the text, not the values: hash(-1) == hash(-2).
-    text = repr(parts)
-    return seen.number(hash(text), hash(f"\0{text}")) < known
+    seen.add(hash(repr(parts)))  # of the text, not the values: hash(-1) == hash(-2)
+    return len(seen) == known
 
 
 def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:

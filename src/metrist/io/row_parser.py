@@ -57,37 +57,7 @@ class RowParser:
     system: str
     item_key: tuple[str, ...]
     columns: ColumnMap
-    _items_are_named: bool | None = None
-
-    def entry(self, row: dict[str, Any] | Record, position: int, location: Location) -> ParsedRow:
-        """Return all that the row holds, as if its records were new. Consumes the row."""
-        keys, records, judged, columns = self.parse(row, position)
-        if len(keys) == 2:
-            if judged.get("errors"):
-                raise RowError("'errors' is only allowed in a row of one output, got a row of two")
-            return ParsedRow(
-                location=location,
-                keys=keys,
-                records=records,
-                new=records,
-                raters=parse_raters(judged),
-                preferences=parse_preferences(judged, *keys),
-                choices=parse_choices(judged, *keys),
-                weight=parse_weight(judged),
-            )
-        key = keys[0]
-        return ParsedRow(
-            location=location,
-            keys=keys,
-            records=records,
-            new=records,
-            columns=columns,
-            raters=parse_raters(judged),
-            ratings=parse_ratings(judged, key),
-            errors=parse_errors(judged, key, records[0] if records else None),
-            scores=parse_scores(judged, key),
-            weight=parse_weight(judged),
-        )
+    items_are_named: bool | None = None
 
     def parse(self, row: dict[str, Any] | Record, position: int) -> RowParts:
         """Split the row into records and unparsed judgments. Consumes the row."""
@@ -147,10 +117,12 @@ class RowParser:
     def _item(self, row: dict[str, Any], position: int) -> str:
         if self.item_key:
             return _join_key(row, self.item_key)
-        item = row.pop("item", None)
-        if self._items_are_named is None:
-            self._items_are_named = item is not None
-        if not self._items_are_named:
+        return self._name_item(row.pop("item", None), position)
+
+    def _name_item(self, item: Any, position: int) -> str:
+        if self.items_are_named is None:
+            self.items_are_named = item is not None
+        if not self.items_are_named:
             if item is not None:
                 raise RowError(f"'item' must be in all rows or in none, got {format_value(item)} after rows without")
             return str(position)
@@ -302,6 +274,38 @@ def _check_record(record: Record) -> Record:
 
 
 # --- Judgments in a row: ratings, preferences, errors and stored scores
+
+
+def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ...] = ()) -> ParsedRow:
+    """Return all that a row holds, as if its records, `texts`, were new."""
+    keys, records, judged, columns = parts
+    if len(keys) == 2:
+        if judged.get("errors"):
+            raise RowError("'errors' is only allowed in a row of one output, got a row of two")
+        return ParsedRow(
+            location=location,
+            keys=keys,
+            records=texts,
+            new=texts,
+            raters=parse_raters(judged),
+            preferences=parse_preferences(judged, *keys),
+            choices=parse_choices(judged, *keys),
+            weight=parse_weight(judged),
+        )
+    key = keys[0]
+    return ParsedRow(
+        location=location,
+        keys=keys,
+        records=texts,
+        new=texts,
+        columns=columns,
+        raters=parse_raters(judged),
+        ratings=parse_ratings(judged, key),
+        errors=parse_errors(judged, key, records[0] if records else None),
+        scores=parse_scores(judged, key),
+        weight=parse_weight(judged),
+    )
+
 
 Key = tuple[str, str]
 UNSPECIFIED = "unspecified"

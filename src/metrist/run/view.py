@@ -326,8 +326,7 @@ class View:
         self.sources = [sources[digest] for digest in self.hashes]
         if len(self.inputs) > 1:
             check = SourceCheck()
-            for item, source in zip(self.items, self.sources, strict=True):
-                check.add(item, source)
+            check.add(self.items, self.sources)
             self.notes += check.describe()
 
     @classmethod
