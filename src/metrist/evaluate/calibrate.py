@@ -105,10 +105,10 @@ def apply_calibration(source: Source, calibration: Calibration | str | os.PathLi
 
 def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Record] | None, Metric]:
     """The scores, the records if they were scored now or come with a run, and the metric."""
-    from metrist.run.remote_folder import fetch_copy
+    from metrist.run.loading import fetch_flat
 
-    source = fetch_copy(source)
-    parts = [*map(fetch_copy, source)] if isinstance(source, list | tuple) else []
+    source = fetch_flat(source)
+    parts = [*map(fetch_flat, source)] if isinstance(source, list | tuple) else []
     if any(_is_run(part) for part in parts if not isinstance(part, str | os.PathLike) or Path(part).is_dir()):
         return _load_with_records(parts, metric)
     if not _is_run(source):

@@ -85,10 +85,10 @@ def explain(
     not store texts: `texts` are its records, if they are no longer where the run read them. `progress` and the limits
     on LLM calls (`max_cost` and so on) are as for `metrist.score`.
     """
-    from metrist.run.remote_folder import fetch_copy
+    from metrist.run.loading import fetch_flat
 
     check_keywords(explain, reading)
-    source = fetch_copy(source)
+    source = fetch_flat(source)
     selection = _Selection(item, system, limit)
     if llm is None and not isinstance(metric, Metric) and _is_run(source):
         return _explain_run(source, metric, texts, selection, reading)
@@ -115,9 +115,9 @@ def estimate_explanations(
 ) -> CallEstimate:
     """Estimate the LLM calls of `explain` with the same arguments. Nothing is sent."""
     from metrist.run.estimate import estimate
-    from metrist.run.remote_folder import fetch_copy
+    from metrist.run.loading import fetch_flat
 
-    source = fetch_copy(source)
+    source = fetch_flat(source)
     if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
         return CallEstimate()
     records, _ = _select_records(read_records(source, **reading), _Selection(item, system, limit))

@@ -32,9 +32,10 @@ def open_run(run: Results | str | os.PathLike[str], metrics: Iterable[str] = ())
 def find_changes(results: Results) -> tuple[list[InputChange], list[str]]:
     """The files that have changed since a run folder scored them, and notes on those that are not there any more."""
     from metrist.run.inputs import find_changed_inputs
+    from metrist.run.run import Run
 
     specs = (m.text if m.label == m.text else f"{m.label}={m.text}" for m in results.metrics)
-    return find_changed_inputs(results.inputs, specs) if isinstance(results.inputs, os.PathLike) else ([], [])
+    return find_changed_inputs(results.inputs, specs) if isinstance(results.inputs, Run) else ([], [])
 
 
 def select_systems(present: Sequence[str], names: Sequence[str] | None) -> list[str]:

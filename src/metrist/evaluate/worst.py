@@ -235,16 +235,16 @@ def worst(
     they cannot be read, outputs are shown without, and a note says why. `progress` is called with the rows of these
     files that were read and about how many there are, None if that is unknown.
     """
-    from metrist.run.remote_folder import fetch_copy
+    from metrist.run.loading import fetch_flat
 
     check_keywords(worst, reading)
     by = _check_arguments(n, vs, by, order)
     names = list_names(metric) or []
-    source = fetch_copy(run)
+    source = fetch_flat(run)
     sides = [_Side(source=source, results=open_run(source, names), name=_name_run(run, "this run"), progress=progress)]
     results = sides[0].results
     if vs is not None and _is_run(vs, results):
-        source = fetch_copy(vs)
+        source = fetch_flat(vs)
         other = _name_run(vs, "the other run")
         sides.append(_Side(source=source, results=open_run(source, names), name=other, progress=progress))
     chosen = _choose_metrics(results, names, by)

@@ -262,9 +262,9 @@ class Scheduler:
     def _add(self, task: Task) -> _Entry:
         jobs = []
         for pool in self._pools:
-            headers = {text: task.headers[text] for text in pool.texts if text in task.headers}
-            if headers:
-                part = task if len(headers) == len(task.headers) else replace(task, headers=headers)
+            texts = tuple(text for text in task.metrics if text in pool.texts)
+            if texts:
+                part = task if len(texts) == len(task.metrics) else replace(task, metrics=texts)
                 job = _Job(part, _to_message(part))
                 pool.jobs.append(job)
                 jobs.append(job)
@@ -278,10 +278,10 @@ class Scheduler:
             if isinstance(reply, MetristError):
                 raise reply
             outcomes |= reply.outcomes
-        here = {text: header for text, header in entry.task.headers.items() if text not in outcomes}
+        here = tuple(text for text in entry.task.metrics if text not in outcomes)
         if here:
-            outcomes |= perform(self._metrics, replace(entry.task, headers=here)).outcomes
-        return TaskResult(start=entry.task.start, outcomes={text: outcomes[text] for text in entry.task.headers})
+            outcomes |= perform(self._metrics, replace(entry.task, metrics=here)).outcomes
+        return TaskResult(start=entry.task.start, outcomes={text: outcomes[text] for text in entry.task.metrics})
 
     # ---- Workers ----
 

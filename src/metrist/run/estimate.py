@@ -9,8 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from metrist.errors import MetristError
 from metrist.io import read_records
@@ -19,14 +18,13 @@ from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import Metric, Shard, calls_llm
 from metrist.metrics.registry import MetricList, build_all
 from metrist.models.devices import no_downloads
-from metrist.records import Record
-from metrist.run.flat_file import flat_suffix
+from metrist.records import Record, hash_units
 from metrist.run.pipeline import resolve_destination
-from metrist.run.remote_folder import find_run
-from metrist.run.run_folder import MetricFolder, folder_name, is_run_folder
-from metrist.run.shard_file import hash_units
 from metrist.run.tasks import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards, find_scorable, score_shard
 from metrist.runtime import Runtime
+
+if TYPE_CHECKING:
+    from metrist.run.run import Run
 
 #: Groups of consecutive records, which may share a source, that are timed at most; records in a group; and seconds
 #: after which no more are timed.
@@ -107,7 +105,7 @@ def estimate_run(
     judges = [metric for metric in built if calls_llm(metric)]
     work = [(metric, _Work()) for metric in built if not calls_llm(metric)]
     notes: dict[str, None] = {}
-    stored = _StoredScores(built, _find_folder(out, notes), tokens=tokens, runtime=runtime)
+    stored = _StoredScores(built, _open_run(out, notes), tokens=tokens, runtime=runtime)
     count, source = 0, 0
     reader = read_records(records, **reading)
     with runtime.activate(), estimate_calls() as calls:
@@ -118,7 +116,7 @@ def estimate_run(
             if not start or reader.source_number != source:
                 source = reader.source_number
                 notes |= dict.fromkeys(note for metric in built for note in metric.describe_misuse(shard))
-            left = stored.find_missing(start, shard)
+            left = stored.find_missing(shard)
             for metric, part in work:
                 records_left = left[metric.label]
                 part.add([records_left[i] for i in find_scorable(metric, records_left)])
@@ -134,49 +132,43 @@ def estimate_run(
     return RunEstimate(records=count, calls=calls, times=tuple(times), stored=stored.counts, notes=tuple(notes))
 
 
-def _find_folder(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Path | None:
-    """The local run folder, or copy of one, that may hold scores. A store that cannot be reached is noted."""
-    if not isinstance(out, str) or not is_remote(out):
-        _, folder = resolve_destination(out)
-        return folder.path if folder else None
-    local_path(out)  # Refuses what `score` refuses.
-    if flat_suffix(Path(out)):
-        return None
+def _open_run(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Run | None:
+    """The run that may hold scores. A store that cannot be reached is noted."""
     try:
-        return find_run(out)
+        _, store = resolve_destination(out)
+        manifest = store.read_manifest() if store else None
     except MetristError as error:
+        if not (isinstance(out, str) and is_remote(out)):
+            raise
+        local_path(out)  # Refuses what `score` refuses.
         notes[f"scores that {out} may hold are not counted: {error}"] = None
         return None
+    return store.open_run() if store and manifest else None
 
 
 class _StoredScores:
-    """What a run folder holds already and the run would not compute again. Nothing is written."""
+    """What a run holds already and the command would not compute again. Nothing is written."""
 
-    def __init__(self, metrics: Sequence[Metric], folder: Path | None, *, tokens: bool, runtime: Runtime) -> None:
-        fresh, retried = runtime.fresh is not None, runtime.retry_failed is not None
+    def __init__(self, metrics: Sequence[Metric], run: Run | None, *, tokens: bool, runtime: Runtime) -> None:
         self.counts: dict[str, int] = {}
         self._labels = [metric.label for metric in metrics]
-        self._tokens = tokens
-        self._stores = {
-            metric.label: (
-                MetricFolder(folder, folder_name(metric.text), retry_failed=retried and calls_llm(metric)),
-                metric.signature,
-            )
-            for metric in metrics
-            if folder is not None and is_run_folder(folder) and not (fresh and calls_llm(metric))
-        }
+        self._settled = dict[str, set[bytes]]()
+        for metric in metrics:
+            if run and not (runtime.fresh is not None and calls_llm(metric)):
+                retried = runtime.retry_failed is not None and calls_llm(metric)
+                hashes = run.read_settled(metric.text, metric.signature, tokens=tokens, retry_failed=retried)
+                self._settled[metric.label] = {digest.tobytes() for digest in hashes}
 
-    def find_missing(self, start: int, shard: Sequence[Record]) -> dict[str, Sequence[Record]]:
+    def find_missing(self, shard: Sequence[Record]) -> dict[str, Sequence[Record]]:
         """The records of a shard that are left to score, by metric."""
         missing: dict[str, Sequence[Record]] = dict.fromkeys(self._labels, shard)
-        if not self._stores:
+        if not self._settled:
             return missing
-        hashes = hash_units(shard)
-        for label, (store, signature) in self._stores.items():
-            pieces, _ = store.find(start, hashes, signature, tokens=self._tokens)
-            held = {position for positions, _, _ in pieces for position in positions}
-            missing[label] = [record for position, record in enumerate(shard) if position not in held]
-            self.counts[label] = self.counts.get(label, 0) + len(held)
+        hashes = [digest.tobytes() for digest in hash_units(shard)]
+        for label, settled in self._settled.items():
+            left = [record for record, digest in zip(shard, hashes, strict=True) if digest not in settled]
+            missing[label] = left
+            self.counts[label] = self.counts.get(label, 0) + len(shard) - len(left)
         return missing
 
 

@@ -13,6 +13,9 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from metrist.errors import InputError, RunError
 from metrist.io import read_rows
 from metrist.io.compression import detect_compression, uncompressed_name

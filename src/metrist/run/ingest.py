@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
 from metrist.io.row_model import Batch
 from metrist.records import Hashes, RecordColumns
-from metrist.run.run import HashIndex, Run
+from metrist.run.run import Run
 from metrist.run.store import Input, Manifest, Part, Store
 from metrist.run.tables import judged_tables, read_hashes, records_table
 

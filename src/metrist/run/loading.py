@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.io import read_rows
-from metrist.io.remote import fetch, is_remote
+from metrist.io.remote import fetch, is_pattern, is_remote
 from metrist.metrics.base import NAME, PART, Metric
 from metrist.metrics.registry import build
 from metrist.ratings import Error
-from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix
+from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix, is_flat_file
 from metrist.run.results import Results
 from metrist.run.run import Run, open_run
 from metrist.run.store import MANIFEST, is_run
@@ -53,6 +53,14 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
                 "same input again"
             )
     return _make_results(stored, metrics, inputs=path)
+
+
+def fetch_flat(source: Any) -> Any:
+    """The copy of a flat file that is named by its URL; anything else as it is."""
+    if isinstance(source, str) and is_remote(source) and not is_pattern(source) and flat_suffix(Path(source)) == ".jsonl":
+        path = fetch(source)
+        return os.fspath(path) if is_flat_file(path) else source
+    return source
 
 
 def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +25,8 @@ from metrist.records import Pair, Record
 from metrist.report.progress import Progress, shows_progress
 from metrist.run.flat_file import check_writable, flat_suffix, writes_remotely
 from metrist.run.pipeline import Pipeline
+from metrist.run.preference_results import Key, PreferenceResults, judgment_row, pair_row
 from metrist.run.results import describe_failures
-from metrist.run.preference_results import Key, PreferenceResults, judgment_row, pair_row, write_rows
 from metrist.run.tasks import SHARD_SIZE, Executor, cut_shards, judge_shard
 from metrist.runtime import Runtime
 

@@ -17,9 +17,9 @@ from metrist.io import atomic_write
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.llm_metric import describe_usage, merge_usage
 from metrist.ratings import Choice
+from metrist.records import Pair
 from metrist.report.tables import Column, Count, Estimate, Number, Share, Table
 from metrist.run.results import DRAWS, summarize_reasons
-from metrist.run.shard_file import judgment_row
 from metrist.stats.preferences import (
     CHOICES,
     FIRST,
@@ -386,7 +386,7 @@ def judgment_row(comparator: str, judgment: Judgment) -> dict[str, Any]:
         "flipped": judgment.flipped,
         "shown": list(judgment.shown) or None,
         "raws": list(judgment.raws) or None,
-        "kind": None if judgment.failure is None else judgment.failure.kind,
+        "failure_kind": None if judgment.failure is None else judgment.failure.kind,
         "incomplete": judgment.incomplete or None,
     }
     return {

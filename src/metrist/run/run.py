@@ -362,6 +362,32 @@ class Run:
             raise RunError(f"{self.name}: the scores of {metric.label} are damaged: {error}") from None
         return scores, missing
 
+    def read_settled(
+        self,
+        text: str,
+        signature: str,
+        *,
+        tokens: bool = False,
+        retry_failed: bool = False,
+        damaged: dict[Part, str] | None = None,
+    ) -> Hashes:
+        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again.
+        Parts that cannot be read are added to `damaged`."""
+        found = [np.empty((0, HASH_BYTES), np.uint8)]
+        metric = self.manifest.metric(text)
+        versions = [version for version in metric.versions if version.signature == signature] if metric else []
+        for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
+            assert metric is not None
+            key = "pair" if metric.compares else "record"
+            try:
+                table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
+                found.append(np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0))
+            except Damaged as error:
+                if damaged is None:
+                    raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
+                damaged[part] = str(error)
+        return np.concatenate(found)
+
     def describe_missing(self, metric: StoredMetric, missing: NDArray[np.int64]) -> list[str]:
         """Notes on the records that a metric has not scored, with the command that adds their scores."""
         notes = []

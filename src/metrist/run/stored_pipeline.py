@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from time import monotonic
@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm, is_resident
-from metrist.names import NameColumn
-from metrist.records import Hashes, RecordColumns, Unit, hash_units
-from metrist.run.ingest import PART_ROWS, Ingest
+from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
+from metrist.run.ingest import Ingest
 from metrist.run.pipeline import Pipeline
 from metrist.run.run import HashIndex, Run, find_unsettled
-from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
+from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
 from metrist.run.tables import (
-    Damaged,
     judgments_table,
     read_hashes,
     read_judgments_table,
@@ -42,9 +40,7 @@ from metrist.run.tasks import (
     SHARD_SIZE,
     SHARD_SIZE_WITH_MODEL,
     Block,
-    Executor,
     NeedsCheck,
-    Outcome,
     Pace,
     Task,
     TaskResult,
@@ -275,31 +271,19 @@ class StoredPipeline(Pipeline):
             stored = msgspec.structs.replace(
                 stored, name=metric.short_name, higher_is_better=metric.higher_is_better, compares=self._reader is None
             )
-            version = next((v for v in stored.versions if v.signature == signature), Version(signature=signature))
-            hashes = self._read_settled(stored, version)
+            damaged: dict[Part, str] = {}
+            hashes = np.empty((0, HASH_BYTES), np.uint8)
+            if text not in self._fresh:
+                hashes = self._run.read_settled(
+                    text, signature, tokens=self._tokens, retry_failed=text in self._retried, damaged=damaged
+                )
+            if damaged:
+                self.notes += [f"{reason}: it was set aside and scored again" for reason in damaged.values()]
+                self._store.drop_parts(text, list(damaged))
             logs = Kind.of(metric) is not Kind.cheap
             self._writers[text] = _Writer(stored, signature, HashIndex(hashes), logs)
         rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
         self._store.add_results(rows)
-
-    def _read_settled(self, metric: StoredMetric, version: Version) -> Hashes:
-        """The hashes of the records that a version has scored and need not score again."""
-        found, damaged = [np.empty((0, 16), np.uint8)], list[Part]()
-        for part in version.parts if metric.text not in self._fresh else ():
-            if self._tokens and not part.tokens:
-                continue
-            try:
-                key = "pair" if metric.compares else "record"
-                table = self._store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
-                hashes = read_hashes(table[key])
-                unsettled = find_unsettled(table, retry_failed=metric.text in self._retried)
-                found.append(np.delete(hashes, unsettled, axis=0))
-            except Damaged as error:
-                self.notes.append(f"{error}: it was set aside and scored again")
-                damaged.append(part)
-        if damaged:
-            self._store.drop_parts(metric.text, damaged)
-        return np.concatenate(found)
 
     def _plan(self, metrics: Sequence[Metric]) -> Iterator[Task]:
         """The tasks for what is missing."""

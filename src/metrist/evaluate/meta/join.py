@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from metrist.documents import read_json
 from metrist.errors import InputError, RunError, label_item
 from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
@@ -21,10 +21,11 @@ from metrist.metrics.base import PART
 from metrist.records import Pair, Record
 from metrist.run import Results, load
 from metrist.run.flat_file import is_flat_file
-from metrist.run.inputs import read_files, read_inputs
-from metrist.run.remote_folder import fetch_copy
+from metrist.run.inputs import read_files
+from metrist.run.loading import fetch_flat
 from metrist.run.results import sign_metrics
-from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
+from metrist.run.run import Run
+from metrist.run.store import StoredMetric, is_run
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
 
@@ -58,7 +59,7 @@ def join(
         return _apply_directions(data, lower_is_better)
     records, runs = _split_sources(data)
     builder, notes = ColumnsBuilder(), []
-    folders = [name for name, _ in runs if is_run_folder(Path(name))]
+    folders = [results.inputs for _, results in runs if isinstance(results.inputs, Run)]
     readers = list(_readers(records, folders, **reading))
     if not records:
         readers = _input_readers(runs, **reading)
@@ -107,28 +108,28 @@ def describe_case(systems: Iterable[str]) -> str:
 
 def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
     """Return the sources of records, and the results with their names for messages."""
-    data = fetch_copy(data)
+    data = fetch_flat(data)
     # A list of rows is one source; a list of anything else is a list of sources.
     is_list = isinstance(data, list | tuple) and bool(data)
     is_rows = not is_list or any(isinstance(row, Mapping | Record | Pair) for row in data)
     records: list[Any] = []
     runs: list[tuple[str, Results]] = []
-    for source in [data] if is_rows else map(fetch_copy, data):
+    for source in [data] if is_rows else map(fetch_flat, data):
         if isinstance(source, Results):
             runs.append((f"the results {len(runs) + 1}", source))
-        elif isinstance(source, str | os.PathLike) and holds_results(Path(source)):
+        elif isinstance(source, str | os.PathLike) and holds_results(source):
             runs.append((str(source), load(source)))
         else:
             records.append(source)
     return records, runs
 
 
-def holds_results(path: Path) -> bool:
-    """Whether a path is a run folder, or a file that `metrist score` wrote, and not one of records."""
-    return path.is_dir() or is_flat_file(path)
+def holds_results(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a run folder or its URL, or a file that `metrist score` wrote, and not one of records."""
+    return is_run(path) or Path(path).is_dir() or is_flat_file(Path(path))
 
 
-def _readers(sources: Sequence[Any], runs: Sequence[str], **options: Any) -> Iterator[Reader]:
+def _readers(sources: Sequence[Any], runs: Sequence[Run], **options: Any) -> Iterator[Reader]:
     """Yield one reader for all files, which checks rows across files, and one for each other source. Files that a run
     read are read as it did."""
     paths = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
@@ -145,10 +146,8 @@ def _input_readers(runs: Sequence[tuple[str, Results]], **options: Any) -> list[
     readers: list[Reader] = []
     seen: set[str] = set()
     given = {name: value for name, value in options.items() if value}
-    for run, results in runs:
-        if is_run_folder(Path(run)):
-            reader = read_inputs(run, **given)
-        elif results.inputs is not None:
+    for _, results in runs:
+        if results.inputs is not None:
             reader = results.read_inputs(**given)
         else:
             continue
@@ -173,7 +172,7 @@ def _read_runs(
         if not is_same_order:
             keys = zip(results.items, results.systems, strict=True)
             at = np.fromiter((builder.number(*key) for key in keys), np.intp, count=len(results))
-        costs = read_costs(Path(name), results)
+        costs = read_costs(results)
         signatures = sign_metrics(results.metrics, results.signatures, results.reference_counts)
         for metric, signature in zip(results.metrics, signatures, strict=True):
             block = results.scores[metric.label]
@@ -301,27 +300,20 @@ def suggests_lower_is_better(name: str) -> bool:
     return any(word.lower() in _LOWER_WORDS or word == "PER" for word in words)
 
 
-def read_costs(path: Path, results: Results) -> dict[str, Cost]:
-    """Return what each metric of a run folder cost, by its text; empty for other runs."""
-    if not is_run_folder(path):
-        return {}
-    folder = RunFolder(path)
-    texts = [metric.text for metric in results.metrics]
-    return {text: _sum_costs(MetricFolder(folder.path, folder_name(text)).timings) for text in texts}
+def read_costs(results: Results) -> dict[str, Cost]:
+    """Return what each metric of a run cost per output, by its text; empty where that is not stored."""
+    run = results.inputs
+    return {metric.text: _sum_costs(run, metric) for metric in run.finished_metrics()} if isinstance(run, Run) else {}
 
 
-def _sum_costs(timings: Path) -> Cost:
-    """Return seconds and money per output over all shards of a metric; missing or damaged timings are ignored."""
-    seconds = money = 0.0
-    records, paid = 0, False
-    for path in sorted(timings.glob("*.json")):
-        try:
-            facts = read_json(path, RunError)
-            seconds, records = seconds + float(facts["seconds"]), records + int(facts["records"])
-            usages = facts.get("usage") or {}
-            spent = [float(usage["cost"]) for usage in usages.values() if isinstance(usage, dict) and "cost" in usage]
-        except (RunError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            continue
+def _sum_costs(run: Run, metric: StoredMetric) -> Cost:
+    """Return seconds and money per output over all parts of a metric."""
+    seconds, money, records, paid = 0.0, 0.0, 0, False
+    for part in metric.finished.parts if metric.finished else ():
+        facts = run.store.read_facts(metric.place, part)
+        seconds, records = seconds + facts.get("seconds", 0.0), records + facts.get("records", 0)
+        usages = run.read_part(metric.place, part, ["usage"])["usage"].drop_null().to_pylist()
+        spent = [usage["cost"] for usage in map(json.loads, usages) if isinstance(usage, dict) and "cost" in usage]
         money, paid = money + sum(spent), paid or bool(spent)
     if not records:
         return Cost()

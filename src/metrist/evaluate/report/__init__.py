@@ -17,10 +17,8 @@ from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Table
-from metrist.run.remote_folder import find_url
 from metrist.run.results import sign_metrics
-from metrist.run.run_folder import RunFolder, is_run_folder
-from metrist.run.view import View
+from metrist.run.run import Run, describe_options
 
 __all__ = ["KINDS", "WIDTHS", "ReportData", "ReportOptions", "build_report", "plot"]
 
@@ -150,7 +148,7 @@ def plot(
 
 def _name_report(sources: Sequence[Any]) -> str:
     paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]
-    names = [Path(find_url(path) or path).name for path in paths]
+    names = [path.name for path in paths]
     return f"Evaluation of {' and '.join(names[:3])}" if names else "Evaluation"
 
 
@@ -244,21 +242,21 @@ def _score_commands(data: ReportData) -> list[str]:
     """The commands that scored each run folder, from the current folder: one for all files that were read alike."""
     commands = []
     for name, run in data.runs.items():
-        folder = Path(name)
-        manifest = RunFolder(folder).manifest if is_run_folder(folder) else None
-        if manifest is None:
+        stored = run.inputs
+        if not isinstance(stored, Run):
             continue
         files: dict[str, list[str]] = {}
-        for one in View.read(folder).inputs:
+        for one in stored.manifest.inputs:
             if one.path is not None:
-                files.setdefault(" ".join(one.describe_options()), []).append(quote_word(one.describe(folder)))
+                described = quote_word(stored.describe_input(one))
+                files.setdefault(" ".join(describe_options(one.options)), []).append(described)
         specs = " ".join(
-            f"-m {quote_word(m.text if m.label == m.text else f'{m.label}={m.text}')}" for m in manifest.metrics
+            f"-m {quote_word(m.text if m.label == m.text else f'{m.label}={m.text}')}"
+            for m in stored.manifest.metrics
+            if not m.compares
         )
         tokens = " --tokens" if any(block.tokens for block in run.scores.values()) else ""
-        # Folders of older versions have no inputs.
-        for options, names in (files or {"": [*map(quote_word, manifest.input)]}).items():
-            if names:
-                read = " ".join([*names, *([options] if options else [])])
-                commands.append(f"metrist score {read} {specs}{tokens} -o {quote_word(f'{find_url(folder) or name}/')}")
+        for options, names in files.items():
+            read = " ".join([*names, *([options] if options else [])])
+            commands.append(f"metrist score {read} {specs}{tokens} -o {quote_word(f'{name}/')}")
     return commands

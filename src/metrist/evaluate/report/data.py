@@ -35,8 +35,7 @@ from metrist.metrics.base import Metric
 from metrist.records import Record
 from metrist.report.tables import Table
 from metrist.run import Results, read_inputs, score
-from metrist.run.loading import StoredMetric
-from metrist.run.remote_folder import fetch_copy
+from metrist.run.loading import StoredMetric, fetch_flat
 from metrist.scores import Failure, FailureKind, Scores
 
 Key = tuple[str, str]
@@ -71,7 +70,7 @@ class ReportData:
 
     def __init__(self, sources: Sequence[Any], options: ReportOptions | None = None) -> None:
         self.options = options or ReportOptions()
-        self.sources = [fetch_copy(source) for source in sources]
+        self.sources = [fetch_flat(source) for source in sources]
         self.notes: list[str] = []
         self._runs, self._files = self._open(self.sources)
         self._names = _name_systems(self._runs)
@@ -87,7 +86,7 @@ class ReportData:
         for source in sources:
             if isinstance(source, Results):
                 runs[f"run {len(runs) + 1}"] = source
-            elif isinstance(source, str | os.PathLike) and holds_results(Path(source)):
+            elif isinstance(source, str | os.PathLike) and holds_results(source):
                 runs[os.fspath(source).rstrip("/")] = open_run(source, names)
             elif (
                 isinstance(source, str | os.PathLike)

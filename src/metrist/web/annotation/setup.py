@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from metrist.records import Record
 from metrist.run import load
 from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
-from metrist.run.run_folder import is_run_folder
+from metrist.run.store import is_run
 from metrist.web.annotation.project import Project, assign_tasks, create_project, make_tasks, read_attention
 from metrist.web.annotation.sampling import Pick, list_units, measure_disagreement, sample_units
 from metrist.web.annotation.schemas import load_schema
@@ -53,7 +52,7 @@ def set_up(
     that lists errors, unless the files have errors. The other settings are those of `load_schema`, `sample_units` and
     `assign_tasks`; `reading` are options of `read_records`.
     """
-    if isinstance(files, list | tuple) and len(files) == 1 and is_run_folder(Path(files[0])):
+    if isinstance(files, list | tuple) and len(files) == 1 and is_run(files[0]):
         run = run or files[0]
         files = read_inputs(files[0], **reading)
     reader = files if isinstance(files, Reader) else read_records(list(files), **reading)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metrist.metrics.base import Metric
-from metrist.run.shard_file import Unit
+from metrist.records import Unit
 from metrist.run.tasks import Task, count_characters, perform
 from metrist.runtime import Runtime
 from metrist.scores import Scores
@@ -201,7 +201,7 @@ class Lane:
 
     def _score(self, key: Key, jobs: Sequence[_Job]) -> list[Results | Exception]:
         units = tuple(unit for job in jobs for unit in job.units)
-        task = Task(start=0, units=units, headers=dict.fromkeys(key), runtime=self._runtime)
+        task = Task(start=0, units=units, metrics=tuple(key), runtime=self._runtime)
         blocks = {text: outcome.block for text, outcome in perform(self._metrics, task).outcomes.items()}
         values = {text: block.values.tolist() for text, block in blocks.items() if isinstance(block, Scores)}
         results: list[Results | Exception] = []

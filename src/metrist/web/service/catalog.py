@@ -142,4 +142,4 @@ def warm(catalog: Catalog, runtime: Runtime) -> None:
         if offer.lane in ("text", "model"):
             unit = record if offer.can_score else Pair(first=record, second=record)
             metrics: Mapping[str, Metric] = {offer.text: offer.metric}
-            perform(metrics, Task(start=0, units=(unit,), headers={offer.text: None}, runtime=runtime))
+            perform(metrics, Task(start=0, units=(unit,), metrics=(offer.text,), runtime=runtime))

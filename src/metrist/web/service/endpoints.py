@@ -19,8 +19,7 @@ from metrist._version import __version__
 from metrist.errors import MetristError, RunError
 from metrist.io.dedup import digest_source
 from metrist.metrics.comparator import Judgment
-from metrist.records import Pair, Record
-from metrist.run.shard_file import Unit
+from metrist.records import Pair, Record, Unit
 from metrist.run.tasks import count_characters
 from metrist.scores import Failure, Scores
 from metrist.web.service import models
