@@ -192,7 +192,7 @@ class Run:
     def iterate_records(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Input, pa.Table]]:
         """The records part by part, each with its input; a record that several inputs share is there once."""
         start = 0
-        kept = self._kept
+        kept = self.kept_rows
         for one, part in self.list_parts("records"):
             table = self.read_part("records", part, columns)
             if kept is not None:
@@ -208,7 +208,7 @@ class Run:
         return self._read_view()[0]
 
     @cached_property
-    def _kept(self) -> NDArray[np.bool_] | None:
+    def kept_rows(self) -> NDArray[np.bool_] | None:
         """Which rows of the parts are records of the run; None: all."""
         return self._read_view()[1]
 
