@@ -6,6 +6,7 @@ import glob
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import metrist
 from metrist import Score
 from metrist.errors import RunError
 from metrist.metrics.base import Metric
+from metrist.metrics.comparator import Comparator, Judgment
+from metrist.records import Pair
 from metrist.run.query import connect, lock, run_query
 from metrist.run.run import Run, open_run
 
@@ -32,6 +35,18 @@ class Flaky(Metric):
         if "?" in record.output and not Flaky.repaired:
             return Score.failed("no answer", "transient")
         return float(len(record.output))
+
+
+class Longer(Comparator):
+    """Prefers the longer output."""
+
+    name = "longer"
+
+    def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
+        return [
+            Judgment(preference="first" if len(pair.first.output) > len(pair.second.output) else "second")
+            for pair in pairs
+        ]
 
 
 def row(item: int, system: str, output: str, **more: Any) -> dict[str, Any]:
@@ -109,7 +124,7 @@ def test_each_record_has_one_score_by_a_metric(tmp_path: Path) -> None:
 
 def test_preferences_by_comparators_are_pairs(tmp_path: Path) -> None:
     data = write(tmp_path / "in.jsonl", [row(1, "x", "a b"), row(1, "y", "c")])
-    metrist.prefer(data, "better(rouge1)", out=tmp_path / "run")
+    metrist.prefer(data, Longer(), out=tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert ask(run, "SELECT item, first, second, choice FROM pairs") == [("1", "x", "y", "first")]
 
@@ -154,7 +169,8 @@ def test_what_does_not_fit_into_memory_goes_to_a_private_folder(run: Run) -> Non
         ((folder,),) = connection.execute("SELECT current_setting('temp_directory')").fetchall()
         assert Path(folder).parent == Path(tempfile.gettempdir())
         assert Path(folder).stat().st_mode & 0o077 == 0
-        sort = "SELECT count(*) FROM (SELECT i, repeat('x', 40) AS t FROM range(2000000) r(i) ORDER BY hash(i) LIMIT 1000000)"
+        rows = "SELECT i, repeat('x', 40) AS t FROM range(2000000) r(i)"
+        sort = f"SELECT count(*) FROM ({rows} ORDER BY hash(i) LIMIT 1000000)"
         assert connection.execute(sort).fetchall() == [(1000000,)]
     del connection
     assert not Path(folder).exists()

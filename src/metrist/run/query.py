@@ -13,6 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,11 +194,11 @@ class _Views:
         the record is gone; empty if there are none. Where the scores are of exactly the records, which sums of hashes
         tell, there are none."""
         count = "SELECT count(*), sum(hash(record)) FROM"
-        records = self.connection.execute(f"{count} records").fetchone()
+        records = self.connection.execute(f"{count} records").fetchall()
         superseded = {}
         for metric in metrics:
             select = self._select_metric(metric, "")
-            scored = self.connection.execute(f"{count} ({select})").fetchone()
+            scored = self.connection.execute(f"{count} ({select})").fetchall()
             superseded[metric.text] = "" if scored == records else self._examine(metric)
         return superseded
 
@@ -265,6 +266,9 @@ def _open_files(url: str, names: Iterator[str]) -> Any:
 
         def info(self, path: str, **_: Any) -> Any:
             return {**remote.info(self._place(path)), "name": path}
+
+        def modified(self, path: str) -> datetime:  # noqa: ARG002
+            return datetime.fromtimestamp(0, UTC)  # Parts never change.
 
         def glob(self, path: str, **_: Any) -> list[str]:
             return [path]
