@@ -338,7 +338,8 @@ class StoredPipeline(Pipeline):
         kind, units, hashes = self._pending.popleft()
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
         loading = sum(outcome.loading for outcome in result.outcomes.values())
-        self._paces[kind].measure(units, seconds - loading)
+        if kind is Kind.model:
+            self._paces[kind].measure(units, seconds - loading)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]
             writer.hashes.append(hashes)
