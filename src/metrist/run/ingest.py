@@ -138,7 +138,9 @@ class Ingest:
         if added > 0:
             labels = ", ".join(dict.fromkeys(run.describe_input(one) for one in manifest.inputs))
             new = f"{added:,} {agree(added, 'is', 'are')} new"
-            self.notes.append(f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}")
+            self.notes.append(
+                f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}"
+            )
         return manifest
 
     def _make_entry(self, draft: _Draft, remarks: tuple[str, ...]) -> Input:

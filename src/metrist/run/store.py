@@ -44,6 +44,7 @@ LOG = "log"
 _ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
+_LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
 _LOCK, _WRITERS = ".lock", ".writers"
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
@@ -538,7 +539,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
 
 
 def _format_manifest(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    page = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"  # A part in a line.
 
 
 def _sync_folder(folder: Path) -> None:

@@ -347,7 +347,7 @@ def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True
             pa.array(np.arange(size + 1, dtype=np.int32) * scores.stats.shape[1]),
             pa.array(np.asarray(scores.stats, np.float64).reshape(-1)),
         ),
-        "failure": _sparse(scores.failures, size, lambda failure: str(failure)),
+        "failure": _sparse(scores.failures, size, str),
         "failure_kind": pa.array(kinds, TEXT) if scores.failures else pa.nulls(size, TEXT),
         "incomplete": pa.array(incomplete),
         "errors": _errors_array(scores.errors, size),
@@ -437,7 +437,7 @@ def _read_scores(table: pa.Table) -> Scores:
     for field in ("tokens", "usages"):
         sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
     errors = {
-        row: tuple(Error(**{k: v for k, v in error.items()}) for error in listed)
+        row: tuple(Error(**error) for error in listed)
         for row, listed in (_present(table["errors"]) if "errors" in names else ())
     }
     failures = read_failures(table)
@@ -481,9 +481,7 @@ def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
         numbers = items.slice(first, last - first).to_numpy(zero_copy_only=False).reshape(size, -1)
         blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
     names = list(dict.fromkeys(name for _, block in blocks for name in block))
-    return {
-        name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names
-    }
+    return {name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names}
 
 
 def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
