@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from metrist.errors import InputError, MetristError, MissingExtra
+from metrist.errors import InputError, MetristError
 
 #: The variable that names the folder for copies; without it, the user's folder for caches.
 VARIABLE = "METRIST_REMOTE"
@@ -77,10 +77,8 @@ def local_path(url: str) -> Path:
 def open_store(url: str, *, is_shared: bool = True) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path there. One that is not shared has a connection of its own."""
     local_path(url)  # Refuses what is no plain URL.
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingExtra(f"reading and writing {url}", "ray") from None
+    import fsspec
+
     try:
         store, path = fsspec.core.url_to_fs(url, skip_instance_cache=not is_shared)
     except (ImportError, ValueError) as error:
