@@ -371,7 +371,8 @@ class Store:
             try:
                 yield
             except BaseException:
-                self._discard_unlisted()
+                if _lock(file, wait=False):  # Another writer may have written the same part, and be about to list it.
+                    self._discard_unlisted()
                 raise
 
     def _discard_unlisted(self) -> None:
@@ -569,7 +570,8 @@ def _lock(file: Any, *, wait: bool) -> bool:
 
 
 def _share(file: Any) -> None:
+    """Let other writers in, none of which is then alone."""
     with suppress(ImportError, OSError):
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_UN)
+        fcntl.flock(file, fcntl.LOCK_SH)
