@@ -470,43 +470,48 @@ def _read_scores(table: pa.Table) -> Scores:
 
 
 def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
-    """The columns of a map that has the same names in each row of a chunk; NaN where a chunk has none."""
+    """The columns of a map; NaN where a row has no such part."""
     blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
     for chunk in column.chunks:
         size = len(chunk)
-        if chunk.null_count == size:
-            blocks.append((size, {}))
-            continue
-        keys, items = chunk.keys, chunk.items
+        counts = np.diff(chunk.offsets.to_numpy())
         first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
-        encoded = keys.slice(first, last - first).dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        if (last - first) != size * len(names):
-            raise ValueError("its rows have different parts")
-        if not (encoded.indices.to_numpy().reshape(size, -1) == np.arange(len(names))).all():
-            raise ValueError("its rows have different parts")
-        numbers = items.slice(first, last - first).to_numpy(zero_copy_only=False).reshape(size, -1)
-        blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
+        encoded = chunk.keys.slice(first, last - first).dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        numbers = chunk.items.slice(first, last - first).to_numpy(zero_copy_only=False)
+        if len(codes) == size * len(names) and (codes.reshape(size, -1) == np.arange(len(names))).all():
+            numbers = numbers.reshape(size, -1)
+            blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
+            continue
+        # Rows of a merged part may differ: where every output of a block failed, there are no parts.
+        rows, grid = np.repeat(np.arange(size), counts), np.full((len(names), size), np.nan)
+        grid[codes, rows] = numbers
+        blocks.append((size, dict(zip(names, grid, strict=True))))
     names = list(dict.fromkeys(name for _, block in blocks for name in block))
     return {name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names}
 
 
 def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The rows of statistics; where none are stored they are (value, 1)."""
+    """The rows of statistics; where none are stored they are (value, 1). A block in which every output failed does not
+    know how many columns its metric has: its rows are filled with zeros."""
     if column.null_count == len(column):
         return plain_stats(values)
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
-        size = len(chunk)
-        if chunk.null_count:
-            blocks.append(plain_stats(values[start : start + size]))
+        size, numbers = len(chunk), chunk.flatten().to_numpy(zero_copy_only=False)
+        counts = chunk.value_lengths().fill_null(0).to_numpy()
+        width = int(counts.max(initial=0))
+        if len(numbers) == size * width and not chunk.null_count:
+            blocks.append(numbers.reshape(size, width))
         else:
-            first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
-            numbers = chunk.values.slice(first, last - first).to_numpy(zero_copy_only=False)
-            blocks.append(numbers.reshape(size, -1) if size else np.empty((0, 0)))
+            block = np.zeros((size, max(2, width)))
+            absent = chunk.is_null().to_numpy(zero_copy_only=False)
+            block[absent, :2] = plain_stats(values[start : start + size][absent])
+            within = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+            block[np.repeat(np.arange(size), counts), within] = numbers
+            blocks.append(block)
         start += size
     width = max(block.shape[1] for block in blocks)
-    # A block in which every output failed cannot know the width of its metric's rows: its zeros are widened.
     return np.concatenate([np.pad(block, ((0, 0), (0, width - block.shape[1]))) for block in blocks])
 
 
