@@ -360,7 +360,7 @@ class Run:
                 stats=stored.wrap_statistics(),
                 failures={**stored.failures, **dict.fromkeys(missing.tolist(), pending)},
                 incomplete=stored.incomplete,
-                **{name: LazyMapping(loader, name) for name in _SPARSE},  # type: ignore[arg-type]
+                **{name: LazyMapping(loader, name) for name in _SPARSE},
             )
         except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
             raise RunError(f"{self.name}: the scores of {metric.label} are damaged: {error}") from None
@@ -385,7 +385,9 @@ class Run:
             key = "pair" if metric.compares else "record"
             try:
                 table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
-                found.append(np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0))
+                found.append(
+                    np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0)
+                )
             except Damaged as error:
                 if damaged is None:
                     raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
@@ -594,9 +596,7 @@ class LazyMapping(Mapping[int, Any]):
 class _SparseLoader:
     """Reads errors, explanations and other texts of a metric's scores."""
 
-    def __init__(
-        self, run: Run, metric: StoredMetric, version: Version, positions: NDArray[np.int64] | None
-    ) -> None:
+    def __init__(self, run: Run, metric: StoredMetric, version: Version, positions: NDArray[np.int64] | None) -> None:
         self._run, self._metric, self._version, self._positions = run, metric, version, positions
         self._loaded: dict[str, dict[int, Any]] = {}
 

@@ -229,14 +229,16 @@ class StoredPipeline(Pipeline):
             source = None
             for number, (records, _) in self._read_records():
                 if number != source:
-                    self._warn(0, records, number)
+                    self._warn(0, RecordColumns.of(records), number)  # type: ignore[arg-type]
                     source = number
                 if needs.add(records) and len(self._own_inputs) == 1:
                     break
             needs.finish()
 
     def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
-        kept = [(shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)]
+        kept: list[tuple[Sequence[Unit], Hashes]] = [
+            (shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)
+        ]
         needs = NeedsCheck(self._metrics)
         for shard, _ in kept:
             if needs.add(shard):
@@ -244,8 +246,8 @@ class StoredPipeline(Pipeline):
         needs.finish()
         self._kept = kept
         self._own_hashes = [hashes for _, hashes in kept]
-        self._run = Run(self._store, self._store.read_manifest() or Manifest(texts=self._texts))
-        self._texts = self._texts and self._run.manifest.texts
+        manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
+        self._run, self._texts = Run(self._store, manifest), manifest.texts
 
     def _read_records(self) -> Iterator[tuple[int, tuple[Sequence[Unit], Hashes]]]:
         """The records of this command with their hashes: as they were read, from the store, or from the inputs."""
@@ -304,9 +306,7 @@ class StoredPipeline(Pipeline):
             for mask, texts in by_missing.items():
                 for chosen, part in self._cut(kind, units, rows_of[mask]):
                     self._pending.append((kind, part, hashes[chosen]))
-                    yield Task(
-                        start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime
-                    )
+                    yield Task(start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime)
             done += len(units)
 
     def _cut(
@@ -338,7 +338,8 @@ class StoredPipeline(Pipeline):
         kind, units, hashes = self._pending.popleft()
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
         loading = sum(outcome.loading for outcome in result.outcomes.values())
-        self._paces[kind].measure(units, seconds - loading)
+        if kind is Kind.model:
+            self._paces[kind].measure(units, seconds - loading)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]
             writer.hashes.append(hashes)
@@ -356,7 +357,9 @@ class StoredPipeline(Pipeline):
                 table = make_table(writer.metric, hashes, units, outcome.block, self._texts)
                 facts = {"seconds": round(outcome.seconds, 6), "records": len(units)}
                 self._log.add(
-                    Rows(metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens)
+                    Rows(
+                        metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens
+                    )
                 )
         self._report(len(units))
         self._save()
@@ -410,7 +413,7 @@ class StoredPipeline(Pipeline):
             self.notes.append(f"{metric.label}: {what} set aside; {removal}")
 
     def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
-        """Replace small parts by one. Rows that are to be computed again stay behind settled ones of the same record."""
+        """Replace small parts by one."""
         place = writer.metric.place
         for tokens in (False, True):
             chosen = [part for part in parts if part.tokens is tokens]
@@ -456,8 +459,9 @@ class StoredPipeline(Pipeline):
         blocks: dict[str, Any] = {}
         for metric in self._metrics:
             stored = run.manifest.metric(metric.text)
-            version = stored and stored.finished
-            assert stored is not None and version is not None
+            assert stored is not None
+            version = stored.finished
+            assert version is not None
             tables = [run.read_part(stored.place, part) for part in version.parts]
             table = pa.concat_tables(tables, promote_options="default")
             hashes, unsettled = read_hashes(table["pair"]), find_unsettled(table)
