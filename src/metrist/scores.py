@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -143,9 +144,10 @@ class Scores(Sequence[Score]):
     incomplete: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.stats.size == 0:
+        if isinstance(self.stats, np.ndarray) and self.stats.size == 0:
             object.__setattr__(self, "stats", plain_stats(self.values))
-        if len(self.stats) != len(self.values) or any(len(p) != len(self.values) for p in self.parts.values()):
+        parts = self.parts.values() if isinstance(self.parts, dict) else ()  # Others are not read yet.
+        if len(self.stats) != len(self.values) or any(len(part) != len(self.values) for part in parts):
             raise ValueError("values, parts and stats of a block of scores must have one row per output")
         unscored = np.flatnonzero(np.isnan(self.values))
         object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})
@@ -314,8 +316,52 @@ class MeanRows:
         return self[:].astype(dtype or np.float64, copy=False)
 
 
+class LazyRows:
+    """Rows of numbers that are read when they are first asked for; the first row alone where no more is."""
+
+    def __init__(self, length: int, load: Callable[[], Any], load_first: Callable[[], NDArray[np.float64]]) -> None:
+        self._length, self._load, self._load_first = length, load, load_first
+
+    @cached_property
+    def rows(self) -> Any:
+        """All rows: an array, or rows that are made when asked for."""
+        return self._load()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.rows.shape
+        return shape
+
+    @property
+    def size(self) -> int:
+        return int(self.rows.size)
+
+    @property
+    def dtype(self) -> np.dtype[np.float64]:
+        return np.dtype(np.float64)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        if "rows" not in self.__dict__ and isinstance(index, slice) and index == slice(1):
+            return self._load_first()
+        return self.rows[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.rows, dtype)
+
+    def __reduce__(self) -> Any:
+        return _return_rows, (self.rows,)
+
+
+def _return_rows(rows: Any) -> Any:
+    return rows
+
+
 def take_rows(rows: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
     """The rows at these positions. Narrow rows stay narrow."""
+    rows = rows.rows if isinstance(rows, LazyRows) else rows
     return np.asarray((rows.rows if isinstance(rows, NarrowRows) else rows)[positions])
 
 

@@ -133,8 +133,10 @@ class _Views:
         superseded = self._find_superseded(finished)
         selects = [self._select_metric(metric, superseded[metric.text]) for metric in finished]
         scores = " UNION ALL ".join(selects) or self._select("", [], tables.SCORES)
+        # The grouping tells DuckDB that no record is there twice: it leaves out the join where no name is asked for.
+        names = "SELECT record, any_value(item) AS item, any_value(system) AS system FROM records GROUP BY record"
         self._create_view(
-            "scores", f"SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN records r USING (record)"
+            "scores", f"SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN ({names}) r USING (record)"
         )
         values = "".join(f", m{n}.value AS {quote_name(metric.label)}" for n, metric in enumerate(finished))
         joins = "".join(f" LEFT JOIN ({select}) m{n} USING (record)" for n, select in enumerate(selects))

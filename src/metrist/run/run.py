@@ -23,12 +23,12 @@ from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
 from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, Version, open_store
 from metrist.run.tables import Damaged, read_hashes
-from metrist.scores import Failure, FailureKind, MeanRows, NarrowRows, Scores, plain_stats
+from metrist.scores import Failure, FailureKind, LazyRows, MeanRows, NarrowRows, Scores, plain_stats
 
 #: Rows of scores from which on statistics are kept in narrower numbers.
 _MANY = 1 << 20
 _NARROW = (np.dtype(np.uint16), np.dtype(np.int32))
-_NUMBERS = ("record", "value", "parts", "statistics", "failure", "failure_kind", "incomplete", "original")
+_NUMBERS = ("record", "value", "failure", "failure_kind", "incomplete", "original")
 #: Columns that only some scores have, by the field of `Scores`.
 _SPARSE = {
     "errors": "errors",
@@ -182,10 +182,12 @@ class Run:
             for part in one.tables.get(folder, ()):
                 yield one, part
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """A part of the run; one that is damaged is an error."""
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        """A part of the run, with columns in `encoded` as dictionaries; one that is damaged is an error."""
         try:
-            return self.store.read_part(folder, part, columns)
+            return self.store.read_part(folder, part, columns, encoded)
         except Damaged as error:
             raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
 
@@ -222,9 +224,9 @@ class Run:
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
         count = 0
         for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, ["record", *names, "original"])
+            table = self.read_part("records", part, ["record", *names, "original"], names)
             for name in names:
-                columns[name] += table[name].dictionary_encode().chunks
+                columns[name] += table[name].chunks
             hashes.append(read_hashes(table["record"]))
             inputs.append(np.full(len(table), one.number, np.int32))
             if "original" in table.column_names and table["original"].null_count < len(table):
@@ -338,29 +340,25 @@ class Run:
 
     def read_scores(self, metric: StoredMetric) -> tuple[Scores, NDArray[np.int64]]:
         """One metric's scores of all records, and the positions of those that it has not scored yet, which have a
-        failure of kind `pending`. Texts and errors are read when they are asked for."""
+        failure of kind `pending`. Parts, statistics, texts and errors are read when they are asked for."""
         version = metric.finished
         if version is None:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
         try:
-            blocks = [
-                _Numbers.read(self.read_part(metric.place, part, _NUMBERS), many=len(self.view) > _MANY)
-                for part in version.parts
-            ]
-            stored = _Numbers.join(blocks)
+            stored = _Numbers.join([_Numbers.read(self.read_part(metric.place, p, _NUMBERS)) for p in version.parts])
             positions, in_order = self._find_rows(stored.hashes, stored.unsettled)
             missing = np.flatnonzero(positions < 0)
             if not in_order:
                 stored = stored.take(positions)
             pending = Failure(FailureKind.pending, f"{metric.text} has not scored this output yet")
-            loader = _SparseLoader(self, metric, version, None if in_order else positions)
+            late = _LateColumns(self, metric, version, stored.values, None if in_order else positions)
             scores = Scores(
                 values=stored.values,
-                parts=stored.parts,
-                stats=stored.wrap_statistics(),
+                parts=LazyMapping(late, "parts"),
+                stats=LazyRows(len(stored.values), late.load_statistics, late.load_first_statistics),  # type: ignore[arg-type]
                 failures={**stored.failures, **dict.fromkeys(missing.tolist(), pending)},
                 incomplete=stored.incomplete,
-                **{name: LazyMapping(loader, name) for name in _SPARSE},
+                **{name: LazyMapping(late, name) for name in _SPARSE},
             )
         except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
             raise RunError(f"{self.name}: the scores of {metric.label} are damaged: {error}") from None
@@ -458,25 +456,16 @@ def describe_options(options: Mapping[str, Any]) -> list[str]:
 
 @dataclass(eq=False, kw_only=True)
 class _Numbers:
-    """The numbers of some scores. `statistics` is None where they are (value, 1)."""
+    """The values and failures of some scores."""
 
     hashes: Hashes
     values: NDArray[np.float64]
-    parts: dict[str, NDArray[np.float64]]
-    statistics: NDArray[Any] | None
     failures: dict[int, Failure]
     incomplete: frozenset[int]
     unsettled: NDArray[np.int64]
 
     @classmethod
-    def read(cls, table: pa.Table, *, many: bool) -> _Numbers:
-        values = table["value"].to_numpy()
-        column = table["statistics"]
-        statistics = None
-        if column.null_count < len(column):
-            statistics = tables.read_statistics(column, values)
-            if many:
-                statistics = _narrow(statistics)
+    def read(cls, table: pa.Table) -> _Numbers:
         failures = tables.read_failures(table)
         originals = table["original"] if "original" in table.column_names else None
         if originals is not None and originals.null_count < len(originals):
@@ -485,11 +474,9 @@ class _Numbers:
                     failures[row] = Failure(failures[row].kind, original["failure"])
         return cls(
             hashes=read_hashes(table["record"]),
-            values=values,
-            parts=tables.read_parts(table["parts"]),
-            statistics=statistics,
+            values=tables.read_numbers(table["value"]),
             failures=failures,
-            incomplete=frozenset(np.flatnonzero(table["incomplete"].to_numpy()).tolist()),
+            incomplete=frozenset(pc.indices_nonzero(table["incomplete"]).to_pylist()),
             unsettled=find_unsettled(table),
         )
 
@@ -497,18 +484,9 @@ class _Numbers:
     def join(cls, blocks: Sequence[_Numbers]) -> _Numbers:
         starts = np.cumsum([0, *(len(block.values) for block in blocks)]).tolist()
         placed = list(zip(starts, blocks, strict=False))
-        names = dict.fromkeys(name for block in blocks for name in block.parts)
-        statistics = None
-        if any(block.statistics is not None for block in blocks):
-            rows = [plain_stats(b.values) if b.statistics is None else b.statistics for b in blocks]
-            width = max(row.shape[1] for row in rows)
-            # A block in which every output failed cannot know the width of its metric's rows.
-            statistics = np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1]))) for row in rows])
         return cls(
             hashes=np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(block.hashes for block in blocks)]),
             values=np.concatenate([np.empty(0), *(block.values for block in blocks)]),
-            parts={n: np.concatenate([b.parts.get(n, np.full(len(b.values), np.nan)) for b in blocks]) for n in names},
-            statistics=statistics,
             failures={start + n: failure for start, block in placed for n, failure in block.failures.items()},
             incomplete=frozenset(start + n for start, block in placed for n in block.incomplete),
             unsettled=np.concatenate([np.empty(0, np.int64), *(start + block.unsettled for start, block in placed)]),
@@ -516,34 +494,27 @@ class _Numbers:
 
     def take(self, positions: NDArray[np.int64]) -> _Numbers:
         """The rows at these positions; at -1 there is no score."""
-        absent = positions < 0
-        at = np.where(absent, 0, positions)
-        has_rows = len(self.values) > 0
-
-        def pick(column: NDArray[Any], fill: float) -> NDArray[Any]:
-            rows = column[at] if has_rows else np.zeros((len(at), *column.shape[1:]), column.dtype)
-            rows[absent] = fill
-            return rows
-
         by_row: dict[int, list[int]] = {}
         special = set(self.failures) | self.incomplete
         for n in np.flatnonzero(np.isin(positions, list(special))).tolist() if special else ():
             by_row.setdefault(int(positions[n]), []).append(n)
         return _Numbers(
             hashes=self.hashes,
-            values=pick(self.values, np.nan),
-            parts={name: pick(column, np.nan) for name, column in self.parts.items()},
-            statistics=None if self.statistics is None else pick(self.statistics, 0),
+            values=_pick(self.values, positions, np.nan),
             failures={n: f for row, f in self.failures.items() for n in by_row.get(row, ())},
             incomplete=frozenset(n for row in self.incomplete for n in by_row.get(row, ())),
             unsettled=np.empty(0, np.int64),
         )
 
-    def wrap_statistics(self) -> Any:
-        """The statistics as `Scores` takes them."""
-        if self.statistics is None:
-            return MeanRows(self.values) if len(self.values) > _MANY else plain_stats(self.values)
-        return self.statistics if self.statistics.dtype == np.float64 else NarrowRows(self.statistics)
+
+def _pick(column: NDArray[Any], positions: NDArray[np.int64] | None, fill: float) -> NDArray[Any]:
+    """The rows at these positions, `fill` at -1; all where positions is None."""
+    if positions is None:
+        return column
+    absent = positions < 0
+    rows = column[np.where(absent, 0, positions)] if len(column) else np.zeros((len(absent), *column.shape[1:]))
+    rows[absent] = fill
+    return rows
 
 
 def _narrow(rows: NDArray[np.float64]) -> NDArray[Any]:
@@ -565,25 +536,25 @@ def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np
     retryable = [kind.value for kind in FailureKind if kind.is_retryable]
     if retry_failed:
         retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
-    unsettled = table["incomplete"].to_numpy().astype(bool)
+    unsettled = table["incomplete"]
     if kinds.null_count < len(kinds):
-        unsettled |= pc.is_in(kinds, pa.array(retryable)).to_numpy()
-    return np.flatnonzero(unsettled)
+        unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
+    return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
 
 
-class LazyMapping(Mapping[int, Any]):
-    """What only some scores carry, by position, read when it is first asked for."""
+class LazyMapping(Mapping[Any, Any]):
+    """What only some scores carry, by position, or parts of scores, by name: read when it is first asked for."""
 
-    def __init__(self, loader: _SparseLoader, name: str) -> None:
-        self._loader, self._name = loader, name
+    def __init__(self, columns: _LateColumns, name: str) -> None:
+        self._columns, self._name = columns, name
 
-    def _values(self) -> Mapping[int, Any]:
-        return self._loader.load(self._name)
+    def _values(self) -> Mapping[Any, Any]:
+        return self._columns.load(self._name)
 
-    def __getitem__(self, position: int) -> Any:
-        return self._values()[position]
+    def __getitem__(self, key: Any) -> Any:
+        return self._values()[key]
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._values())
 
     def __len__(self) -> int:
@@ -593,32 +564,97 @@ class LazyMapping(Mapping[int, Any]):
         return dict, (dict(self),)
 
 
-class _SparseLoader:
-    """Reads errors, explanations and other texts of a metric's scores."""
+class _LateColumns:
+    """Columns of a metric's scores that are read when they are first asked for. `positions` are the rows of the records
+    where they are not in order."""
 
-    def __init__(self, run: Run, metric: StoredMetric, version: Version, positions: NDArray[np.int64] | None) -> None:
-        self._run, self._metric, self._version, self._positions = run, metric, version, positions
-        self._loaded: dict[str, dict[int, Any]] = {}
+    def __init__(
+        self,
+        run: Run,
+        metric: StoredMetric,
+        version: Version,
+        values: NDArray[np.float64],
+        positions: NDArray[np.int64] | None,
+    ) -> None:
+        self._run, self._metric, self._version = run, metric, version
+        self._values, self._positions = values, positions
+        self._loaded: dict[str, Mapping[Any, Any]] = {}
 
-    def load(self, name: str) -> dict[int, Any]:
+    @cached_property
+    def _filled(self) -> list[set[str]]:
+        return [self._run.store.find_filled(self._metric.place, part) for part in self._version.parts]
+
+    def _read(self, name: str, *others: str) -> Iterator[tuple[int, Part, pa.Table | None]]:
+        """The parts with a column and others, each with the number of its first row; None where the column is empty."""
+        start = 0
+        for part, filled in zip(self._version.parts, self._filled, strict=True):
+            is_filled = name in filled
+            yield start, part, self._run.read_part(self._metric.place, part, [name, *others]) if is_filled else None
+            start += part.rows
+
+    def load(self, name: str) -> Mapping[Any, Any]:
+        """The values of a sparse column by position, or the parts of scores by name."""
         if name not in self._loaded:
-            column = _SPARSE[name]
-            rows: dict[int, Any] = {}
-            start = 0
-            for part in self._version.parts:
-                columns = ["value", "failure_kind", column, "original"]
-                table = self._run.read_part(self._metric.place, part, columns)
-                if column in table.column_names and table[column].null_count < len(table):
-                    values = getattr(tables.read_scores_table(table), name)
-                    rows |= {start + row: value for row, value in values.items()}
-                start += part.rows
-            if self._positions is not None and rows:
-                places: dict[int, list[int]] = {}
-                for n in np.flatnonzero(np.isin(self._positions, list(rows))).tolist():
-                    places.setdefault(int(self._positions[n]), []).append(n)
-                rows = {n: rows[row] for row in sorted(places) for n in places[row]}
-            self._loaded[name] = dict(sorted(rows.items()))
+            try:
+                self._loaded[name] = self._load_parts() if name == "parts" else self._load_sparse(name)
+            except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
+                raise self._describe_damage(error) from None
         return self._loaded[name]
+
+    def _load_sparse(self, name: str) -> dict[int, Any]:
+        rows: dict[int, Any] = {}
+        for start, _, table in self._read(_SPARSE[name], "value", "failure_kind", "original"):
+            if table is not None:
+                values = getattr(tables.read_scores_table(table), name)
+                rows |= {start + row: value for row, value in values.items()}
+        if self._positions is not None and rows:
+            places: dict[int, list[int]] = {}
+            for n in np.flatnonzero(np.isin(self._positions, list(rows))).tolist():
+                places.setdefault(int(self._positions[n]), []).append(n)
+            rows = {n: rows[row] for row in sorted(places) for n in places[row]}
+        return dict(sorted(rows.items()))
+
+    def _load_parts(self) -> dict[str, NDArray[np.float64]]:
+        blocks = [
+            (part.rows, tables.read_parts(table["parts"]) if table else {}) for _, part, table in self._read("parts")
+        ]
+        names = dict.fromkeys(name for _, block in blocks for name in block)
+        columns = {n: [block.get(n, np.full(size, np.nan)) for size, block in blocks] for n in names}
+        return {n: _pick(np.concatenate(column), self._positions, np.nan) for n, column in columns.items()}
+
+    def load_statistics(self) -> Any:
+        """The statistics of all records: (value, 1) where none are stored."""
+        many = len(self._values) > _MANY
+        blocks = list[NDArray[Any]]()
+        try:
+            if not any("statistics" in filled for filled in self._filled):
+                return MeanRows(self._values) if many else plain_stats(self._values)
+            for _, part, table in self._read("statistics", "value"):
+                if table is None:
+                    values = self._run.read_part(self._metric.place, part, ["value"])["value"]
+                    blocks.append(plain_stats(tables.read_numbers(values)))
+                else:
+                    rows = tables.read_statistics(table["statistics"], table["value"].to_numpy())
+                    blocks.append(_narrow(rows) if many else rows)
+        except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
+            raise self._describe_damage(error) from None
+        width = max(block.shape[1] for block in blocks)
+        # A block in which every output failed cannot know the width of its metric's rows.
+        blocks = [np.pad(b, ((0, 0), (0, width - b.shape[1]))) if b.shape[1] < width else b for b in blocks]
+        rows = _pick(np.concatenate(blocks), self._positions, 0)
+        return rows if rows.dtype == np.float64 else NarrowRows(rows)
+
+    def load_first_statistics(self) -> NDArray[np.float64]:
+        """The statistics of one record, by which their number is known."""
+        first = next((n for n, filled in enumerate(self._filled) if "statistics" in filled), None)
+        if first is None:
+            return plain_stats(self._values[:1])
+        table = self._run.read_part(self._metric.place, self._version.parts[first], ["statistics", "value"])
+        rows: NDArray[np.float64] = tables.read_statistics(table["statistics"], table["value"].to_numpy())[:1]
+        return rows
+
+    def _describe_damage(self, error: Exception) -> RunError:
+        return RunError(f"{self._run.name}: the scores of {self._metric.label} are damaged: {error}")
 
 
 def _encode_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
@@ -626,5 +662,6 @@ def _encode_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
     if not chunks:
         return NameColumn(np.empty(0, np.int32), ())
     column = pa.chunked_array(chunks).unify_dictionaries()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
-    return NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
+    codes = tables.read_numbers(pa.chunked_array([chunk.indices for chunk in column.chunks]), np.int32)
+    names = NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
+    return take_names(names, np.arange(len(codes)))

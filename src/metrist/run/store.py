@@ -339,11 +339,14 @@ class Store:
         self._written.append(f"{folder}/{file}")
         return Part(file=file, rows=len(table), tokens=tokens)
 
-    def open_part(self, folder: str, part: Part) -> pq.ParquetFile:
-        """A part, opened for reading. Raises `Damaged` where it is missing or not whole."""
+    def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
+        """A part, opened for reading; columns in `encoded` are read as dictionaries. Raises `Damaged` where it is
+        missing or not whole."""
         path = self.path / folder / part.file
         try:
-            file = pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+            file = pq.ParquetFile(
+                path, page_checksum_verification=True, memory_map=False, read_dictionary=list(encoded)
+            )
         except FileNotFoundError:
             raise Damaged(f"{path} is missing") from None
         except OSError as error:
@@ -356,9 +359,11 @@ class Store:
             raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
         return file
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """The columns of a part that it has."""
-        file = self.open_part(folder, part)
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        """The columns of a part that it has, those in `encoded` as dictionaries."""
+        file = self.open_part(folder, part, encoded)
         names = file.schema_arrow.names
         wanted = None if columns is None else [name for name in columns if name in names]
         try:
@@ -366,6 +371,17 @@ class Store:
                 return file.read(wanted, use_threads=False)
         except (OSError, pa.ArrowException, ValueError) as error:
             raise Damaged(f"{self.path / folder / part.file}: {error}") from None
+
+    def find_filled(self, folder: str, part: Part) -> set[str]:
+        """The columns of a part that have a value in some row."""
+        with self.open_part(folder, part) as file:
+            groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
+            columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+        return {
+            column.path_in_schema.partition(".")[0]
+            for column in columns
+            if not (known := column.statistics) or not known.has_null_count or known.null_count < column.num_values
+        }
 
     def read_facts(self, folder: str, part: Part) -> dict[str, Any]:
         """What the metadata of a part say; empty where there is nothing."""

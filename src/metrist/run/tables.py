@@ -169,6 +169,20 @@ def read_hashes(column: pa.ChunkedArray | pa.Array) -> Hashes:
     return np.concatenate(rows).reshape(-1, HASH_BYTES) if rows else np.empty((0, HASH_BYTES), np.uint8)
 
 
+def read_numbers(column: pa.ChunkedArray, dtype: type[np.generic] = np.float64) -> np.ndarray[Any, Any]:
+    """A column of numbers as an array, NaN where there is none. `to_numpy` does the same and imports pandas, where that
+    is installed, which takes longer than a command should."""
+    blocks = [np.empty(0, dtype)]
+    for chunk in column.chunks:
+        validity, data = chunk.buffers()
+        numbers = np.frombuffer(data, dtype)[chunk.offset :][: len(chunk)]
+        if chunk.null_count:
+            is_valid = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[chunk.offset :]
+            numbers = np.where(is_valid[: len(chunk)], numbers, np.nan)
+        blocks.append(numbers)
+    return np.concatenate(blocks)
+
+
 def _constant(value: str, size: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), [encodable(value)]).dictionary_decode()
 
