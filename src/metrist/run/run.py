@@ -88,6 +88,8 @@ class RunRecords:
     #: Digests of the sources, by which systems' items are compared; empty where there is none.
     sources: NameColumn
     inputs: NDArray[np.int32]
+    #: The rows of all parts that the records are in; None: they are all rows in order.
+    rows: NDArray[np.int64] | None = None
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -204,21 +206,22 @@ class Run:
 
     # ---- Records
 
-    @cached_property
-    def view(self) -> RunRecords:
-        """The names and hashes of all records."""
-        return self._read_view()[0]
-
-    @cached_property
+    @property
     def kept_rows(self) -> NDArray[np.bool_] | None:
         """Which rows of the parts are records of the run; None: all."""
-        return self._read_view()[1] if self._has_several_inputs else None
+        if not self._has_several_inputs or self.view.rows is None:
+            return None
+        kept = np.zeros(sum(part.rows for _, part in self.list_parts("records")), np.bool_)
+        kept[self.view.rows] = True
+        return kept
 
     @property
     def _has_several_inputs(self) -> bool:
         return len({one.number for one, _ in self.list_parts("records")}) > 1
 
-    def _read_view(self) -> tuple[RunRecords, NDArray[np.bool_] | None]:
+    @cached_property
+    def view(self) -> RunRecords:
+        """The names and hashes of all records."""
         names = ("item", "system", "source_digest")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
@@ -234,7 +237,7 @@ class Run:
                     count + row: json.loads(text) for row, text in enumerate(table["original"].to_pylist()) if text
                 }
             count += len(table)
-        encoded = {name: _encode_names(chunks) for name, chunks in columns.items()}
+        encoded = {name: read_names(chunks) for name, chunks in columns.items()}
         for number, name in enumerate(("item", "system")):
             if any(original[number] != encoded[name][row] for row, original in originals.items()):
                 texts = list(encoded[name])
@@ -251,23 +254,21 @@ class Run:
         )
         several = self._has_several_inputs
         rows = self._choose_records(records) if several else None
-        kept = None
         if rows is not None:
-            kept = np.zeros(len(records), np.bool_)
-            kept[rows] = True
             records = RunRecords(
                 items=take_names(records.items, rows),
                 systems=take_names(records.systems, rows),
                 sources=take_names(records.sources, rows),
                 hashes=records.hashes[rows],
                 inputs=records.inputs[rows],
+                rows=rows,
                 notes=records.notes,
             )
         if several:
             check = SourceCheck()
             check.add(records.items, records.sources)
             records.notes += check.describe()
-        return records, kept
+        return records
 
     def _choose_records(self, records: RunRecords) -> NDArray[np.int64] | None:
         """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
@@ -634,7 +635,7 @@ class _LateColumns:
                     values = self._run.read_part(self._metric.place, part, ["value"])["value"]
                     blocks.append(plain_stats(tables.read_numbers(values)))
                 else:
-                    rows = tables.read_statistics(table["statistics"], table["value"].to_numpy())
+                    rows = tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))
                     blocks.append(_narrow(rows) if many else rows)
         except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
             raise self._describe_damage(error) from None
@@ -650,14 +651,14 @@ class _LateColumns:
         if first is None:
             return plain_stats(self._values[:1])
         table = self._run.read_part(self._metric.place, self._version.parts[first], ["statistics", "value"])
-        rows: NDArray[np.float64] = tables.read_statistics(table["statistics"], table["value"].to_numpy())[:1]
+        rows: NDArray[np.float64] = tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))[:1]
         return rows
 
     def _describe_damage(self, error: Exception) -> RunError:
         return RunError(f"{self._run.name}: the scores of {self._metric.label} are damaged: {error}")
 
 
-def _encode_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
+def read_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
     """A column of names from its encoded chunks, distinct names in the order of their first use."""
     if not chunks:
         return NameColumn(np.empty(0, np.int32), ())

@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -291,6 +291,10 @@ class Store:
             _sync_folder(path.parent)
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+
+    def open_file(self, name: str) -> BinaryIO:
+        """A file of the run, opened for reading."""
+        return (self.path / name).open("rb")
 
     def list_files(self, folder: str) -> list[str]:
         """The files below a folder, seen from the run folder."""

@@ -488,11 +488,11 @@ def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
     blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
     for chunk in column.chunks:
         size = len(chunk)
-        counts = np.diff(chunk.offsets.to_numpy())
+        counts = np.diff(read_numbers(pa.chunked_array([chunk.offsets]), np.int32))
         first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
         encoded = chunk.keys.slice(first, last - first).dictionary_encode()
-        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        numbers = chunk.items.slice(first, last - first).to_numpy(zero_copy_only=False)
+        names, codes = encoded.dictionary.to_pylist(), read_numbers(pa.chunked_array([encoded.indices]), np.int32)
+        numbers = read_numbers(pa.chunked_array([chunk.items.slice(first, last - first)]))
         if len(codes) == size * len(names) and (codes.reshape(size, -1) == np.arange(len(names))).all():
             numbers = numbers.reshape(size, -1)
             blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
@@ -512,8 +512,8 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
         return plain_stats(values)
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
-        size, numbers = len(chunk), chunk.flatten().to_numpy(zero_copy_only=False)
-        counts = chunk.value_lengths().fill_null(0).to_numpy()
+        size, numbers = len(chunk), read_numbers(pa.chunked_array([chunk.flatten()]))
+        counts = read_numbers(pa.chunked_array([chunk.value_lengths().fill_null(0)]), np.int32)
         width = int(counts.max(initial=0))
         if len(numbers) == size * width and not chunk.null_count:
             blocks.append(numbers.reshape(size, width))
