@@ -27,8 +27,9 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import Ingest
 from metrist.run.pipeline import Pipeline
-from metrist.run.run import HashIndex, Run, find_unsettled
+from metrist.run.run import Run
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
+from metrist.run.stored_scores import HashIndex, find_unsettled
 from metrist.run.tables import (
     judgments_table,
     read_hashes,
