@@ -28,7 +28,7 @@ from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, Wish
 from metrist.io.row_model import Batch, JudgedRows, ParsedRow, PlainRow, RowError, format_value
-from metrist.io.row_parser import RowParser, parse_judgments, plain_parts
+from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
 from metrist.records import Record, RecordColumns
@@ -423,6 +423,7 @@ class Reader:
         source, parser, columns, layout, wish = walk.source, walk.parser, walk.columns, walk.layout, walk.wish
         can_be_plain = layout is None and not self.item_key and judgments != "required"
         records: Any
+        parts: RowParts | None
         room = BATCH_CHARACTERS
         for line, row in walk.rows:
             walk.position = walk.position + 1 if layout is None else layout.position
@@ -430,7 +431,7 @@ class Reader:
             try:
                 if type(row) is PlainRow:
                     parser.complete(row, walk.position)
-                    records, is_judged = (row,), bool(row.ratings or row.rater)
+                    parts, records, is_judged = None, (row,), bool(row.ratings or row.rater)
                 else:
                     wish.plain = False
                     if type(row) is dict or type(row) is Cells:
@@ -459,11 +460,15 @@ class Reader:
                 block.judged_rows.add(block.rows)
             if is_judged and judgments == "kept":
                 try:
-                    if type(row) is PlainRow and row.is_simple:
-                        block.parsed.append((block.rows, (line, row)))
+                    if parts is None:
+                        ratings = row.simple_ratings
                     else:
-                        parts = plain_parts(row) if type(row) is PlainRow else parts
-                        block.parsed.append((block.rows, parse_judgments(parts, source.location(line))))
+                        ratings = simple_ratings(parts.judged) if len(records) == 1 else None
+                    if ratings is not None:
+                        block.parsed.append((block.rows, (line, records[0].item, records[0].system, ratings)))
+                    else:
+                        entry = parse_judgments(parts or plain_parts(row), source.location(line))
+                        block.parsed.append((block.rows, entry))
                 except RowError as error:
                     self._left_out.add(_locate(source, line, error))
             for record in records:

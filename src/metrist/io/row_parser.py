@@ -156,7 +156,10 @@ class RowParser:
 def plain_parts(row: PlainRow) -> RowParts:
     """The parts of a row that is complete."""
     key = cast(str, row.item), cast(str, row.system)
-    return RowParts((key,), (cast(Record, row),), {"ratings": row.ratings, "rater": row.rater})
+    judged: dict[str, Any] = {"ratings": row.ratings}
+    if row.rater is not None:
+        judged["rater"] = row.rater
+    return RowParts((key,), (cast(Record, row),), judged)
 
 
 def _join_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
@@ -372,6 +375,14 @@ def add_stored_choice(judged: dict[str, Any], row: dict[str, Any]) -> dict[str, 
 def has_judgment(judged: dict[str, Any]) -> bool:
     """Whether there is a rating, an error or a score, so that a row without text is worth reading."""
     return any(judged.get(name) for name in ("ratings", "errors", "scores"))
+
+
+def simple_ratings(judged: dict[str, Any]) -> dict[str, float] | None:
+    """The ratings of a row that holds nothing else, one number for each aspect, and names no rater; None for others."""
+    ratings = judged.get("ratings")
+    if len(judged) > 1 or type(ratings) is not dict or not {*map(type, ratings.values())} <= {int, float}:
+        return None
+    return {aspect: as_number(f"the rating {aspect!r}", value) for aspect, value in ratings.items()}
 
 
 def parse_ratings(judged: dict[str, Any], key: Key) -> tuple[Rating, ...]:
