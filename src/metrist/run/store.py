@@ -45,6 +45,8 @@ _ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
 _LOCK, _WRITERS = ".lock", ".writers"
+#: What a run writes into its folder besides the manifest: parts, logs, and files that are not whole yet.
+_WRITTEN = re.compile(rf"{_PART.pattern}|\d+-[0-9a-f]{{12}}\.log|\..+\.[0-9a-f]{{12}}\.part")
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
 
@@ -146,14 +148,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield from (f"{metric.place}/{part.file}" for version in metric.versions for part in version.parts)
 
 
+class _Format(msgspec.Struct):
+    """What the manifests of all versions have; the first had no number."""
+
+    format: int = 1
+
+
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """Read a manifest. What no run has written, and paths out of the folder, are refused."""
     try:
+        version = msgspec.json.decode(data, type=_Format).format
+        if version != FORMAT:
+            other = f"{name} is a run of {'an older' if version < FORMAT else 'a newer'} version of metrist"
+            hint = f"`metrist convert {quote_word(name)} -o NEW` makes a run of this version from it"
+            raise RunError(f"{other}: {hint if version < FORMAT else 'update metrist'}")
         manifest = msgspec.json.decode(data, type=Manifest)
-        if manifest.format != FORMAT:
-            raise RunError(
-                f"{name} is a run of another version of metrist: `metrist convert {quote_word(name)} -o NEW` reads it"
-            )
         for one in manifest.inputs:
             if not set(one.tables) <= set(TABLES):
                 raise ValueError("it names a table that there is not")
@@ -271,6 +280,13 @@ class Store:
         root = self.path / folder
         return sorted(path.relative_to(self.path).as_posix() for path in root.rglob("*") if path.is_file())
 
+    def list_written(self) -> list[str]:
+        """The parts and logs in the folder, whether they are listed or not, and what is left of files that were not
+        written to their end. Files that no run has written are not among them."""
+        folders = {*TABLES, "scores", "judgments", LOG}
+        names = [name for name in self.list_files("") if _WRITTEN.fullmatch(name.rpartition("/")[2])]
+        return [name for name in names if "/" not in name or name.partition("/")[0] in folders]
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that the manifest no longer lists, and folders that are then empty."""
         for name in names:
@@ -366,6 +382,16 @@ class Store:
             _share(file)
             yield
 
+    def delete_run(self) -> None:
+        """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
+        removal can be repeated."""
+        with self.write():
+            self.update(lambda manifest: Manifest(texts=manifest.texts))
+            self.delete(self.list_written())
+        self.delete([MANIFEST, _LOCK, _WRITERS])
+        with suppress(OSError):  # Something else is in it.
+            self.path.rmdir()
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
@@ -388,13 +414,14 @@ class Store:
             for results in _read_log(self.read_bytes(name) or b""):
                 self.add_results([results])
         listed = set((self.read_manifest() or manifest).list_parts())
-        folders = (*TABLES, "scores", "judgments")
-        self.delete([*logs, *(name for folder in folders for name in self.list_files(folder) if name not in listed)])
+        self.delete([*logs, *(name for name in self.list_written() if name not in listed)])
 
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
-            self.write_part(one.metric.place, one.table, one.facts, tokens=one.tokens) if one.table else None
+            self.write_part(one.metric.place, one.table, {"signature": one.signature, **one.facts}, tokens=one.tokens)
+            if one.table
+            else None
             for one in rows
         ]
 
@@ -553,4 +580,4 @@ def _share(file: Any) -> None:
     with suppress(ImportError, OSError):
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_UN)
+        fcntl.flock(file, fcntl.LOCK_SH)
