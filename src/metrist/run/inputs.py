@@ -71,7 +71,9 @@ def read_files(files: Sequence[str | os.PathLike[str]], runs: Sequence[Run], **r
     if any(name in _COLUMN_OPTIONS and not _maps_only_judgments(name, value) for name, value in reading.items()):
         return plain
     inputs = [(run, one) for run in runs for one in run.manifest.inputs if one.path is not None]
-    readers, matches, others = list[Reader](), list[tuple[Run, Input] | None](), list[Any]()
+    readers: list[Reader] = []
+    matches: list[tuple[Run, Input] | None] = []
+    others: list[Any] = []
     for source in plain.sources:
         known = _match_inputs(source.path, inputs) if source.path is not None else []
         for run, one in known:
@@ -111,9 +113,7 @@ def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[
     if known := [(run, one) for run, one in inputs if one.sha256 == digest]:
         return known
     return [
-        (run, one)
-        for run, one in inputs
-        if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
+        (run, one) for run, one in inputs if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
     ]
 
 
@@ -181,12 +181,10 @@ def _is_same(record: Record, known: Record | bytes) -> bool:
     if isinstance(known, bytes):
         return hash_units([record])[0].tobytes() == known
     extra = {name: record.extra[name] for name in known.extra if name in record.extra}
-    return replace(record, extra=extra) == replace(known, extra=dict(known.extra))
+    return bool(replace(record, extra=extra) == replace(known, extra=dict(known.extra)))
 
 
-def _join_readers(
-    readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]
-) -> CheckedReader:
+def _join_readers(readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]) -> CheckedReader:
     sources = tuple(rows for reader in readers for rows in reader.sources)
     return CheckedReader(sources=sources, readers=readers, inputs=list(inputs), notes=notes)
 
@@ -442,7 +440,5 @@ def _stamp(path: str) -> tuple[int, int] | None:
 def _find(one: Input, run: Run) -> Path:
     place = run.find_file(one)
     if place is None:
-        raise RunError(
-            f"the run in {run.name} read {one.name}, which is missing: name the file on the command line"
-        )
+        raise RunError(f"the run in {run.name} read {one.name}, which is missing: name the file on the command line")
     return place

@@ -44,6 +44,7 @@ LOG = "log"
 _ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
+_LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
 _LOCK, _WRITERS = ".lock", ".writers"
 #: What a run writes into its folder besides the manifest: parts, logs, and files that are not whole yet.
 _WRITTEN = re.compile(rf"{_PART.pattern}|\d+-[0-9a-f]{{12}}\.log|\..+\.[0-9a-f]{{12}}\.part")
@@ -206,6 +207,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: The parts that this writer has written.
+        self._written: list[str] = []
 
     @property
     def name(self) -> str:
@@ -326,6 +329,7 @@ class Store:
         data = encode_part(table, facts or {})
         file = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
         self.write_bytes(f"{folder}/{file}", data)
+        self._written.append(f"{folder}/{file}")
         return Part(file=file, rows=len(table), tokens=tokens)
 
     def open_part(self, folder: str, part: Part) -> pq.ParquetFile:
@@ -380,7 +384,23 @@ class Store:
             if _lock(file, wait=False):
                 self.recover()
             _share(file)
-            yield
+            self._written.clear()
+            try:
+                yield
+            except BaseException:
+                self._discard_unlisted()
+                raise
+
+    def _discard_unlisted(self) -> None:
+        """Delete what this writer has written and not listed, and the folder if nothing else is in it."""
+        with suppress(RunError, OSError):
+            manifest = self.read_manifest()
+            listed = set(manifest.list_parts()) if manifest else set[str]()
+            self.delete(name for name in self._written if name not in listed)
+            if manifest is None:
+                for name in (_LOCK, _WRITERS):
+                    (self.path / name).unlink(missing_ok=True)
+                self.path.rmdir()
 
     def delete_run(self) -> None:
         """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
@@ -546,7 +566,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
 
 
 def _format_manifest(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    page = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"  # A part in a line.
 
 
 def _sync_folder(folder: Path) -> None:
