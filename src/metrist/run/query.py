@@ -51,7 +51,7 @@ def run_query(run: Run, sql: str) -> pa.Table:
             _check_statement(connection, sql)
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
-            raise RunError(f"the query failed: {str(error).strip()}") from None
+            raise RunError(f"the query failed: {_describe(error)}") from None
 
 
 def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
@@ -74,11 +74,16 @@ def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyCon
         _Views(run, connection).create()
     except duckdb.Error as error:
         connection.close()
-        raise RunError(f"{run.name} cannot be read: {str(error).strip()}") from None
+        raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _describe(error: Exception) -> str:
+    """An error of DuckDB in one line, without the statement and the place in it."""
+    return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
 
 
 def lock(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
