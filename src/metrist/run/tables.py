@@ -463,25 +463,27 @@ def _read_scores(table: pa.Table) -> Scores:
 
 
 def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
-    """The columns of a map that has the same names in each row of a chunk; NaN where a chunk has none."""
+    """The columns of a map; NaN where a row has no entry."""
     blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
     for chunk in column.chunks:
         size = len(chunk)
         if chunk.null_count == size:
             blocks.append((size, {}))
             continue
-        keys, items = chunk.keys, chunk.items
         first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
-        encoded = keys.slice(first, last - first).dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        if (last - first) != size * len(names):
-            raise ValueError("its rows have different parts")
-        if not (encoded.indices.to_numpy().reshape(size, -1) == np.arange(len(names))).all():
-            raise ValueError("its rows have different parts")
-        numbers = items.slice(first, last - first).to_numpy(zero_copy_only=False).reshape(size, -1)
-        blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
+        encoded = chunk.keys.slice(first, last - first).dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        numbers = chunk.items.slice(first, last - first).to_numpy(zero_copy_only=False)
+        if len(codes) == size * len(names) and (codes.reshape(size, -1) == np.arange(len(names))).all():
+            table = numbers.reshape(size, -1)
+        else:  # Parts with other entries were merged.
+            table = np.full((size, len(names)), np.nan)
+            table[np.repeat(np.arange(size), np.diff(chunk.offsets.to_numpy())), codes] = numbers
+        blocks.append((size, {name: table[:, n] for n, name in enumerate(names)}))
     names = list(dict.fromkeys(name for _, block in blocks for name in block))
-    return {name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names}
+    return {
+        name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names
+    }
 
 
 def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -491,8 +493,14 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
         size = len(chunk)
-        if chunk.null_count:
-            blocks.append(plain_stats(values[start : start + size]))
+        if chunk.null_count:  # Parts with and without rows of their own were merged.
+            stored = chunk.drop_null()
+            width = len(stored[0]) if len(stored) else 2
+            rows = np.zeros((size, max(2, width)))
+            rows[:, :2] = plain_stats(values[start : start + size])
+            valid = chunk.is_valid().to_numpy(zero_copy_only=False)
+            rows[valid, :width] = stored.flatten().to_numpy().reshape(-1, width)
+            blocks.append(rows)
         else:
             first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
             numbers = chunk.values.slice(first, last - first).to_numpy(zero_copy_only=False)
