@@ -174,7 +174,7 @@ def _constant(value: str, size: int) -> pa.Array:
 
 
 def dump_json(value: Any) -> str:
-    """JSON text; ASCII, which can hold every string. What JSON cannot hold becomes the text that its hash is made of."""
+    """JSON text; ASCII, which can hold every string. What JSON cannot hold becomes the text that is hashed."""
     return json.dumps(value, default=lambda other: dict(other) if isinstance(other, Mapping) else repr(other))
 
 
