@@ -53,10 +53,8 @@ class Ingest:
 
     def __init__(self, store: Store, reader: Reader, *, texts: bool) -> None:
         self._store, self._reader = store, reader
-        self.manifest = store.read_manifest() or Manifest(texts=texts)
-        if self.manifest.texts and not texts and self.manifest.inputs:
-            raise RunError(f"{store.name} stores texts: name a new folder for a run without them")
-        self.texts = self.manifest.texts and texts
+        self.manifest = store.require_texts(store.read_manifest() or Manifest(), texts)
+        self.texts = self.manifest.texts
         self._run = Run(store, self.manifest)
         self.notes: list[str] = []
         number = max((one.number for one in self.manifest.inputs), default=-1) + 1

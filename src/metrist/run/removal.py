@@ -68,7 +68,7 @@ def plan_removal(
     messages = choice.find(opened).messages
     if unused:
         listed = set(opened.manifest.list_parts())
-        left = [name for name in store.list_written() if name not in listed and not name.endswith(".log")]
+        left = [name for name in store.list_written() if name not in listed]
         messages += [f"{format_count(len(left), 'file')} that the run no longer uses"] if left else []
     return Removal(messages=messages, delete=lambda: choice.remove(store))
 

@@ -43,11 +43,21 @@ TABLES = ("records", "ratings", "errors", "preferences", "given")
 LOG = "log"
 _ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
+#: A file that a killed writer did not come to rename.
+_UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
+#: Parts and unfinished files; whatever else is in the folder is not ours to delete.
+_OWN_FILE = re.compile(
+    rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
+    r"|\.manifest\.json\.[0-9a-f]{12}\.part"
+)
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
 _LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
 _LOCK, _WRITERS = ".lock", ".writers"
-#: What a run writes into its folder besides the manifest: parts, logs, and files that are not whole yet.
-_WRITTEN = re.compile(rf"{_PART.pattern}|\d+-[0-9a-f]{{12}}\.log|\..+\.[0-9a-f]{{12}}\.part")
+#: Columns with few distinct values; trying to find such in others takes a fifth of the time of writing.
+_REPEATED = (
+    *("item", "system", "source", "references.list.element", "instruction", "task", "language", "source_digest"),
+    *("aspect", "rater", "choice", "metric", "parts.key_value.key", "failure", "failure_kind", "first", "second"),
+)
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
 
@@ -225,9 +235,11 @@ class Store:
             raise RunError(f"{self.path} is a file, expected a run folder") from None
         except OSError as error:
             raise RunError(f"cannot read {self.path}: {error.strerror}") from error
-        if names - {_LOCK, _WRITERS} and MANIFEST not in names and not names <= {*_ENTRIES, _LOCK, _WRITERS}:
+        # A run that was killed before its first manifest has left records at most.
+        others = {name for name in names if name not in (*TABLES, _LOCK, _WRITERS) and not _UNFINISHED.fullmatch(name)}
+        if others and MANIFEST not in names:
             raise RunError(
-                f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
+                f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
             )
         check_folder(self.path, _ENTRIES, RunError)
 
@@ -237,6 +249,15 @@ class Store:
         """The manifest; None if no run was begun here."""
         data = self.read_bytes(MANIFEST)
         return None if data is None else decode_manifest(data, self.name)
+
+    def require_texts(self, manifest: Manifest, texts: bool) -> Manifest:
+        """The manifest of a run to which texts are to be added, or none. A new run follows `texts`; to one that stores
+        none, none are added."""
+        if not (manifest.inputs or manifest.metrics):
+            return msgspec.structs.replace(manifest, texts=texts)
+        if manifest.texts and not texts:
+            raise RunError(f"{self.name} stores texts: name a new folder for a run without them")
+        return manifest
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """Change the latest manifest, and return the new one once it is on disk."""
@@ -284,11 +305,8 @@ class Store:
         return sorted(path.relative_to(self.path).as_posix() for path in root.rglob("*") if path.is_file())
 
     def list_written(self) -> list[str]:
-        """The parts and logs in the folder, whether they are listed or not, and what is left of files that were not
-        written to their end. Files that no run has written are not among them."""
-        folders = {*TABLES, "scores", "judgments", LOG}
-        names = [name for name in self.list_files("") if _WRITTEN.fullmatch(name.rpartition("/")[2])]
-        return [name for name in names if "/" not in name or name.partition("/")[0] in folders]
+        """The parts in the folder, whether they are listed or not, and files that were not written to their end."""
+        return [name for name in self.list_files("") if _OWN_FILE.fullmatch(name)]
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that the manifest no longer lists, and folders that are then empty."""
@@ -375,20 +393,22 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[None]:
         """Be a writer of the folder. The only one first saves and removes what killed writers have left."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / _WRITERS).open("ab")
-        except OSError as error:
-            raise RunError(f"cannot write {self.path}: {error.strerror}") from error
+        file = self._open_lock(_WRITERS)
+        is_alone = _lock(file, wait=False)
+        while not _is_at(file, self.path / _WRITERS):  # A writer that was refused has deleted the folder meanwhile.
+            file.close()
+            file = self._open_lock(_WRITERS)
+            is_alone = _lock(file, wait=False)
         with file:
-            if _lock(file, wait=False):
+            if is_alone:
                 self.recover()
             _share(file)
             self._written.clear()
             try:
                 yield
             except BaseException:
-                self._discard_unlisted()
+                if _lock(file, wait=False):  # Another writer may have written the same part, and be about to list it.
+                    self._discard_unlisted()
                 raise
 
     def _discard_unlisted(self) -> None:
@@ -407,28 +427,28 @@ class Store:
         removal can be repeated."""
         with self.write():
             self.update(lambda manifest: Manifest(texts=manifest.texts))
-            self.delete(self.list_written())
+            self.delete([*self.list_written(), *self.list_files(LOG)])
         self.delete([MANIFEST, _LOCK, _WRITERS])
         with suppress(OSError):  # Something else is in it.
             self.path.rmdir()
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _open_lock(self, name: str) -> Any:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / _LOCK).open("ab")
+            return (self.path / name).open("ab")
         except OSError as error:
             raise RunError(f"cannot write {self.path}: {error.strerror}; earlier results are kept") from error
-        with file:
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._open_lock(_LOCK) as file:
             _lock(file, wait=True)
             yield
 
     def recover(self) -> None:
         """Put what killed writers have logged into parts, and delete the parts that they had not listed yet. Only for a
         writer that is alone."""
-        manifest = self.read_manifest()
-        if manifest is None:
-            return
+        manifest = self.read_manifest() or Manifest()
         logs = self.list_files(LOG)
         for name in logs:
             for results in _read_log(self.read_bytes(name) or b""):
@@ -551,7 +571,13 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
         table = table.replace_schema_metadata({"metrist": msgspec.json.encode(facts)})
     sink = io.BytesIO()
     pq.write_table(
-        table, sink, compression="zstd", compression_level=1, row_group_size=_GROUP_ROWS, write_page_checksum=True
+        table,
+        sink,
+        compression="zstd",
+        compression_level=1,
+        row_group_size=_GROUP_ROWS,
+        use_dictionary=[name for name in _REPEATED if name.partition(".")[0] in table.column_names],
+        write_page_checksum=True,
     )
     return sink.getbuffer()
 
@@ -597,7 +623,16 @@ def _lock(file: Any, *, wait: bool) -> bool:
     return True
 
 
+def _is_at(file: Any, path: Path) -> bool:
+    """Whether an open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
+
+
 def _share(file: Any) -> None:
+    """Let other writers in, none of which is then alone."""
     with suppress(ImportError, OSError):
         import fcntl
 

@@ -27,8 +27,9 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import Ingest
 from metrist.run.pipeline import Pipeline
-from metrist.run.run import HashIndex, Run, find_unsettled
+from metrist.run.run import Run
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
+from metrist.run.stored_scores import HashIndex, find_unsettled
 from metrist.run.tables import (
     judgments_table,
     read_hashes,
@@ -246,8 +247,8 @@ class StoredPipeline(Pipeline):
         needs.finish()
         self._kept = kept
         self._own_hashes = [hashes for _, hashes in kept]
-        self._run = Run(self._store, self._store.read_manifest() or Manifest(texts=self._texts))
-        self._texts = self._texts and self._run.manifest.texts
+        manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
+        self._run, self._texts = Run(self._store, manifest), manifest.texts
 
     def _read_records(self) -> Iterator[tuple[int, tuple[Sequence[Unit], Hashes]]]:
         """The records of this command with their hashes: as they were read, from the store, or from the inputs."""
