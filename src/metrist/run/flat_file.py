@@ -211,9 +211,9 @@ def _json(tokens: Any) -> str:
 
 def _write_csv(file: IO[bytes], flat: Flat) -> None:
     columns = flat.columns
-    file.write(_csv_line(columns).encode("ascii"))
+    file.write(csv_line(columns).encode("ascii"))
     for start, stop in flat.chunks():
-        text = "".join(_csv_line(_cells(row, columns)) for row in flat.rows(start, stop))
+        text = "".join(csv_line(_cells(row, columns)) for row in flat.rows(start, stop))
         file.write(encodable(text).encode("utf-8"))
 
 
@@ -221,7 +221,8 @@ def _write_csv(file: IO[bytes], flat: Flat) -> None:
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 
 
-def _csv_line(cells: Iterable[Any]) -> str:
+def csv_line(cells: Iterable[Any]) -> str:
+    """A line of CSV in which no text is run as a formula."""
     return ",".join(map(_csv_cell, cells)) + "\n"
 
 

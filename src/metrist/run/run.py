@@ -146,7 +146,7 @@ class Run:
     def iterate_records(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Input, pa.Table]]:
         """The records part by part, each with its input; a record that several inputs share is there once."""
         start = 0
-        kept = self._kept
+        kept = self.kept_rows
         for one, part in self.list_parts("records"):
             table = self.read_part("records", part, columns)
             if kept is not None:
@@ -162,9 +162,13 @@ class Run:
         return self._read_view()[0]
 
     @cached_property
-    def _kept(self) -> NDArray[np.bool_] | None:
+    def kept_rows(self) -> NDArray[np.bool_] | None:
         """Which rows of the parts are records of the run; None: all."""
-        return self._read_view()[1]
+        return self._read_view()[1] if self._has_several_inputs else None
+
+    @property
+    def _has_several_inputs(self) -> bool:
+        return len({one.number for one, _ in self.list_parts("records")}) > 1
 
     def _read_view(self) -> tuple[RunRecords, NDArray[np.bool_] | None]:
         names = ("item", "system", "source_digest")
@@ -197,7 +201,7 @@ class Run:
             hashes=np.concatenate([empty, *hashes]),
             inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
         )
-        several = len({one.number for one, _ in self.list_parts("records")}) > 1
+        several = self._has_several_inputs
         rows = self._choose_records(records) if several else None
         kept = None
         if rows is not None:

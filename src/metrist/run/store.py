@@ -159,14 +159,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield from (f"{metric.place}/{part.file}" for version in metric.versions for part in version.parts)
 
 
+class _Format(msgspec.Struct):
+    """What the manifests of all versions have; the first had no number."""
+
+    format: int = 1
+
+
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """Read a manifest. What no run has written, and paths out of the folder, are refused."""
     try:
+        version = msgspec.json.decode(data, type=_Format).format
+        if version != FORMAT:
+            other = f"{name} is a run of {'an older' if version < FORMAT else 'a newer'} version of metrist"
+            hint = f"`metrist convert {quote_word(name)} -o NEW` makes a run of this version from it"
+            raise RunError(f"{other}: {hint if version < FORMAT else 'update metrist'}")
         manifest = msgspec.json.decode(data, type=Manifest)
-        if manifest.format != FORMAT:
-            raise RunError(
-                f"{name} is a run of another version of metrist: `metrist convert {quote_word(name)} -o NEW` reads it"
-            )
         for one in manifest.inputs:
             if not set(one.tables) <= set(TABLES):
                 raise ValueError("it names a table that there is not")
@@ -297,6 +304,10 @@ class Store:
         root = self.path / folder
         return sorted(path.relative_to(self.path).as_posix() for path in root.rglob("*") if path.is_file())
 
+    def list_written(self) -> list[str]:
+        """The parts in the folder, whether they are listed or not, and files that were not written to their end."""
+        return [name for name in self.list_files("") if _OWN_FILE.fullmatch(name)]
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that the manifest no longer lists, and folders that are then empty."""
         for name in names:
@@ -411,6 +422,16 @@ class Store:
                     (self.path / name).unlink(missing_ok=True)
                 self.path.rmdir()
 
+    def delete_run(self) -> None:
+        """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
+        removal can be repeated."""
+        with self.write():
+            self.update(lambda manifest: Manifest(texts=manifest.texts))
+            self.delete([*self.list_written(), *self.list_files(LOG)])
+        self.delete([MANIFEST, _LOCK, _WRITERS])
+        with suppress(OSError):  # Something else is in it.
+            self.path.rmdir()
+
     def _open_lock(self, name: str) -> Any:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -433,13 +454,14 @@ class Store:
             for results in _read_log(self.read_bytes(name) or b""):
                 self.add_results([results])
         listed = set((self.read_manifest() or manifest).list_parts())
-        stale = [name for name in self.list_files("") if _OWN_FILE.fullmatch(name) and name not in listed]
-        self.delete([*logs, *stale])
+        self.delete([*logs, *(name for name in self.list_written() if name not in listed)])
 
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
-            self.write_part(one.metric.place, one.table, one.facts, tokens=one.tokens) if one.table else None
+            self.write_part(one.metric.place, one.table, {"signature": one.signature, **one.facts}, tokens=one.tokens)
+            if one.table
+            else None
             for one in rows
         ]
 

@@ -421,7 +421,8 @@ class StoredPipeline(Pipeline):
             if len(chosen) < 2:
                 continue
             facts = [self._store.read_facts(place, part) for part in chosen]
-            total = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+            total: dict[str, Any] = {"signature": writer.signature}
+            total |= {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
             tables = [self._store.read_part(place, part).replace_schema_metadata() for part in chosen]
             merged = pa.concat_tables(tables, promote_options="default")
             part = self._store.write_part(place, merged, total, tokens=tokens)

@@ -174,8 +174,8 @@ def _constant(value: str, size: int) -> pa.Array:
 
 
 def dump_json(value: Any) -> str:
-    """JSON text; ASCII, which can hold every string."""
-    return json.dumps(value, default=str)
+    """JSON text; ASCII, which can hold every string. What JSON cannot hold becomes the text that is hashed."""
+    return json.dumps(value, default=lambda other: dict(other) if isinstance(other, Mapping) else repr(other))
 
 
 # ---- Records
