@@ -371,9 +371,9 @@ class Run:
         retry_failed: bool = False,
         damaged: dict[Part, str] | None = None,
     ) -> Hashes:
-        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again.
-        Parts that cannot be read are added to `damaged`."""
-        found = [np.empty((0, HASH_BYTES), np.uint8)]
+        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again: none
+        where nothing at all succeeded. Parts that cannot be read are added to `damaged`."""
+        found, has_success = [np.empty((0, HASH_BYTES), np.uint8)], False
         metric = self.manifest.metric(text)
         versions = [version for version in metric.versions if version.signature == signature] if metric else []
         for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
@@ -382,11 +382,12 @@ class Run:
             try:
                 table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
                 found.append(np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0))
+                has_success |= table["failure_kind"].null_count > 0
             except Damaged as error:
                 if damaged is None:
                     raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
                 damaged[part] = str(error)
-        return np.concatenate(found)
+        return np.concatenate(found if has_success else found[:1])
 
     def describe_missing(self, metric: StoredMetric, missing: NDArray[np.int64]) -> list[str]:
         """Notes on the records that a metric has not scored, with the command that adds their scores."""
@@ -550,12 +551,9 @@ def _narrow(rows: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
-    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed, or
-    all of them where nothing at all succeeded. With `retry_failed`, any failure but a missing input counts as one that
-    may have passed."""
+    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
+    `retry_failed`, any failure but a missing input counts as such a reason."""
     kinds = table["failure_kind"]
-    if kinds.null_count == 0 and len(kinds):
-        return np.arange(len(kinds))
     retryable = [kind.value for kind in FailureKind if kind.is_retryable]
     if retry_failed:
         retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]

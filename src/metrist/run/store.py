@@ -433,7 +433,11 @@ class Store:
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
-            self.write_part(one.metric.place, one.table, one.facts, tokens=one.tokens) if one.table else None
+            self.write_part(
+                one.metric.place, one.table, {**one.facts, "signature": one.signature}, tokens=one.tokens
+            )
+            if one.table
+            else None
             for one in rows
         ]
 
