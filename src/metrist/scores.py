@@ -253,7 +253,7 @@ class Scores(Sequence[Score]):
 
 
 def plain_stats(values: Column) -> Column:
-    """The statistics of a metric that gives none: (value, 1), which pools to the mean, and zeros for a failed output."""
+    """The statistics of a metric that gives none: (value, 1), which pools to the mean, or zeros without a score."""
     scored = ~np.isnan(values)
     return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=-1)
 

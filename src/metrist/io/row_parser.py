@@ -26,7 +26,16 @@ from metrist.io.fields import (
     list_wide_patterns,
     quote_flag,
 )
-from metrist.io.row_model import Location, ParsedRow, RowError, StoredChoice, StoredError, StoredScore, format_value
+from metrist.io.row_model import (
+    Location,
+    ParsedRow,
+    PlainRow,
+    RowError,
+    StoredChoice,
+    StoredError,
+    StoredScore,
+    format_value,
+)
 from metrist.io.table_rows import Cells, parse_cells
 from metrist.ratings import Choice, Error, Preference, Rating, Side
 from metrist.records import Record
@@ -72,6 +81,19 @@ class RowParser:
         judged = take_judgments(row)
         compares = "outputs" in row or ("systems" in row and "output" not in row)
         return self._pair(item, row, judged) if compares else self._single(item, row, judged, is_null)
+
+    def complete(self, row: PlainRow, position: int) -> RowParts:
+        """Fill in what the row leaves out, as `parse` does."""
+        if not (self.items_are_named and row.item and type(row.item) is str):
+            row.item = self._name_item(row.item, position)
+        if not row.system:
+            row.system = self.system if row.system is None else as_name("system", row.system)
+        if row.reference is not None:
+            row.references = (*(row.references or ()), row.reference)
+        elif row.references is None:
+            row.references = ()
+        judged = {"ratings": row.ratings, "rater": row.rater} if row.ratings or row.rater is not None else {}
+        return RowParts(((row.item, row.system),), (cast(Record, row),), judged)
 
     def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any], is_null: bool) -> RowParts:
         system = row.pop("system", None)

@@ -110,9 +110,8 @@ def check_writable(path: Path) -> None:
     suffix = flat_suffix(path)
     if suffix is None:
         raise RunError(f"cannot write {path}: expected a name that ends in .jsonl, .csv or .parquet")
-    if suffix == ".parquet":
-        if detect_compression(path):
-            raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
+    if suffix == ".parquet" and detect_compression(path):
+        raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
     check_place(path)
 
 

@@ -113,9 +113,7 @@ def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[
     if known := [(run, one) for run, one in inputs if one.sha256 == digest]:
         return known
     return [
-        (run, one)
-        for run, one in inputs
-        if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
+        (run, one) for run, one in inputs if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
     ]
 
 
@@ -183,12 +181,10 @@ def _is_same(record: Record, known: Record | bytes) -> bool:
     if isinstance(known, bytes):
         return hash_units([record])[0].tobytes() == known
     extra = {name: record.extra[name] for name in known.extra if name in record.extra}
-    return replace(record, extra=extra) == replace(known, extra=dict(known.extra))
+    return bool(replace(record, extra=extra) == replace(known, extra=dict(known.extra)))
 
 
-def _join_readers(
-    readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]
-) -> CheckedReader:
+def _join_readers(readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]) -> CheckedReader:
     sources = tuple(rows for reader in readers for rows in reader.sources)
     return CheckedReader(sources=sources, readers=readers, inputs=list(inputs), notes=notes)
 
@@ -444,7 +440,5 @@ def _stamp(path: str) -> tuple[int, int] | None:
 def _find(one: Input, run: Run) -> Path:
     place = run.find_file(one)
     if place is None:
-        raise RunError(
-            f"the run in {run.name} read {one.name}, which is missing: name the file on the command line"
-        )
+        raise RunError(f"the run in {run.name} read {one.name}, which is missing: name the file on the command line")
     return place

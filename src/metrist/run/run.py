@@ -356,7 +356,7 @@ class Run:
                 stats=stored.wrap_statistics(),
                 failures={**stored.failures, **dict.fromkeys(missing.tolist(), pending)},
                 incomplete=stored.incomplete,
-                **{name: LazyMapping(loader, name) for name in _SPARSE},  # type: ignore[arg-type]
+                **{name: LazyMapping(loader, name) for name in _SPARSE},
             )
         except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
             raise RunError(f"{self.name}: the scores of {metric.label} are damaged: {error}") from None
@@ -380,8 +380,11 @@ class Run:
             assert metric is not None
             key = "pair" if metric.compares else "record"
             try:
+                if damaged is not None:
+                    self.store.verify_part(metric.place, part)
                 table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
-                found.append(np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0))
+                unsettled = find_unsettled(table, retry_failed=retry_failed)
+                found.append(np.delete(read_hashes(table[key]), unsettled, axis=0))
                 has_success |= table["failure_kind"].null_count > 0
             except Damaged as error:
                 if damaged is None:
@@ -588,9 +591,7 @@ class LazyMapping(Mapping[int, Any]):
 class _SparseLoader:
     """Reads errors, explanations and other texts of a metric's scores."""
 
-    def __init__(
-        self, run: Run, metric: StoredMetric, version: Version, positions: NDArray[np.int64] | None
-    ) -> None:
+    def __init__(self, run: Run, metric: StoredMetric, version: Version, positions: NDArray[np.int64] | None) -> None:
         self._run, self._metric, self._version, self._positions = run, metric, version, positions
         self._loaded: dict[str, dict[int, Any]] = {}
 

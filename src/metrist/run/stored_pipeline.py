@@ -231,14 +231,16 @@ class StoredPipeline(Pipeline):
             source = None
             for number, (records, _) in self._read_records():
                 if number != source:
-                    self._warn(0, records, number)
+                    self._warn(0, RecordColumns.of(records), number)  # type: ignore[arg-type]
                     source = number
                 if needs.add(records) and len(self._own_inputs) == 1:
                     break
             needs.finish()
 
     def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
-        kept = [(shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)]
+        kept: list[tuple[Sequence[Unit], Hashes]] = [
+            (shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)
+        ]
         needs = NeedsCheck(self._metrics)
         for shard, _ in kept:
             if needs.add(shard):
@@ -309,9 +311,7 @@ class StoredPipeline(Pipeline):
             for mask, texts in by_missing.items():
                 for chosen, part in self._cut(kind, units, rows_of[mask]):
                     self._pending.append((kind, part, hashes[chosen]))
-                    yield Task(
-                        start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime
-                    )
+                    yield Task(start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime)
             done += len(units)
 
     def _find_first(self) -> NDArray[np.bool_] | None:
@@ -370,7 +370,9 @@ class StoredPipeline(Pipeline):
                 table = make_table(writer.metric, hashes, units, outcome.block, self._texts)
                 facts = {"seconds": round(outcome.seconds, 6), "records": len(units)}
                 self._log.add(
-                    Rows(metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens)
+                    Rows(
+                        metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens
+                    )
                 )
         self._report(len(units))
         self._save()
@@ -474,8 +476,9 @@ class StoredPipeline(Pipeline):
         blocks: dict[str, Any] = {}
         for metric in self._metrics:
             stored = run.manifest.metric(metric.text)
-            version = stored and stored.finished
-            assert stored is not None and version is not None
+            assert stored is not None
+            version = stored.finished
+            assert version is not None
             tables = [run.read_part(stored.place, part) for part in version.parts]
             table = pa.concat_tables(tables, promote_options="default")
             hashes, unsettled = read_hashes(table["pair"]), find_unsettled(table)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from metrist.io.dedup import digest_source
-from metrist.io.row_model import ParsedRow
+from metrist.io.row_model import JudgedRows, ParsedRow
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
 from metrist.records import HASH_BYTES, Hashes, Pair, RecordColumns
@@ -290,26 +290,36 @@ def _present(column: pa.ChunkedArray) -> list[tuple[int, Any]]:
 
 def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) -> dict[str, pa.Table]:
     """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
-    found: dict[str, list[dict[str, Any]]] = {"ratings": [], "preferences": [], "errors": [], "given": []}
-    for row in rows:
-        place = {"input": number, "row": row.location.line, "weight": row.weight}
-        for rating in row.ratings:
-            found["ratings"].append({**_fields(rating), **place})
-        for preference in row.preferences:
-            found["preferences"].append({**_fields(preference), **place})
-        for located in row.errors:
-            found["errors"].append({**_fields(located.error), "item": located.item, "system": located.system, **place})
-        given = [*row.scores, *row.choices]
-        for score in row.scores:
-            found["given"].append({**_fields(score), **place})
-        for choice in row.choices:
-            found["given"].append({**_fields(choice), "system": choice.first, **place})
-        if row.columns or (row.weight is not None and not given and not row.ratings and not row.preferences):
+    ratings: list[tuple[Any, ...]] = []
+    found: dict[str, list[dict[str, Any]]] = {"preferences": [], "errors": [], "given": []}
+    for row in rows.rows if isinstance(rows, JudgedRows) else rows:
+        if isinstance(row, tuple):
+            line, plain = row
+            values = (plain.ratings or {}).items()
+            ratings += [(plain.item, plain.system, a, None, v, None, number, line) for a, v in values if v is not None]
+            continue
+        line, weight = row.location.line, row.weight
+        place = {"input": number, "row": line, "weight": weight}
+        ratings += [(r.item, r.system, r.aspect, r.rater, r.value, weight, number, line) for r in row.ratings]
+        found["preferences"] += [{**_fields(preference), **place} for preference in row.preferences]
+        found["errors"] += [{**_fields(e.error), "item": e.item, "system": e.system, **place} for e in row.errors]
+        found["given"] += [{**_fields(score), **place} for score in row.scores]
+        found["given"] += [{**_fields(choice), "system": choice.first, **place} for choice in row.choices]
+        if row.columns or not (row.ratings or row.preferences or row.errors or row.scores or row.choices):
             columns = dump_json(dict(row.columns)) if row.columns else None
-            found["given"] += [{"item": i, "system": s, "columns": columns, **place} for i, s in row.keys]
-    schemas = {"ratings": RATINGS, "preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
+            found["given"] += [
+                {"item": item, "system": system, "columns": columns, **place} for item, system in row.keys
+            ]
+    schemas = {"preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
     tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
+    if ratings:
+        columns = [_column(values, field) for values, field in zip(zip(*ratings, strict=True), RATINGS, strict=True)]
+        tables["ratings"] = pa.table(columns, schema=RATINGS)
     return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
+
+
+def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    return _texts(values) if field.type == TEXT else pa.array(values, field.type)
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -317,10 +327,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    columns = []
-    for field in schema:
-        values = [row.get(field.name) for row in rows]
-        columns.append(_texts(values) if field.type == TEXT else pa.array(values, field.type))
+    columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.table(columns, schema=schema)
 
 
@@ -347,7 +354,7 @@ def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True
             pa.array(np.arange(size + 1, dtype=np.int32) * scores.stats.shape[1]),
             pa.array(np.asarray(scores.stats, np.float64).reshape(-1)),
         ),
-        "failure": _sparse(scores.failures, size, lambda failure: str(failure)),
+        "failure": _sparse(scores.failures, size, str),
         "failure_kind": pa.array(kinds, TEXT) if scores.failures else pa.nulls(size, TEXT),
         "incomplete": pa.array(incomplete),
         "errors": _errors_array(scores.errors, size),
@@ -437,7 +444,7 @@ def _read_scores(table: pa.Table) -> Scores:
     for field in ("tokens", "usages"):
         sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
     errors = {
-        row: tuple(Error(**{k: v for k, v in error.items()}) for error in listed)
+        row: tuple(Error(**error) for error in listed)
         for row, listed in (_present(table["errors"]) if "errors" in names else ())
     }
     failures = read_failures(table)
@@ -481,9 +488,7 @@ def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
         grid[codes, rows] = numbers
         blocks.append((size, dict(zip(names, grid, strict=True))))
     names = list(dict.fromkeys(name for _, block in blocks for name in block))
-    return {
-        name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names
-    }
+    return {name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names}
 
 
 def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
