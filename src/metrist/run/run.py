@@ -289,24 +289,26 @@ class Run:
         retry_failed: bool = False,
         damaged: dict[Part, str] | None = None,
     ) -> Hashes:
-        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again.
-        Parts that cannot be read are added to `damaged`."""
-        found = [np.empty((0, HASH_BYTES), np.uint8)]
+        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again: none
+        where nothing at all succeeded. Parts that cannot be read are added to `damaged`."""
+        found, has_success = [np.empty((0, HASH_BYTES), np.uint8)], False
         metric = self.manifest.metric(text)
         versions = [version for version in metric.versions if version.signature == signature] if metric else []
         for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
             assert metric is not None
             key = "pair" if metric.compares else "record"
             try:
+                if damaged is not None:
+                    self.store.verify_part(metric.place, part)
                 table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
-                found.append(
-                    np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0)
-                )
+                unsettled = find_unsettled(table, retry_failed=retry_failed)
+                found.append(np.delete(read_hashes(table[key]), unsettled, axis=0))
+                has_success |= table["failure_kind"].null_count > 0
             except Damaged as error:
                 if damaged is None:
                     raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
                 damaged[part] = str(error)
-        return np.concatenate(found)
+        return np.concatenate(found if has_success else found[:1])
 
     def describe_missing(self, metric: StoredMetric, missing: NDArray[np.int64]) -> list[str]:
         """Notes on the records that a metric has not scored, with the command that adds their scores."""

@@ -378,6 +378,14 @@ class Store:
         except (OSError, pa.ArrowException, ValueError) as error:
             raise Damaged(f"{self.path / folder / part.file}: {error}") from None
 
+    def verify_part(self, folder: str, part: Part) -> None:
+        """Raise `Damaged` where a part does not have the bytes that were written."""
+        data = self.read_bytes(f"{folder}/{part.file}")
+        if data is None:
+            raise Damaged(f"{self.path}/{folder}/{part.file} is missing")
+        if f"{hashlib.sha256(data).hexdigest()[:32]}.parquet" != part.file:
+            raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
+
     def read_facts(self, folder: str, part: Part) -> dict[str, Any]:
         """What the metadata of a part say; empty where there is nothing."""
         with self.open_part(folder, part) as file:
@@ -459,7 +467,13 @@ class Store:
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
+<<<<<<< HEAD
             self.write_part(one.metric.place, one.table, {"signature": one.signature, **one.facts}, tokens=one.tokens)
+=======
+            self.write_part(
+                one.metric.place, one.table, {**one.facts, "signature": one.signature}, tokens=one.tokens
+            )
+>>>>>>> store-tests
             if one.table
             else None
             for one in rows
