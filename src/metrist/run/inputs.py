@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Reading options that say what the columns of a file are; they belong together.
 _COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})
+#: Reading options that do not matter where rows are stored.
+_PASSING_OPTIONS = frozenset({"announce", "skip_bad"})
 _JUDGMENTS = frozenset({"rating", "ratings", "score", "scores", "rater", "raters"})
 Key = tuple[str, str]
 
@@ -46,7 +48,7 @@ def read_inputs(
     if files:
         return read_files(files, [run], **reading)
     reading = {name: value for name, value in reading.items() if value}
-    if run.has_texts and not reading:
+    if run.has_texts and not reading.keys() - _PASSING_OPTIONS:
         return StoredReader(sources=(), run=run)
     inputs = [one for one in run.manifest.inputs if one.path is not None]
     if not inputs:
@@ -265,11 +267,15 @@ class StoredReader(Reader):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.run.manifest.inputs if one.name is not None)
+        return tuple(self.run.describe_input(one) for one in self.run.manifest.inputs if one.name is not None)
 
     @property
     def remarks(self) -> list[str]:
-        return []
+        return list(dict.fromkeys(note for one in self.run.manifest.inputs for note in one.notes))
+
+    @property
+    def fields_by_column(self) -> dict[str, str]:
+        return {column: name for one in self.run.manifest.inputs for column, name in one.columns.items()}
 
     def __iter__(self) -> Iterator[Record]:
         from metrist.run.tables import read_records_table

@@ -67,6 +67,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str | None = None
     sha256: str | None = None
     options: dict[str, Any] = {}
+    #: The field that each column with another name was read as, such as `system` for `model`.
+    columns: dict[str, str] = {}
     #: The different numbers of references that records have, records without any aside.
     references: tuple[int, ...] = ()
     records: int = 0

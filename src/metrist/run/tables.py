@@ -279,7 +279,8 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
             found["given"].append({**_fields(score), **place})
         for choice in row.choices:
             found["given"].append({**_fields(choice), "system": choice.first, **place})
-        if row.columns or (row.weight is not None and not given and not row.ratings and not row.preferences):
+        is_weighted = row.weight is not None and len(row.keys) == 1
+        if row.columns or (is_weighted and not given and not row.ratings):
             columns = dump_json(dict(row.columns)) if row.columns else None
             found["given"] += [{"item": i, "system": s, "columns": columns, **place} for i, s in row.keys]
     schemas = {"ratings": RATINGS, "preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
