@@ -130,7 +130,8 @@ class Ingest:
             if draft.path is None:
                 self._drop_stored_rows(draft)
             self._write(draft)
-            if draft.records:
+            # A file may hold only ratings of outputs that are in another one.
+            if draft.records or (draft.path is not None and draft.tables):
                 entries.append(self._make_entry(draft, remarks))
         manifest = self._store.update(lambda latest: self._replace_inputs(latest, entries))
         run = Run(self._store, manifest)
@@ -208,7 +209,7 @@ class Ingest:
             if [earlier.tables.get(n) for n in _JUDGED] != [tables.get(n) for n in _JUDGED]:
                 self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
             return
-        before, now = self._read_names(earlier.tables["records"]), self._read_names(tables["records"])
+        before, now = (self._read_names(read.get("records", ())) for read in (earlier.tables, tables))
         changed = sum(key in now and now[key] != digest for key, digest in before.items())
         gone = len(before.keys() - now.keys())
         parts = []

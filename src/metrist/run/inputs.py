@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
-from metrist.io.reader import RowProgress
+from metrist.io.reader import RowProgress, drop_repeated
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.ratings import Error, Preference, Rating
 from metrist.records import Record, hash_units
@@ -229,10 +229,12 @@ class CheckedReader(Reader):
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         self.skipped.count, self.skipped.messages = 0, []
         self._changed.clear()
+        seen: set[int] = set()
         for n, reader in enumerate(self.readers):
             known = self._read_known(n)
             left_out: set[Key] = set()
-            for entry in reader.entries(progress):
+            for row in reader.entries(progress):
+                entry = drop_repeated(row, seen) if len(self.readers) > 1 else row
                 if known is None:
                     yield entry
                     continue

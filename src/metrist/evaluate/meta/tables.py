@@ -104,7 +104,7 @@ class SourceTables:
         keys = {one.number: _identify(run, one) for one in run.manifest.inputs}
         inputs = [one for one in run.manifest.inputs if keys[one.number] not in self._inputs]
         self._inputs.update(keys.values())
-        places = {one.number: self.open_place(one.name) for one in inputs}
+        places = {one.number: self.open_place(one.name and run.describe_input(one)) for one in inputs}
         done, total = 0, sum(one.records for one in inputs)
         for one, table in run.iterate_records(_RECORDS):
             if one.number in places:
