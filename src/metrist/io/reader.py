@@ -518,7 +518,7 @@ class Reader:
                     block.parsed[at] = row, replace(entry, new=texts)
             columns, block.lines = columns.take(new), [block.lines[n] for n in new]
         block.columns = columns
-        block.entries = [entry if type(entry) is tuple else _drop_repeated(entry, seen) for _, entry in block.parsed]
+        block.entries = [entry if type(entry) is tuple else drop_repeated(entry, seen) for _, entry in block.parsed]
         if block.is_table:
             self._empty_outputs += sum(not output for output in columns.outputs)
         if len(self.sources) > 1:
@@ -666,7 +666,7 @@ def _has_judgment(entry: ParsedRow) -> bool:
     return bool(e.ratings or e.scores or e.errors or e.preferences or e.choices or e.raters or e.columns or e.weight)
 
 
-def _drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
+def drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
     """Return the row without judgments that repeat an earlier row exactly."""
     emptied: dict[str, Any] = {}
     raters = [

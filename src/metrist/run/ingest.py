@@ -156,6 +156,7 @@ class Ingest:
             path=self._place(draft.path),
             sha256=draft.sha256,
             options=dict(draft.options),
+            columns=dict(self._reader.fields_by_column),
             references=tuple(sorted(draft.references)),
             records=draft.records,
             notes=remarks,

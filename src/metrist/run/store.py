@@ -80,6 +80,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str | None = None
     sha256: str | None = None
     options: dict[str, Any] = {}
+    #: The field that each column with another name was read as, such as `system` for `model`.
+    columns: dict[str, str] = {}
     #: The different numbers of references that records have, records without any aside.
     references: tuple[int, ...] = ()
     records: int = 0
@@ -467,13 +469,9 @@ class Store:
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
-<<<<<<< HEAD
-            self.write_part(one.metric.place, one.table, {"signature": one.signature, **one.facts}, tokens=one.tokens)
-=======
             self.write_part(
                 one.metric.place, one.table, {**one.facts, "signature": one.signature}, tokens=one.tokens
             )
->>>>>>> store-tests
             if one.table
             else None
             for one in rows

@@ -433,19 +433,6 @@ class StoredPipeline(Pipeline):
         if len(parts) < 2:
             return
         place = writer.metric.place
-<<<<<<< HEAD
-        for tokens in (False, True):
-            chosen = [part for part in parts if part.tokens is tokens]
-            if len(chosen) < 2:
-                continue
-            facts = [self._store.read_facts(place, part) for part in chosen]
-            total: dict[str, Any] = {"signature": writer.signature}
-            total |= {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
-            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in chosen]
-            merged = pa.concat_tables(tables, promote_options="default")
-            part = self._store.write_part(place, merged, total, tokens=tokens)
-            self._store.drop_parts(writer.metric.text, chosen, [part])
-=======
         try:
             facts = [self._store.read_facts(place, part) for part in parts]
             tables = [self._store.read_part(place, part).replace_schema_metadata() for part in parts]
@@ -456,7 +443,6 @@ class StoredPipeline(Pipeline):
         total["signature"] = writer.signature
         part = self._store.write_part(place, merged, total, tokens=parts[0].tokens)
         self._store.drop_parts(writer.metric.text, parts, [part])
->>>>>>> store-tests
 
     def _collect(self) -> dict[str, Any]:
         run = self._store.open_run()
