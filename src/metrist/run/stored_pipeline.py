@@ -416,7 +416,12 @@ class StoredPipeline(Pipeline):
             if len(chosen) < 2:
                 continue
             facts = [self._store.read_facts(place, part) for part in chosen]
-            total = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+            total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+            total["merged"], start = {}, 0
+            for part in chosen:  # Readers may know only them.
+                earlier = self._store.read_merged(place, part)
+                total["merged"] |= {part.file: start, **{file: start + row for file, row in earlier.items()}}
+                start += part.rows
             tables = [self._store.read_part(place, part).replace_schema_metadata() for part in chosen]
             merged = pa.concat_tables(tables, promote_options="default")
             part = self._store.write_part(place, merged, total, tokens=tokens)

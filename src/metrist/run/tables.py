@@ -438,23 +438,20 @@ def _read_scores(table: pa.Table) -> Scores:
 
 
 def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
-    """The columns of a map that has the same names in each row of a chunk; NaN where a chunk has none."""
+    """The columns of a map; NaN where a row does not have a name."""
     blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
     for chunk in column.chunks:
-        size = len(chunk)
-        if chunk.null_count == size:
-            blocks.append((size, {}))
+        size, offsets = len(chunk), chunk.offsets.to_numpy()
+        first, count = int(offsets[0]) if size else 0, int(offsets[-1] - offsets[0]) if size else 0
+        encoded = chunk.keys.slice(first, count).dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        numbers = chunk.items.slice(first, count).to_numpy(zero_copy_only=False)
+        if count == size * len(names) and (codes.reshape(size, -1) == np.arange(len(names))).all():
+            blocks.append((size, {name: numbers.reshape(size, -1)[:, n] for n, name in enumerate(names)}))
             continue
-        keys, items = chunk.keys, chunk.items
-        first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
-        encoded = keys.slice(first, last - first).dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        if (last - first) != size * len(names):
-            raise ValueError("its rows have different parts")
-        if not (encoded.indices.to_numpy().reshape(size, -1) == np.arange(len(names))).all():
-            raise ValueError("its rows have different parts")
-        numbers = items.slice(first, last - first).to_numpy(zero_copy_only=False).reshape(size, -1)
-        blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
+        table = np.full((len(names), size), np.nan)
+        table[codes, np.repeat(np.arange(size), np.diff(offsets))] = numbers
+        blocks.append((size, dict(zip(names, table, strict=True))))
     names = list(dict.fromkeys(name for _, block in blocks for name in block))
     return {
         name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names
@@ -467,13 +464,18 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
         return plain_stats(values)
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
-        size = len(chunk)
-        if chunk.null_count:
-            blocks.append(plain_stats(values[start : start + size]))
-        else:
-            first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
-            numbers = chunk.values.slice(first, last - first).to_numpy(zero_copy_only=False)
+        size, offsets = len(chunk), chunk.offsets.to_numpy()
+        numbers = chunk.values.slice(offsets[0], offsets[-1] - offsets[0]).to_numpy(zero_copy_only=False)
+        widths = np.diff(offsets)
+        if not chunk.null_count and (not size or widths.min() == widths.max()):
             blocks.append(numbers.reshape(size, -1) if size else np.empty((0, 0)))
+        else:
+            block = np.zeros((size, max(2, int(widths.max()))))
+            nulls = chunk.is_null().to_numpy(zero_copy_only=False)
+            block[nulls, :2] = plain_stats(values[start : start + size])[nulls]
+            rows = np.repeat(np.arange(size), widths)
+            block[rows, np.arange(len(rows)) - np.repeat(offsets[:-1] - offsets[0], widths)] = numbers
+            blocks.append(block)
         start += size
     width = max(block.shape[1] for block in blocks)
     # A block in which every output failed cannot know the width of its metric's rows: its zeros are widened.
