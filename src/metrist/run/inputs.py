@@ -57,7 +57,7 @@ def read_inputs(
     for one in inputs:
         place = _find(one, run)
         readers.append(read_records(format_path(place), **_add_options(one, reading)))
-        if place.resolve() != (Path(run.store.path) / str(one.path)).resolve():
+        if place.resolve() != run.find_place(one).resolve():
             notes.append(f"{one.name} has moved since it was scored: it is read from {format_path(place)}")
     if not run.has_texts:
         notes.append(f"{run.name} stores no texts: {', '.join(str(one.name) for one in inputs)} was read again")
@@ -109,7 +109,7 @@ def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[
     from metrist.run.ingest import hash_file
 
     place = os.path.realpath(path)
-    if known := [(run, one) for run, one in inputs if os.path.realpath(Path(run.store.path) / str(one.path)) == place]:
+    if known := [(run, one) for run, one in inputs if os.path.realpath(run.find_place(one)) == place]:
         return known
     digest = hash_file(path)
     if known := [(run, one) for run, one in inputs if one.sha256 == digest]:
@@ -136,7 +136,7 @@ def find_changed_inputs(run: Run, metrics: Iterable[str]) -> tuple[list[InputCha
     for one in run.manifest.inputs:
         if one.path is None:
             continue
-        name, place = run.describe_input(one), Path(run.store.path) / one.path
+        name, place = run.describe_input(one), run.find_place(one)
         found = run.find_file(one)
         try:
             if found is not None and hash_file(str(found)) == one.sha256:
