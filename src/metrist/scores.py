@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -261,34 +260,6 @@ def plain_stats(values: Column) -> Column:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NarrowRows:
-    """Rows of numbers stored in a narrower type. What is taken from them are rows of doubles."""
-
-    rows: NDArray[Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
-
-    @property
-    def size(self) -> int:
-        return self.rows.size
-
-    @property
-    def dtype(self) -> np.dtype[np.float64]:
-        return np.dtype(np.float64)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> NDArray[np.float64]:
-        return np.asarray(self.rows[index], np.float64)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.rows, dtype or np.float64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class MeanRows:
     """The rows (value, 1) of scores that pool to their mean, or (0, 0) where there is no score, made when asked for."""
 
@@ -316,53 +287,9 @@ class MeanRows:
         return self[:].astype(dtype or np.float64, copy=False)
 
 
-class LazyRows:
-    """Rows of numbers that are read when they are first asked for; the first row alone where no more is."""
-
-    def __init__(self, length: int, load: Callable[[], Any], load_first: Callable[[], NDArray[np.float64]]) -> None:
-        self._length, self._load, self._load_first = length, load, load_first
-
-    @cached_property
-    def rows(self) -> Any:
-        """All rows: an array, or rows that are made when asked for."""
-        return self._load()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.rows.shape
-        return shape
-
-    @property
-    def size(self) -> int:
-        return int(self.rows.size)
-
-    @property
-    def dtype(self) -> np.dtype[np.float64]:
-        return np.dtype(np.float64)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: Any) -> Any:
-        if "rows" not in self.__dict__ and isinstance(index, slice) and index == slice(1):
-            return self._load_first()
-        return self.rows[index]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.rows, dtype)
-
-    def __reduce__(self) -> Any:
-        return _return_rows, (self.rows,)
-
-
-def _return_rows(rows: Any) -> Any:
-    return rows
-
-
 def take_rows(rows: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
-    """The rows at these positions. Narrow rows stay narrow."""
-    rows = rows.rows if isinstance(rows, LazyRows) else rows
-    return np.asarray((rows.rows if isinstance(rows, NarrowRows) else rows)[positions])
+    """The rows at these positions. Those of columns on disk may have a narrower type."""
+    return np.asarray(getattr(rows, "rows", rows)[positions])
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")

@@ -51,7 +51,7 @@ def run_query(run: Run, sql: str) -> pa.Table:
             _check_statement(connection, sql)
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
-            raise RunError(f"the query failed: {str(error).strip()}") from None
+            raise RunError(f"the query failed: {_describe(error)}") from None
 
 
 def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
@@ -63,7 +63,7 @@ def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyCon
         _Views(run, connection).create()
     except duckdb.Error as error:
         connection.close()
-        raise RunError(f"{run.name} cannot be read: {str(error).strip()}") from None
+        raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
     except BaseException:
         connection.close()
         raise
@@ -118,6 +118,11 @@ def read_rows(
     positions = tables.read_numbers(table["position"], np.int64)
     order = np.argsort(positions)
     return table.drop_columns("position").take(pa.array(order[np.searchsorted(positions[order], wanted)]))
+
+
+def _describe(error: Exception) -> str:
+    """An error of DuckDB in one line, without the statement and the place in it."""
+    return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
 
 
 def lock(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
@@ -257,8 +262,7 @@ class _Views:
                 SELECT *, row_number() OVER (PARTITION BY {key}
                     ORDER BY is_settled DESC, list_position({paths}, filename) DESC, file_row_number DESC) AS place
                 FROM (SELECT {key}, filename, file_row_number,
-                        NOT incomplete AND coalesce(failure_kind NOT IN ({retryable}), true)
-                        AND bool_or(failure_kind IS NULL) OVER (PARTITION BY filename) AS is_settled
+                        NOT incomplete AND coalesce(failure_kind NOT IN ({retryable}), true) AS is_settled
                     FROM {self._read(metric.place, parts)}))
             WHERE place > 1{gone}"""
         ).to_arrow_table()

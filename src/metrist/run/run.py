@@ -12,31 +12,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, format_path, label_item, quote_word
 from metrist.io.dedup import SourceCheck
-from metrist.io.remote import is_remote
+from metrist.io.remote import find_copy, is_remote, local_path
 from metrist.names import NameColumn, encode_names, take_names
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
-from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, Version, open_store
+from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, open_store
+from metrist.run.stored_scores import ScoreReader, find_unsettled
 from metrist.run.tables import Damaged, read_hashes
-from metrist.scores import Failure, FailureKind, LazyRows, MeanRows, NarrowRows, Scores, plain_stats
-
-#: Rows of scores from which on statistics are kept in narrower numbers.
-_MANY = 1 << 20
-_NARROW = (np.dtype(np.uint16), np.dtype(np.int32))
-_NUMBERS = ("record", "value", "failure", "failure_kind", "incomplete", "original")
-#: Columns that only some scores have, by the field of `Scores`.
-_SPARSE = {
-    "errors": "errors",
-    "explanations": "explanation",
-    "raws": "raw",
-    "tokens": "tokens",
-    "usages": "usage",
-}
+from metrist.scores import Scores
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
@@ -44,37 +31,6 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     store = open_store(path)
     store.check()
     return store.open_run()
-
-
-class HashIndex:
-    """Finds hashes among many others."""
-
-    def __init__(self, hashes: Hashes) -> None:
-        self._hashes = hashes
-        beginnings = _begin(hashes)
-        self._order = np.argsort(beginnings, kind="stable")
-        self._beginnings = beginnings[self._order]
-
-    def find(self, hashes: Hashes) -> NDArray[np.int64]:
-        """The position of each hash, that of its last occurrence; -1 where there is none."""
-        if not len(self._order):
-            return np.full(len(hashes), -1, np.int64)
-        wanted = _begin(hashes)
-        at = np.searchsorted(self._beginnings, wanted, "right") - 1
-        rows = self._order[np.maximum(at, 0)]
-        same = (at >= 0) & (self._hashes[rows] == hashes).all(axis=1)
-        found = np.where(same, rows, -1).astype(np.int64)
-        # Two hashes with the same beginning are one in 10^19 pairs; the rest of them decides.
-        for n in np.flatnonzero(~same & (at >= 0) & (self._beginnings[np.maximum(at, 0)] == wanted)).tolist():
-            first = int(np.searchsorted(self._beginnings, wanted[n], "left"))
-            rows_here = self._order[first : int(at[n]) + 1]
-            equal = rows_here[(self._hashes[rows_here] == hashes[n]).all(axis=1)]
-            found[n] = equal[-1] if len(equal) else -1
-        return found
-
-
-def _begin(hashes: Hashes) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
 @dataclass(eq=False)
@@ -144,11 +100,9 @@ class Run:
         wanted = list(columns) if columns else [name for name in tables.SCORES.names if name != "original"]
         blocks = []
         for metric in chosen:
-            version = metric.finished
-            assert version is not None
-            table = self._read_version(metric, version, [*wanted, "record", "failure_kind", "incomplete"])
-            positions, _ = self._find_rows(read_hashes(table["record"]), find_unsettled(table))
-            blocks.append(table.take(pa.array(positions[positions >= 0])).select(wanted))
+            table = self._read_version(metric, wanted)
+            positions = ScoreReader(self, metric).positions
+            blocks.append(table if positions is None else table.take(pa.array(positions[positions >= 0])))
         schema = pa.schema([tables.SCORES.field(name) for name in wanted])
         return pa.concat_tables(blocks) if blocks else schema.empty_table()
 
@@ -312,58 +266,22 @@ class Run:
         """The metrics whose scores can be read."""
         return [metric for metric in self.manifest.metrics if metric.finished and not metric.compares]
 
-    def _read_version(self, metric: StoredMetric, version: Version, columns: Sequence[str]) -> pa.Table:
-        wanted = list(dict.fromkeys(columns))
+    def _read_version(self, metric: StoredMetric, wanted: Sequence[str]) -> pa.Table:
         schema = pa.schema([tables.SCORES.field(name) for name in wanted])
         parts = []
-        for part in version.parts:
+        for part in metric.finished.parts if metric.finished else ():
             table = self.read_part(metric.place, part, wanted)
             for name in wanted:
                 if name not in table.column_names:
                     table = table.append_column(schema.field(name), pa.nulls(len(table), schema.field(name).type))
-            parts.append(table.select(wanted).replace_schema_metadata())
+            parts.append(table.select(list(wanted)).replace_schema_metadata())
         return pa.concat_tables([schema.empty_table(), *parts])
-
-    def _find_rows(self, hashes: Hashes, unsettled: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
-        """For each record the row of its score, -1 if there is none, and whether all rows are in order: of several
-        rows, the last that is not to be computed again, or the last."""
-        wanted = self.view.hashes
-        if not len(unsettled) and np.array_equal(hashes, wanted):
-            return np.arange(len(wanted)), True
-        settled = np.delete(np.arange(len(hashes)), unsettled)
-        found = HashIndex(hashes[settled]).find(wanted)
-        positions = np.where(found >= 0, settled[found] if len(settled) else -1, -1)
-        missing = np.flatnonzero(positions < 0)
-        if len(unsettled) and len(missing):
-            found = HashIndex(hashes[unsettled]).find(wanted[missing])
-            positions[missing] = np.where(found >= 0, unsettled[found], -1)
-        return positions, False
 
     def read_scores(self, metric: StoredMetric) -> tuple[Scores, NDArray[np.int64]]:
         """One metric's scores of all records, and the positions of those that it has not scored yet, which have a
-        failure of kind `pending`. Parts, statistics, texts and errors are read when they are asked for."""
-        version = metric.finished
-        if version is None:
-            raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
-        try:
-            stored = _Numbers.join([_Numbers.read(self.read_part(metric.place, p, _NUMBERS)) for p in version.parts])
-            positions, in_order = self._find_rows(stored.hashes, stored.unsettled)
-            missing = np.flatnonzero(positions < 0)
-            if not in_order:
-                stored = stored.take(positions)
-            pending = Failure(FailureKind.pending, f"{metric.text} has not scored this output yet")
-            late = _LateColumns(self, metric, version, stored.values, None if in_order else positions)
-            scores = Scores(
-                values=stored.values,
-                parts=LazyMapping(late, "parts"),
-                stats=LazyRows(len(stored.values), late.load_statistics, late.load_first_statistics),  # type: ignore[arg-type]
-                failures={**stored.failures, **dict.fromkeys(missing.tolist(), pending)},
-                incomplete=stored.incomplete,
-                **{name: LazyMapping(late, name) for name in _SPARSE},
-            )
-        except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
-            raise RunError(f"{self.name}: the scores of {metric.label} are damaged: {error}") from None
-        return scores, missing
+        failure of kind `pending`. Texts and errors are read when they are asked for."""
+        reader = ScoreReader(self, metric)
+        return reader.read(), reader.missing
 
     def read_settled(
         self,
@@ -374,24 +292,26 @@ class Run:
         retry_failed: bool = False,
         damaged: dict[Part, str] | None = None,
     ) -> Hashes:
-        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again.
-        Parts that cannot be read are added to `damaged`."""
-        found = [np.empty((0, HASH_BYTES), np.uint8)]
+        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again: none
+        where nothing at all succeeded. Parts that cannot be read are added to `damaged`."""
+        found, has_success = [np.empty((0, HASH_BYTES), np.uint8)], False
         metric = self.manifest.metric(text)
         versions = [version for version in metric.versions if version.signature == signature] if metric else []
         for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
             assert metric is not None
             key = "pair" if metric.compares else "record"
             try:
+                if damaged is not None:
+                    self.store.verify_part(metric.place, part)
                 table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
-                found.append(
-                    np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0)
-                )
+                unsettled = find_unsettled(table, retry_failed=retry_failed)
+                found.append(np.delete(read_hashes(table[key]), unsettled, axis=0))
+                has_success |= table["failure_kind"].null_count > 0
             except Damaged as error:
                 if damaged is None:
                     raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
                 damaged[part] = str(error)
-        return np.concatenate(found)
+        return np.concatenate(found if has_success else found[:1])
 
     def describe_missing(self, metric: StoredMetric, missing: NDArray[np.int64]) -> list[str]:
         """Notes on the records that a metric has not scored, with the command that adds their scores."""
@@ -416,24 +336,29 @@ class Run:
         """An input as messages name it: its URL, or its file as seen from the current folder."""
         if one.path is None or one.name is None or is_remote(one.name):
             return one.name or "rows in memory"
-        return format_path(self.find_file(one) or self._place(one))
+        return format_path(self.find_file(one) or self.find_place(one))
 
     def describe_reading(self, one: Input) -> str:
         """The arguments that read an input again, from the current folder."""
         return " ".join([quote_word(self.describe_input(one)), *describe_options(one.options)])
 
-    def _place(self, one: Input) -> Path:
-        base = Path() if is_remote(str(self.store.path)) else Path(self.store.path)
-        return base / str(one.path)
+    def find_place(self, one: Input) -> Path:
+        """Where the file of an input lay when it was scored; for one by URL, its copy."""
+        if is_remote(one.path):
+            return local_path(str(one.path))
+        return Path("" if is_remote(self.store.path) else self.store.path) / str(one.path)
 
     def find_file(self, one: Input) -> Path | None:
         """Where the file of an input is now: where it lay as seen from the run folder, under the name that was typed,
         or beside the run folder; None if it is in none of these places."""
         if one.path is None or one.name is None:
             return None
-        place = self._place(one)
-        beside = Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name))
-        return next((path for path in (place, Path(one.name), beside) if path.is_file()), None)
+        if is_remote(one.path):
+            return find_copy(one.path, str(self.store.path))
+        places = [self.find_place(one), Path(one.name)]
+        if not is_remote(self.store.path):
+            places.append(Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name)))
+        return next((path for path in places if path.is_file()), None)
 
 
 def describe_options(options: Mapping[str, Any]) -> list[str]:
@@ -453,209 +378,6 @@ def describe_options(options: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, str):
             texts.append(f"{option} {'tab' if value == chr(9) else quote_word(value)}")
     return texts
-
-
-@dataclass(eq=False, kw_only=True)
-class _Numbers:
-    """The values and failures of some scores."""
-
-    hashes: Hashes
-    values: NDArray[np.float64]
-    failures: dict[int, Failure]
-    incomplete: frozenset[int]
-    unsettled: NDArray[np.int64]
-
-    @classmethod
-    def read(cls, table: pa.Table) -> _Numbers:
-        failures = tables.read_failures(table)
-        originals = table["original"] if "original" in table.column_names else None
-        if originals is not None and originals.null_count < len(originals):
-            for row, text in enumerate(originals.to_pylist()):
-                if text and "failure" in (original := json.loads(text)):
-                    failures[row] = Failure(failures[row].kind, original["failure"])
-        return cls(
-            hashes=read_hashes(table["record"]),
-            values=tables.read_numbers(table["value"]),
-            failures=failures,
-            incomplete=frozenset(pc.indices_nonzero(table["incomplete"]).to_pylist()),
-            unsettled=find_unsettled(table),
-        )
-
-    @classmethod
-    def join(cls, blocks: Sequence[_Numbers]) -> _Numbers:
-        starts = np.cumsum([0, *(len(block.values) for block in blocks)]).tolist()
-        placed = list(zip(starts, blocks, strict=False))
-        return cls(
-            hashes=np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(block.hashes for block in blocks)]),
-            values=np.concatenate([np.empty(0), *(block.values for block in blocks)]),
-            failures={start + n: failure for start, block in placed for n, failure in block.failures.items()},
-            incomplete=frozenset(start + n for start, block in placed for n in block.incomplete),
-            unsettled=np.concatenate([np.empty(0, np.int64), *(start + block.unsettled for start, block in placed)]),
-        )
-
-    def take(self, positions: NDArray[np.int64]) -> _Numbers:
-        """The rows at these positions; at -1 there is no score."""
-        by_row: dict[int, list[int]] = {}
-        special = set(self.failures) | self.incomplete
-        for n in np.flatnonzero(np.isin(positions, list(special))).tolist() if special else ():
-            by_row.setdefault(int(positions[n]), []).append(n)
-        return _Numbers(
-            hashes=self.hashes,
-            values=_pick(self.values, positions, np.nan),
-            failures={n: f for row, f in self.failures.items() for n in by_row.get(row, ())},
-            incomplete=frozenset(n for row in self.incomplete for n in by_row.get(row, ())),
-            unsettled=np.empty(0, np.int64),
-        )
-
-
-def _pick(column: NDArray[Any], positions: NDArray[np.int64] | None, fill: float) -> NDArray[Any]:
-    """The rows at these positions, `fill` at -1; all where positions is None."""
-    if positions is None:
-        return column
-    absent = positions < 0
-    rows = column[np.where(absent, 0, positions)] if len(column) else np.zeros((len(absent), *column.shape[1:]))
-    rows[absent] = fill
-    return rows
-
-
-def _narrow(rows: NDArray[np.float64]) -> NDArray[Any]:
-    """Whole numbers in the narrowest type that holds them all."""
-    for dtype in _NARROW:
-        limits = np.iinfo(dtype)
-        if rows.size and rows.min() >= limits.min and rows.max() <= limits.max and (rows == np.trunc(rows)).all():
-            return rows.astype(dtype)
-    return rows
-
-
-def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
-    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed, or
-    all of them where nothing at all succeeded. With `retry_failed`, any failure but a missing input counts as one that
-    may have passed."""
-    kinds = table["failure_kind"]
-    if kinds.null_count == 0 and len(kinds):
-        return np.arange(len(kinds))
-    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
-    if retry_failed:
-        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
-    unsettled = table["incomplete"]
-    if kinds.null_count < len(kinds):
-        unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
-    return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
-
-
-class LazyMapping(Mapping[Any, Any]):
-    """What only some scores carry, by position, or parts of scores, by name: read when it is first asked for."""
-
-    def __init__(self, columns: _LateColumns, name: str) -> None:
-        self._columns, self._name = columns, name
-
-    def _values(self) -> Mapping[Any, Any]:
-        return self._columns.load(self._name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._values()[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._values())
-
-    def __len__(self) -> int:
-        return len(self._values())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
-
-
-class _LateColumns:
-    """Columns of a metric's scores that are read when they are first asked for. `positions` are the rows of the records
-    where they are not in order."""
-
-    def __init__(
-        self,
-        run: Run,
-        metric: StoredMetric,
-        version: Version,
-        values: NDArray[np.float64],
-        positions: NDArray[np.int64] | None,
-    ) -> None:
-        self._run, self._metric, self._version = run, metric, version
-        self._values, self._positions = values, positions
-        self._loaded: dict[str, Mapping[Any, Any]] = {}
-
-    @cached_property
-    def _filled(self) -> list[set[str]]:
-        return [self._run.store.find_filled(self._metric.place, part) for part in self._version.parts]
-
-    def _read(self, name: str, *others: str) -> Iterator[tuple[int, Part, pa.Table | None]]:
-        """The parts with a column and others, each with the number of its first row; None where the column is empty."""
-        start = 0
-        for part, filled in zip(self._version.parts, self._filled, strict=True):
-            is_filled = name in filled
-            yield start, part, self._run.read_part(self._metric.place, part, [name, *others]) if is_filled else None
-            start += part.rows
-
-    def load(self, name: str) -> Mapping[Any, Any]:
-        """The values of a sparse column by position, or the parts of scores by name."""
-        if name not in self._loaded:
-            try:
-                self._loaded[name] = self._load_parts() if name == "parts" else self._load_sparse(name)
-            except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
-                raise self._describe_damage(error) from None
-        return self._loaded[name]
-
-    def _load_sparse(self, name: str) -> dict[int, Any]:
-        rows: dict[int, Any] = {}
-        for start, _, table in self._read(_SPARSE[name], "value", "failure_kind", "original"):
-            if table is not None:
-                values = getattr(tables.read_scores_table(table), name)
-                rows |= {start + row: value for row, value in values.items()}
-        if self._positions is not None and rows:
-            places: dict[int, list[int]] = {}
-            for n in np.flatnonzero(np.isin(self._positions, list(rows))).tolist():
-                places.setdefault(int(self._positions[n]), []).append(n)
-            rows = {n: rows[row] for row in sorted(places) for n in places[row]}
-        return dict(sorted(rows.items()))
-
-    def _load_parts(self) -> dict[str, NDArray[np.float64]]:
-        blocks = [
-            (part.rows, tables.read_parts(table["parts"]) if table else {}) for _, part, table in self._read("parts")
-        ]
-        names = dict.fromkeys(name for _, block in blocks for name in block)
-        columns = {n: [block.get(n, np.full(size, np.nan)) for size, block in blocks] for n in names}
-        return {n: _pick(np.concatenate(column), self._positions, np.nan) for n, column in columns.items()}
-
-    def load_statistics(self) -> Any:
-        """The statistics of all records: (value, 1) where none are stored."""
-        many = len(self._values) > _MANY
-        blocks = list[NDArray[Any]]()
-        try:
-            if not any("statistics" in filled for filled in self._filled):
-                return MeanRows(self._values) if many else plain_stats(self._values)
-            for _, part, table in self._read("statistics", "value"):
-                if table is None:
-                    values = self._run.read_part(self._metric.place, part, ["value"])["value"]
-                    blocks.append(plain_stats(tables.read_numbers(values)))
-                else:
-                    rows = tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))
-                    blocks.append(_narrow(rows) if many else rows)
-        except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
-            raise self._describe_damage(error) from None
-        width = max(block.shape[1] for block in blocks)
-        # A block in which every output failed cannot know the width of its metric's rows.
-        blocks = [np.pad(b, ((0, 0), (0, width - b.shape[1]))) if b.shape[1] < width else b for b in blocks]
-        rows = _pick(np.concatenate(blocks), self._positions, 0)
-        return rows if rows.dtype == np.float64 else NarrowRows(rows)
-
-    def load_first_statistics(self) -> NDArray[np.float64]:
-        """The statistics of one record, by which their number is known."""
-        first = next((n for n, filled in enumerate(self._filled) if "statistics" in filled), None)
-        if first is None:
-            return plain_stats(self._values[:1])
-        table = self._run.read_part(self._metric.place, self._version.parts[first], ["statistics", "value"])
-        rows: NDArray[np.float64] = tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))[:1]
-        return rows
-
-    def _describe_damage(self, error: Exception) -> RunError:
-        return RunError(f"{self._run.name}: the scores of {self._metric.label} are damaged: {error}")
 
 
 def read_names(chunks: list[pa.DictionaryArray]) -> NameColumn:

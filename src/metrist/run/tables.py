@@ -188,8 +188,8 @@ def _constant(value: str, size: int) -> pa.Array:
 
 
 def dump_json(value: Any) -> str:
-    """JSON text; ASCII, which can hold every string."""
-    return json.dumps(value, default=str)
+    """JSON text; ASCII, which can hold every string. What JSON cannot hold becomes the text that is hashed."""
+    return json.dumps(value, default=lambda other: dict(other) if isinstance(other, Mapping) else repr(other))
 
 
 # ---- Records
@@ -253,12 +253,12 @@ def read_records_table(table: pa.Table) -> RecordColumns:
     names = ("item", "system", "output", "source", "instruction", "task", "language")
     texts = {name: _read_texts(table[name]) for name in names}
     references = _read_lists(table["references"])
-    for row, text in _present(table["original"]):
+    for row, text in list_present(table, "original"):
         *original, listed = json.loads(text)
         references[row] = tuple(listed)
         for name, value in zip(names, original, strict=True):
             texts[name][row] = value
-    extras = _present(table["extra"])
+    extras = list_present(table, "extra")
     decoded: list[Mapping[str, Any]] = [{}] * (len(table) if extras else 0)
     for row, text in extras:
         decoded[row] = json.loads(text)
@@ -292,11 +292,11 @@ def _read_lists(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     return rows
 
 
-def _present(column: pa.ChunkedArray) -> list[tuple[int, Any]]:
-    """The rows of a column that have a value."""
-    if column.null_count == len(column):
+def list_present(table: pa.Table, name: str) -> list[tuple[int, Any]]:
+    """The rows of a column that have a value; none where the table has no such column."""
+    if name not in table.column_names or table[name].null_count == len(table):
         return []
-    return [(row, value) for row, value in enumerate(column.to_pylist()) if value is not None]
+    return [(row, value) for row, value in enumerate(table[name].to_pylist()) if value is not None]
 
 
 # ---- What people said
@@ -319,7 +319,8 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
         found["errors"] += [{**_fields(e.error), "item": e.item, "system": e.system, **place} for e in row.errors]
         found["given"] += [{**_fields(score), **place} for score in row.scores]
         found["given"] += [{**_fields(choice), "system": choice.first, **place} for choice in row.choices]
-        if row.columns or not (row.ratings or row.preferences or row.errors or row.scores or row.choices):
+        is_weighted = weight is not None and len(row.keys) == 1
+        if row.columns or (is_weighted and not (row.ratings or row.scores or row.choices)):
             columns = dump_json(dict(row.columns)) if row.columns else None
             found["given"] += [
                 {"item": item, "system": system, "columns": columns, **place} for item, system in row.keys
@@ -434,9 +435,9 @@ def _score_originals(scores: Scores) -> dict[int, str]:
 
 def read_failures(table: pa.Table) -> dict[int, Failure]:
     """The failures of a table of scores or judgments, by row."""
-    messages = dict(_present(table["failure"])) if "failure" in table.column_names else {}
+    messages = dict(list_present(table, "failure"))
     failures = {}
-    for row, kind in _present(table["failure_kind"]):
+    for row, kind in list_present(table, "failure_kind"):
         failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
     return failures
 
@@ -452,17 +453,12 @@ def read_scores_table(table: pa.Table) -> Scores:
 def _read_scores(table: pa.Table) -> Scores:
     names = set(table.column_names)
     values = table["value"].to_numpy()
-    sparse: dict[str, dict[int, Any]] = {
-        field: dict(_present(table[name])) if name in names else {} for field, name in _SPARSE.items()
-    }
+    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in _SPARSE.items()}
     for field in ("tokens", "usages"):
         sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
-    errors = {
-        row: tuple(Error(**error) for error in listed)
-        for row, listed in (_present(table["errors"]) if "errors" in names else ())
-    }
+    errors = {row: tuple(Error(**error) for error in listed) for row, listed in list_present(table, "errors")}
     failures = read_failures(table)
-    for row, text in _present(table["original"]) if "original" in names else ():
+    for row, text in list_present(table, "original"):
         original = json.loads(text)
         if "failure" in original:
             failures[row] = Failure(failures[row].kind, original["failure"])
