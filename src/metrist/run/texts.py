@@ -196,7 +196,7 @@ class MemoryStore(Store):
     """A run that is in memory only."""
 
     def __init__(self) -> None:
-        self.path = "memory://rows"  # type: ignore[assignment]
+        super().__init__("memory://rows")  # type: ignore[arg-type]
         self._files: dict[str, bytes] = {}
 
     @property
