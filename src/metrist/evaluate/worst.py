@@ -287,7 +287,7 @@ def percentile_ranks(values: _Floats) -> _Floats:
     ranks = np.full(len(values), np.nan)
     order = np.argsort(values)[: np.count_nonzero(~np.isnan(values))]
     ordered = values[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0)
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
     ends = np.append(starts[1:], len(ordered))
     ranks[order] = np.repeat(50.0 * (starts + ends) / max(len(ordered), 1), ends - starts)
     return ranks
