@@ -221,7 +221,9 @@ class StoredPipeline(Pipeline):
         self._run = Run(self._store, manifest)
         own_inputs = [one for one in manifest.inputs if one.number in self._own_inputs]
         self._count = sum(len(hashes) for _, hashes in self._kept or ()) or sum(one.records for one in own_inputs)
-        if self._kept is None and not self._texts:
+        if self._kept is not None:
+            self._own_hashes = [hashes for _, hashes in self._kept]
+        elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
             parts = [part for one in own_inputs for part in one.tables.get("records", ())]
             tables = (self._run.read_part("records", part, ["record"]) for part in parts)
             self._own_hashes = [read_hashes(table["record"]) for table in tables]
