@@ -9,7 +9,10 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 # Building packages and resolving versions need a separate environment, without what tests need.
 RELEASE := $(VENV)-release
+# Tests on human judgments are skipped where there are none.
+ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
+endif
 
 .PHONY: help install demo test coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
