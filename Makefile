@@ -56,9 +56,11 @@ demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 TEST_PROCESSES = $(shell $(PYTHON) -c "import os; print(min(8, (os.cpu_count() or 1) + 1))")
 
 RUN_TESTS = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+# tests/tiers.py says which tests have these markers. TESTS="FILE..." runs some files only.
+TIER = not models and not data and not slow and not torture and not browser
 
 test: $(VENV)/.tests  ## what needs neither torch nor human judgments nor long processes: about 3 minutes on two cores
-	$(RUN_TESTS) -m 'not models and not data and not slow and not torture and not browser' $(TESTS)
+	$(RUN_TESTS) -m '$(TIER)' $(TESTS)
 
 test-all: $(VENV)/.tests  ## the whole test suite: about 11 minutes on two cores
 	$(RUN_TESTS)
