@@ -42,3 +42,9 @@ def test_a_file_is_left_out_only_as_a_whole() -> None:
     assert tiers.is_left_out("tests/train/test_loop.py", "not models and not slow")
     assert not tiers.is_left_out("tests/train/test_loop.py", "not torture")
     assert not tiers.is_left_out("tests/test_docs.py", "not models and not slow")
+
+
+@pytest.mark.parametrize("fixture", sorted(tiers.FIXTURES))
+def test_no_other_fixture_has_the_name_of_one_that_decides(fixture: str) -> None:
+    sources = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
+    assert [name for name, source in sources.items() if re.search(rf"^def {fixture}\(", source, re.MULTILINE)] == []
