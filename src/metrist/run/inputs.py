@@ -57,7 +57,7 @@ def read_inputs(
     for one in inputs:
         place = _find(one, run)
         readers.append(read_records(format_path(place), **_add_options(one, reading)))
-        if place.resolve() != (Path(run.store.path) / str(one.path)).resolve():
+        if place.resolve() != run.find_place(one).resolve():
             notes.append(f"{one.name} has moved since it was scored: it is read from {format_path(place)}")
     if not run.has_texts:
         notes.append(f"{run.name} stores no texts: {', '.join(str(one.name) for one in inputs)} was read again")
@@ -109,15 +109,13 @@ def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[
     from metrist.run.ingest import hash_file
 
     place = os.path.realpath(path)
-    if known := [(run, one) for run, one in inputs if os.path.realpath(Path(run.store.path) / str(one.path)) == place]:
+    if known := [(run, one) for run, one in inputs if os.path.realpath(run.find_place(one)) == place]:
         return known
     digest = hash_file(path)
     if known := [(run, one) for run, one in inputs if one.sha256 == digest]:
         return known
     return [
-        (run, one)
-        for run, one in inputs
-        if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
+        (run, one) for run, one in inputs if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
     ]
 
 
@@ -138,7 +136,7 @@ def find_changed_inputs(run: Run, metrics: Iterable[str]) -> tuple[list[InputCha
     for one in run.manifest.inputs:
         if one.path is None:
             continue
-        name, place = run.describe_input(one), Path(run.store.path) / one.path
+        name, place = run.describe_input(one), run.find_place(one)
         found = run.find_file(one)
         try:
             if found is not None and hash_file(str(found)) == one.sha256:
@@ -185,12 +183,10 @@ def _is_same(record: Record, known: Record | bytes) -> bool:
     if isinstance(known, bytes):
         return hash_units([record])[0].tobytes() == known
     extra = {name: record.extra[name] for name in known.extra if name in record.extra}
-    return replace(record, extra=extra) == replace(known, extra=dict(known.extra))
+    return bool(replace(record, extra=extra) == replace(known, extra=dict(known.extra)))
 
 
-def _join_readers(
-    readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]
-) -> CheckedReader:
+def _join_readers(readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]) -> CheckedReader:
     sources = tuple(rows for reader in readers for rows in reader.sources)
     return CheckedReader(sources=sources, readers=readers, inputs=list(inputs), notes=notes)
 
@@ -452,7 +448,5 @@ def _stamp(path: str) -> tuple[int, int] | None:
 def _find(one: Input, run: Run) -> Path:
     place = run.find_file(one)
     if place is None:
-        raise RunError(
-            f"the run in {run.name} read {one.name}, which is missing: name the file on the command line"
-        )
+        raise RunError(f"the run in {run.name} read {one.name}, which is missing: name the file on the command line")
     return place
