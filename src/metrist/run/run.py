@@ -156,21 +156,22 @@ class Run:
 
     # ---- Records
 
-    @cached_property
+    @property
     def view(self) -> RunRecords:
         """The names and hashes of all records."""
-        return self._read_view()[0]
+        return self._view[0]
 
-    @cached_property
+    @property
     def kept_rows(self) -> NDArray[np.bool_] | None:
         """Which rows of the parts are records of the run; None: all."""
-        return self._read_view()[1] if self._has_several_inputs else None
+        return self._view[1] if self._has_several_inputs else None
 
     @property
     def _has_several_inputs(self) -> bool:
         return len({one.number for one, _ in self.list_parts("records")}) > 1
 
-    def _read_view(self) -> tuple[RunRecords, NDArray[np.bool_] | None]:
+    @cached_property
+    def _view(self) -> tuple[RunRecords, NDArray[np.bool_] | None]:
         names = ("item", "system", "source_digest")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
