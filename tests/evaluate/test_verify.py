@@ -94,6 +94,11 @@ def test_forged_scores_with_the_right_hashes_are_found_by_scoring_again(run):
     assert "5 of 5 outputs differ" in str(verification)
 
 
+def test_forged_statistics_of_which_systems_are_scored_are_found(run):
+    forge(run, "scores/chrf", lambda table: replace_column(table, "statistics", lambda row: [row[0] + 1, *row[1:]]))
+    assert failures(verify(run, sample=5)) == {("scores", "chrf")}
+
+
 def test_forged_texts_with_the_right_hashes_of_files_are_found_by_the_hashes_of_records(run):
     forge(run, "records", lambda table: replace_column(table, "output", lambda text: text.replace("text", "book")))
     assert ("files", "") in failures(verify(run))

@@ -30,8 +30,8 @@ from metrist.metrics.base import NAME
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
 from metrist.records import HASH_BYTES, Hashes, Pair, Record, RecordColumns, hash_units
-from metrist.run.run import HashIndex
 from metrist.run.store import FORMAT, MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version, folder_name
+from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import drop_texts, judged_tables, judgments_table, records_table, scores_table
 from metrist.run.tasks import Block, join_blocks
 from metrist.scores import Failure, FailureKind, Scores
