@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
+from metrist.io.remote import is_remote
 from metrist.io.row_model import Batch
 from metrist.records import Hashes, RecordColumns
 from metrist.run.run import Run
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.tables import judged_tables, read_hashes, records_table
+from metrist.run.tables import Damaged, judged_tables, read_hashes, records_table
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
@@ -59,6 +60,8 @@ class Ingest:
         self.notes: list[str] = []
         number = max((one.number for one in self.manifest.inputs), default=-1) + 1
         self._drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
+        #: The numbers of the inputs of this command.
+        self.numbers = [draft.number for draft in self._drafts]
         self._others: _OtherRecords | None = None
 
     def _open_draft(self, source: int, number: int) -> _Draft:
@@ -68,14 +71,17 @@ class Ingest:
         if draft.path is not None:
             draft.sha256 = hash_file(draft.path)
             draft.previous = self._find_previous(draft)
-            if draft.previous:
-                draft.number = draft.previous.number
+        if draft.previous:
+            draft.number = draft.previous.number
+            try:
+                for name, parts in draft.previous.tables.items():
+                    for part in parts:
+                        self._store.verify_part(name, part)
+            except Damaged as error:
+                self.notes.append(f"{error}: it was set aside and {draft.name} was read again")
+                draft.previous = msgspec.structs.replace(draft.previous, sha256=None, tables={})
+                self._run.manifest = self._replace_inputs(self._run.manifest, [draft.previous])
         return draft
-
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of the inputs of this command."""
-        return [draft.number for draft in self._drafts]
 
     @property
     def is_stored(self) -> bool:
@@ -121,16 +127,16 @@ class Ingest:
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
-        before = len(self._run.view) if self.manifest.inputs else 0
+        before = len(self._run.view)
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
         entries = []
         for draft in self._drafts:
             if draft.path is None:
                 self._drop_stored_rows(draft)
             self._write(draft)
-            if draft.records:
+            if draft.tables or draft.previous:
                 entries.append(self._make_entry(draft, remarks))
-        manifest = self._store.update(lambda latest: self._replace_inputs(latest, entries))
+        manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
         run = Run(self._store, manifest)
         added = len(run.view) - before if before else 0
         if added > 0:
@@ -143,35 +149,69 @@ class Ingest:
 
     def _make_entry(self, draft: _Draft, remarks: tuple[str, ...]) -> Input:
         tables = {name: tuple(parts) for name, parts in draft.tables.items()}
-        earlier = draft.previous or self._find_same(draft)
-        if draft.previous is not None and draft.path is not None:
+        if draft.previous is not None:
             self._note_changes(draft, draft.previous, tables)
-        if earlier is not None and earlier.number != draft.number:
-            draft.number = earlier.number
-        return Input(
+        entry = Input(
             number=draft.number,
             name=draft.name,
-            path=self._place(draft.path),
+            path=self._place(draft),
             sha256=draft.sha256,
             options=dict(draft.options),
+            columns=dict(self._reader.fields_by_column),
             references=tuple(sorted(draft.references)),
             records=draft.records,
             notes=remarks,
             tables=tables,
         )
+        earlier = None if draft.previous else self._find_same(draft)
+        return self._renumber(entry, earlier.number) if earlier else entry
+
+    def _add_inputs(self, latest: Manifest, entries: Sequence[Input]) -> Manifest:
+        """The latest manifest with these inputs. Another process may have added some since they were numbered."""
+        latest = self._store.require_texts(latest, self.texts)
+        if latest.texts is not self.texts:
+            raise RunError(f"{self._store.name} was begun without texts by another process: run the command again")
+        known = {one.number for one in self.manifest.inputs}
+        added, placed = [one for one in latest.inputs if one.number not in known], list[Input]()
+        for entry in entries:
+            if entry.number not in known and added:
+                same = [o for o in added if o.tables == entry.tables or (o.path and _identify(o) == _identify(entry))]
+                last = max(one.number for one in (*latest.inputs, *placed))
+                entry = self._renumber(entry, same[0].number if same else last + 1)
+            placed.append(entry)
+        self.numbers = [entry.number for entry in placed]
+        return self._replace_inputs(latest, placed)
 
     def _replace_inputs(self, manifest: Manifest, entries: Sequence[Input]) -> Manifest:
         new = {entry.number: entry for entry in entries}
         inputs = [new.pop(one.number, one) for one in manifest.inputs]
-        return msgspec.structs.replace(manifest, texts=self.texts, inputs=(*inputs, *new.values()))
+        return msgspec.structs.replace(manifest, inputs=(*inputs, *new.values()))
+
+    def _renumber(self, entry: Input, number: int) -> Input:
+        """An input under another number, which its rows have too."""
+        if number == entry.number:
+            return entry
+        tables = dict[str, tuple[Part, ...]]()
+        for name, parts in entry.tables.items():
+            rows = [self._run.read_part(name, part) for part in parts]
+            at = [table.schema.get_field_index("input") for table in rows]
+            numbers = [pa.array(np.full(part.rows, number, np.int32)) for part in parts]
+            changed = [t.set_column(n, "input", column) for t, n, column in zip(rows, at, numbers, strict=True)]
+            tables[name] = tuple(self._store.write_part(name, table) for table in changed)
+        return msgspec.structs.replace(entry, number=number, tables=tables)
 
     # ---- Earlier inputs
 
-    def _place(self, path: str | None) -> str | None:
-        """The path of a file, as seen from the run folder."""
-        if path is None:
+    def _place(self, draft: _Draft) -> str | None:
+        """The path of a file as seen from the run folder, or its URL; the whole path where the run is in a store."""
+        if draft.path is None:
             return None
-        return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(self._store.path))).as_posix()
+        if is_remote(draft.name):
+            return draft.name
+        path = os.path.realpath(draft.path)
+        if not is_remote(self._store.path):
+            path = os.path.relpath(path, os.path.realpath(self._store.path))
+        return Path(path).as_posix()
 
     def _find_previous(self, draft: _Draft) -> Input | None:
         """The input that was read from this file with these options, also where the same file was moved since."""
@@ -179,7 +219,7 @@ class Ingest:
         for one in self.manifest.inputs:
             if one.path is None or one.name is None or _normal_form(one.options) != _normal_form(draft.options):
                 continue
-            places = {os.path.realpath(Path(self._store.path) / one.path)}
+            places = {os.path.realpath(self._run.find_place(one))}
             if os.path.isabs(one.name):
                 places.add(os.path.realpath(one.name))
             if os.path.realpath(path) in places:
@@ -192,7 +232,7 @@ class Ingest:
     def _find_same(self, draft: _Draft) -> Input | None:
         """The same file, read with other options that changed nothing: it stays one input."""
         for one in self.manifest.inputs if draft.path else ():
-            is_same_file = one.path == self._place(draft.path)
+            is_same_file = one.path == self._place(draft)
             if is_same_file and np.array_equal(self._read_hashes(one), np.concatenate(draft.hashes)):
                 return one
         return None
@@ -207,7 +247,7 @@ class Ingest:
             if [earlier.tables.get(n) for n in _JUDGED] != [tables.get(n) for n in _JUDGED]:
                 self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
             return
-        before, now = self._read_names(earlier.tables["records"]), self._read_names(tables["records"])
+        before, now = (self._read_names(listed.get("records", ())) for listed in (earlier.tables, tables))
         changed = sum(key in now and now[key] != digest for key, digest in before.items())
         gone = len(before.keys() - now.keys())
         parts = []
@@ -259,7 +299,7 @@ class Ingest:
     def _describe_conflict(self, draft: _Draft, item: str, system: str, other: Input) -> str:
         where = self._run.describe_input(other)
         removal = f"`metrist remove {quote_word(f'{self._store.name}/')} --input {quote_word(where)}`"
-        if draft.path is not None and other.path == self._place(draft.path):
+        if draft.path is not None and other.path == self._place(draft):
             now = msgspec.structs.replace(other, options=dict(draft.options))
             earlier, later = self._run.describe_reading(other), self._run.describe_reading(now)
             where += f", read as `{earlier}` and now as `{later}` (--output NAME=COLUMN for each column reads both)"
@@ -314,6 +354,10 @@ def count_characters(records: RecordColumns) -> int:
     texts = sum(map(len, records.outputs))
     texts += sum(map(len, filter(None, records.sources))) + sum(map(len, filter(None, records.instructions)))
     return texts + sum(sum(map(len, references)) for references in records.references)
+
+
+def _identify(one: Input) -> tuple[Any, ...]:
+    return one.path, _normal_form(one.options)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, format_path, label_item, quote_word
 from metrist.io.dedup import SourceCheck
-from metrist.io.remote import is_remote
+from metrist.io.remote import find_copy, is_remote, local_path
 from metrist.names import NameColumn, encode_names, take_names
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
@@ -289,24 +289,26 @@ class Run:
         retry_failed: bool = False,
         damaged: dict[Part, str] | None = None,
     ) -> Hashes:
-        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again.
-        Parts that cannot be read are added to `damaged`."""
-        found = [np.empty((0, HASH_BYTES), np.uint8)]
+        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again: none
+        where nothing at all succeeded. Parts that cannot be read are added to `damaged`."""
+        found, has_success = [np.empty((0, HASH_BYTES), np.uint8)], False
         metric = self.manifest.metric(text)
         versions = [version for version in metric.versions if version.signature == signature] if metric else []
         for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
             assert metric is not None
             key = "pair" if metric.compares else "record"
             try:
+                if damaged is not None:
+                    self.store.verify_part(metric.place, part)
                 table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
-                found.append(
-                    np.delete(read_hashes(table[key]), find_unsettled(table, retry_failed=retry_failed), axis=0)
-                )
+                unsettled = find_unsettled(table, retry_failed=retry_failed)
+                found.append(np.delete(read_hashes(table[key]), unsettled, axis=0))
+                has_success |= table["failure_kind"].null_count > 0
             except Damaged as error:
                 if damaged is None:
                     raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
                 damaged[part] = str(error)
-        return np.concatenate(found)
+        return np.concatenate(found if has_success else found[:1])
 
     def describe_missing(self, metric: StoredMetric, missing: NDArray[np.int64]) -> list[str]:
         """Notes on the records that a metric has not scored, with the command that adds their scores."""
@@ -331,24 +333,29 @@ class Run:
         """An input as messages name it: its URL, or its file as seen from the current folder."""
         if one.path is None or one.name is None or is_remote(one.name):
             return one.name or "rows in memory"
-        return format_path(self.find_file(one) or self._place(one))
+        return format_path(self.find_file(one) or self.find_place(one))
 
     def describe_reading(self, one: Input) -> str:
         """The arguments that read an input again, from the current folder."""
         return " ".join([quote_word(self.describe_input(one)), *describe_options(one.options)])
 
-    def _place(self, one: Input) -> Path:
-        base = Path() if is_remote(str(self.store.path)) else Path(self.store.path)
-        return base / str(one.path)
+    def find_place(self, one: Input) -> Path:
+        """Where the file of an input lay when it was scored; for one by URL, its copy."""
+        if is_remote(one.path):
+            return local_path(str(one.path))
+        return Path("" if is_remote(self.store.path) else self.store.path) / str(one.path)
 
     def find_file(self, one: Input) -> Path | None:
         """Where the file of an input is now: where it lay as seen from the run folder, under the name that was typed,
         or beside the run folder; None if it is in none of these places."""
         if one.path is None or one.name is None:
             return None
-        place = self._place(one)
-        beside = Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name))
-        return next((path for path in (place, Path(one.name), beside) if path.is_file()), None)
+        if is_remote(one.path):
+            return find_copy(one.path, str(self.store.path))
+        places = [self.find_place(one), Path(one.name)]
+        if not is_remote(self.store.path):
+            places.append(Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name)))
+        return next((path for path in places if path.is_file()), None)
 
 
 def describe_options(options: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import groupby
 from time import monotonic
 from typing import Any
 
@@ -31,6 +32,7 @@ from metrist.run.run import Run
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
 from metrist.run.stored_scores import HashIndex, find_unsettled
 from metrist.run.tables import (
+    Damaged,
     judgments_table,
     read_hashes,
     read_judgments_table,
@@ -296,10 +298,13 @@ class StoredPipeline(Pipeline):
     def _plan(self, metrics: Sequence[Metric]) -> Iterator[Task]:
         """The tasks for what is missing."""
         kind, done = Kind.of(metrics[0]), 0
+        is_first = self._find_first()
         for _, (units, hashes) in self._read_records():
             by_missing: dict[bytes, list[str]] = {}
             for metric in metrics:
                 missing = self._writers[metric.text].index.find(hashes) < 0
+                if is_first is not None:
+                    missing &= is_first[done : done + len(units)]
                 by_missing.setdefault(missing.tobytes(), []).append(metric.text)
             rows_of = {mask: np.flatnonzero(np.frombuffer(mask, np.bool_)) for mask in by_missing}
             if stored := len(units) - max(map(len, rows_of.values())):
@@ -309,6 +314,14 @@ class StoredPipeline(Pipeline):
                     self._pending.append((kind, part, hashes[chosen]))
                     yield Task(start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime)
             done += len(units)
+
+    def _find_first(self) -> NDArray[np.bool_] | None:
+        """Which records of this command have not occurred before in it, where inputs may share some; None: all."""
+        if len(self._own_inputs) < 2:
+            return None
+        hashes = np.concatenate(self._own_hashes)
+        index = HashIndex(hashes[::-1])
+        return index.find(hashes) == np.arange(len(hashes))[::-1]
 
     def _cut(
         self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
@@ -405,8 +418,10 @@ class StoredPipeline(Pipeline):
         rows = Rows(metric=writer.metric, signature=writer.signature, notes=notes)
         manifest = self._store.add_results([rows], finish=True)
         small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
-        if len(small) > _FEW_PARTS:
-            self._merge(writer, small)
+        if version and len(small) > _FEW_PARTS:
+            # Only neighbours: of several rows of a record the last one counts.
+            for _, parts in groupby(version.parts, key=lambda part: (part.rows < _SMALL_PART, part.tokens)):
+                self._merge(writer, [part for part in parts if part in small])
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
             removal = f"`metrist remove {shlex.quote(f'{self._store.name}/')} --unused` deletes them"
@@ -415,18 +430,24 @@ class StoredPipeline(Pipeline):
 
     def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
         """Replace small parts by one."""
+        if len(parts) < 2:
+            return
         place = writer.metric.place
-        for tokens in (False, True):
-            chosen = [part for part in parts if part.tokens is tokens]
-            if len(chosen) < 2:
-                continue
-            facts = [self._store.read_facts(place, part) for part in chosen]
-            total: dict[str, Any] = {"signature": writer.signature}
-            total |= {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
-            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in chosen]
-            merged = pa.concat_tables(tables, promote_options="default")
-            part = self._store.write_part(place, merged, total, tokens=tokens)
-            self._store.drop_parts(writer.metric.text, chosen, [part])
+        try:
+            facts = [self._store.read_facts(place, part) for part in parts]
+            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in parts]
+        except Damaged:  # Another process may have merged them.
+            return
+        total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+        total |= {"signature": writer.signature, "merged": {}}
+        start = 0
+        for part in parts:  # Readers may know only them.
+            earlier = self._store.read_merged(place, part)
+            total["merged"] |= {part.file: start, **{file: start + row for file, row in earlier.items()}}
+            start += part.rows
+        merged = pa.concat_tables(tables, promote_options="default")
+        part = self._store.write_part(place, merged, total, tokens=parts[0].tokens)
+        self._store.drop_parts(writer.metric.text, parts, [part])
 
     def _collect(self) -> dict[str, Any]:
         run = self._store.open_run()

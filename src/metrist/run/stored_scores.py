@@ -67,12 +67,9 @@ def _begin(hashes: Hashes) -> NDArray[np.uint64]:
 
 
 def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
-    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed, or
-    all of them where nothing at all succeeded. With `retry_failed`, any failure but a missing input counts as one that
-    may have passed."""
+    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
+    `retry_failed`, any failure but a missing input counts as such a reason."""
     kinds = table["failure_kind"]
-    if kinds.null_count == 0 and len(kinds):
-        return np.arange(len(kinds))
     retryable = [kind.value for kind in FailureKind if kind.is_retryable]
     if retry_failed:
         retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]

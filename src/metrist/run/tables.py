@@ -305,7 +305,8 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
         found["errors"] += [{**_fields(e.error), "item": e.item, "system": e.system, **place} for e in row.errors]
         found["given"] += [{**_fields(score), **place} for score in row.scores]
         found["given"] += [{**_fields(choice), "system": choice.first, **place} for choice in row.choices]
-        if row.columns or not (row.ratings or row.preferences or row.errors or row.scores or row.choices):
+        is_weighted = weight is not None and len(row.keys) == 1
+        if row.columns or (is_weighted and not (row.ratings or row.scores or row.choices)):
             columns = dump_json(dict(row.columns)) if row.columns else None
             found["given"] += [
                 {"item": item, "system": system, "columns": columns, **place} for item, system in row.keys
