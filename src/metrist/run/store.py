@@ -480,8 +480,8 @@ class Store:
             self.update(lambda manifest: Manifest(texts=manifest.texts))
             self.delete([*self.list_written(), *self.list_files(LOG)])
         self.delete([MANIFEST, _LOCK, _WRITERS])
-        with suppress(OSError):  # Something else is in it.
-            self.path.rmdir()
+        with suppress(OSError):  # Something else is in it, or it is a URL.
+            os.rmdir(self.path)
 
     def _open_lock(self, name: str) -> Any:
         try:
