@@ -321,8 +321,8 @@ class StoredPipeline(Pipeline):
         if len(self._own_inputs) < 2:
             return None
         hashes = np.concatenate(self._own_hashes)
-        index = HashIndex(hashes[::-1])
-        return index.find(hashes) == np.arange(len(hashes))[::-1]
+        is_first: NDArray[np.bool_] = HashIndex(hashes[::-1]).find(hashes) == np.arange(len(hashes))[::-1]
+        return is_first
 
     def _cut(
         self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
