@@ -130,8 +130,8 @@ class Ingest:
         for draft in self._drafts:
             if draft.path is None:
                 self._drop_stored_rows(draft)
-            self._write(draft)
             if draft.records:
+                self._write(draft)
                 entries.append(self._make_entry(draft, remarks))
         manifest = self._store.update(lambda latest: self._replace_inputs(latest, entries))
         added = sum(one.records for one in manifest.inputs) - before

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metrist.errors import RunError
-from metrist.io.remote import call_store, open_store, put_bytes
+from metrist.io.remote import call_store, make_folder, open_store, put_bytes
 from metrist.llm.budget import is_process_alive
 from metrist.run.store import ENTRIES, LOG, MANIFEST, Manifest, Store, decode_manifest, format_manifest
 
@@ -142,9 +142,11 @@ class Files:
         except Exception as error:
             response = getattr(error.__cause__, "response", None) or {}
             code = str(response.get("Error", {}).get("Code"))
-            if code not in (*_CONFLICT, *_NO_CONDITIONS):
-                raise
-            return code
+            if code in (*_CONFLICT, *_NO_CONDITIONS):
+                return code
+            if isinstance(error, FileNotFoundError):
+                make_folder(self._store, path, error)
+            raise
         return None
 
     def find(self, folder: str) -> list[str]:
@@ -229,8 +231,8 @@ class RemoteStore(Store):
 
     def check(self) -> None:
         if self._files.read(MANIFEST) is None:
-            other = self._files.list_entries() - {*ENTRIES, WRITER}
-            if other:
+            entries = self._files.list_entries() - {*ENTRIES, WRITER}
+            if other := [name for name in entries if not name.endswith(".part")]:
                 raise RunError(
                     f"{self.path} is not a run folder and not empty (it holds {min(other)!r}): name a new folder"
                 )

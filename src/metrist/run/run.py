@@ -257,8 +257,7 @@ class Run:
             )
         if several:
             check = SourceCheck()
-            for item, source in zip(records.items, records.sources, strict=True):
-                check.add(item, source)
+            check.add(records.items, records.sources)
             records.notes += check.describe()
         return records, kept
 

@@ -46,6 +46,8 @@ ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
 _LOCK, _WRITERS = ".lock", ".writers"
+#: What a run writes into its folder besides the manifest: parts, logs, and files that are not whole yet.
+_WRITTEN = re.compile(rf"{_PART.pattern}|\d+-[0-9a-f]{{12}}\.log|\..+\.[0-9a-f]{{12}}\.part")
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
 
@@ -281,6 +283,13 @@ class Store:
         root = self.path / folder
         return sorted(path.relative_to(self.path).as_posix() for path in root.rglob("*") if path.is_file())
 
+    def list_written(self) -> list[str]:
+        """The parts and logs in the folder, whether they are listed or not, and what is left of files that were not
+        written to their end. Files that no run has written are not among them."""
+        folders = {*TABLES, "scores", "judgments", LOG}
+        names = [name for name in self.list_files("") if _WRITTEN.fullmatch(name.rpartition("/")[2])]
+        return [name for name in names if "/" not in name or name.partition("/")[0] in folders]
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that the manifest no longer lists, and folders that are then empty."""
         for name in names:
@@ -421,17 +430,14 @@ class Store:
     def recover(self) -> None:
         """Put what killed writers have logged into parts, and delete the parts that they had not listed yet. Only for a
         writer that is alone."""
-        manifest = self.read_manifest()
-        if manifest is None:
-            return
+        manifest = self.read_manifest() or Manifest()
         logs = self.list_files(LOG)
         for results in _join_logs(result for name in logs for result in _read_log(self.read_bytes(name) or b"")):
             table = self._find_new_rows(manifest, results)
             if len(table):
                 self.add_results([msgspec.structs.replace(results, table=table)])
         listed = set((self.read_manifest() or manifest).list_parts())
-        folders = (*TABLES, "scores", "judgments")
-        self.delete([*logs, *(name for folder in folders for name in self.list_files(folder) if name not in listed)])
+        self.delete({*logs, *self.list_written()} - listed)
 
     def _find_new_rows(self, manifest: Manifest, results: Rows) -> pa.Table:
         """The logged rows that are in no listed part: a killed writer may not have come to delete its log."""
