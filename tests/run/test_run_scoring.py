@@ -24,19 +24,10 @@ from metrist.run.tasks import Pace, check_needs, cut_shards
 from metrist.runtime import loading_watchers
 from metrist.scores import Scores
 from metrist.spec import parse
+from run_contents import contents, written
 
 METRICS = ["exact", "chrf", "length"]
 Rows = list[dict[str, Any]]
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """All of a run folder but its timings."""
-    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
-    return {str(path.relative_to(run)): path.read_bytes() for path in files}
-
-
-def written(run: Path) -> dict[str, int]:
-    return {str(path.relative_to(run)): path.stat().st_mtime_ns for path in (run / "results").rglob("*-*.jsonl")}
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from metrist.metrics.base import Metric
 from metrist.run import export, load, score
 from metrist.run.flat_file import COLUMNS
+from run_contents import contents
 
 Rows = list[dict[str, Any]]
 
@@ -33,12 +34,6 @@ class Letters(Metric):
     def remarks(self, scores):
         return [f"{int(np.nansum(scores.values))} letters in all"]
 """
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """All of a run folder but its timings."""
-    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
-    return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
 def remark(rows: Rows) -> str:

@@ -22,7 +22,7 @@ from metrist.io.row_model import Batch
 from metrist.records import Hashes, RecordColumns
 from metrist.run.run import Run
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.tables import judged_tables, read_hashes, records_table
+from metrist.run.tables import Damaged, judged_tables, read_hashes, records_table
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
@@ -54,14 +54,14 @@ class Ingest:
 
     def __init__(self, store: Store, reader: Reader, *, texts: bool) -> None:
         self._store, self._reader = store, reader
-        self.manifest = store.read_manifest() or Manifest(texts=texts)
-        if self.manifest.texts and not texts and self.manifest.inputs:
-            raise RunError(f"{store.name} stores texts: name a new folder for a run without them")
-        self.texts = self.manifest.texts and texts
+        self.manifest = store.require_texts(store.read_manifest() or Manifest(), texts)
+        self.texts = self.manifest.texts
         self._run = Run(store, self.manifest)
         self.notes: list[str] = []
         number = max((one.number for one in self.manifest.inputs), default=-1) + 1
         self._drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
+        #: The numbers of the inputs of this command.
+        self.numbers = [draft.number for draft in self._drafts]
         self._others: _OtherRecords | None = None
 
     def _open_draft(self, source: int, number: int) -> _Draft:
@@ -71,14 +71,17 @@ class Ingest:
         if draft.path is not None:
             draft.sha256 = hash_file(draft.path)
             draft.previous = self._find_previous(draft)
-            if draft.previous:
-                draft.number = draft.previous.number
+        if draft.previous:
+            draft.number = draft.previous.number
+            try:
+                for name, parts in draft.previous.tables.items():
+                    for part in parts:
+                        self._store.verify_part(name, part)
+            except Damaged as error:
+                self.notes.append(f"{error}: it was set aside and {draft.name} was read again")
+                draft.previous = msgspec.structs.replace(draft.previous, sha256=None, tables={})
+                self._run.manifest = self._replace_inputs(self._run.manifest, [draft.previous])
         return draft
-
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of the inputs of this command."""
-        return [draft.number for draft in self._drafts]
 
     @property
     def is_stored(self) -> bool:
@@ -124,47 +127,78 @@ class Ingest:
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
-        before = sum(one.records for one in self.manifest.inputs)
+        before = len(self._run.view)
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
         entries = []
         for draft in self._drafts:
             if draft.path is None:
                 self._drop_stored_rows(draft)
-            if draft.records:
-                self._write(draft)
+            self._write(draft)
+            if draft.tables or draft.previous:
                 entries.append(self._make_entry(draft, remarks))
-        manifest = self._store.update(lambda latest: self._replace_inputs(latest, entries))
-        added = sum(one.records for one in manifest.inputs) - before
-        if before and added > 0:
-            run = Run(self._store, manifest)
+        manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
+        run = Run(self._store, manifest)
+        added = len(run.view) - before if before else 0
+        if added > 0:
             labels = ", ".join(dict.fromkeys(run.describe_input(one) for one in manifest.inputs))
             new = f"{added:,} {agree(added, 'is', 'are')} new"
-            self.notes.append(f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}")
+            self.notes.append(
+                f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}"
+            )
         return manifest
 
     def _make_entry(self, draft: _Draft, remarks: tuple[str, ...]) -> Input:
         tables = {name: tuple(parts) for name, parts in draft.tables.items()}
-        earlier = draft.previous or self._find_same(draft)
-        if draft.previous is not None and draft.path is not None:
+        if draft.previous is not None:
             self._note_changes(draft, draft.previous, tables)
-        if earlier is not None and earlier.number != draft.number:
-            draft.number = earlier.number
-        return Input(
+        entry = Input(
             number=draft.number,
             name=draft.name,
             path=self._place(draft),
             sha256=draft.sha256,
             options=dict(draft.options),
+            columns=dict(self._reader.fields_by_column),
             references=tuple(sorted(draft.references)),
             records=draft.records,
             notes=remarks,
             tables=tables,
         )
+        earlier = None if draft.previous else self._find_same(draft)
+        return self._renumber(entry, earlier.number) if earlier else entry
+
+    def _add_inputs(self, latest: Manifest, entries: Sequence[Input]) -> Manifest:
+        """The latest manifest with these inputs. Another process may have added some since they were numbered."""
+        latest = self._store.require_texts(latest, self.texts)
+        if latest.texts is not self.texts:
+            raise RunError(f"{self._store.name} was begun without texts by another process: run the command again")
+        known = {one.number for one in self.manifest.inputs}
+        added, placed = [one for one in latest.inputs if one.number not in known], list[Input]()
+        for entry in entries:
+            if entry.number not in known and added:
+                same = [o for o in added if o.tables == entry.tables or (o.path and _identify(o) == _identify(entry))]
+                last = max(one.number for one in (*latest.inputs, *placed))
+                entry = self._renumber(entry, same[0].number if same else last + 1)
+            placed.append(entry)
+        self.numbers = [entry.number for entry in placed]
+        return self._replace_inputs(latest, placed)
 
     def _replace_inputs(self, manifest: Manifest, entries: Sequence[Input]) -> Manifest:
         new = {entry.number: entry for entry in entries}
         inputs = [new.pop(one.number, one) for one in manifest.inputs]
-        return msgspec.structs.replace(manifest, texts=self.texts, inputs=(*inputs, *new.values()))
+        return msgspec.structs.replace(manifest, inputs=(*inputs, *new.values()))
+
+    def _renumber(self, entry: Input, number: int) -> Input:
+        """An input under another number, which its rows have too."""
+        if number == entry.number:
+            return entry
+        tables = dict[str, tuple[Part, ...]]()
+        for name, parts in entry.tables.items():
+            rows = [self._run.read_part(name, part) for part in parts]
+            at = [table.schema.get_field_index("input") for table in rows]
+            numbers = [pa.array(np.full(part.rows, number, np.int32)) for part in parts]
+            changed = [t.set_column(n, "input", column) for t, n, column in zip(rows, at, numbers, strict=True)]
+            tables[name] = tuple(self._store.write_part(name, table) for table in changed)
+        return msgspec.structs.replace(entry, number=number, tables=tables)
 
     # ---- Earlier inputs
 
@@ -213,7 +247,7 @@ class Ingest:
             if [earlier.tables.get(n) for n in _JUDGED] != [tables.get(n) for n in _JUDGED]:
                 self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
             return
-        before, now = self._read_names(earlier.tables["records"]), self._read_names(tables["records"])
+        before, now = (self._read_names(listed.get("records", ())) for listed in (earlier.tables, tables))
         changed = sum(key in now and now[key] != digest for key, digest in before.items())
         gone = len(before.keys() - now.keys())
         parts = []
@@ -320,6 +354,10 @@ def count_characters(records: RecordColumns) -> int:
     texts = sum(map(len, records.outputs))
     texts += sum(map(len, filter(None, records.sources))) + sum(map(len, filter(None, records.instructions)))
     return texts + sum(sum(map(len, references)) for references in records.references)
+
+
+def _identify(one: Input) -> tuple[Any, ...]:
+    return one.path, _normal_form(one.options)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,10 +44,21 @@ TABLES = ("records", "ratings", "errors", "preferences", "given")
 LOG = "log"
 ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
+#: A file that a killed writer did not come to rename.
+_UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
+#: Parts and unfinished files; whatever else is in the folder is not ours to delete.
+_OWN_FILE = re.compile(
+    rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
+    r"|\.(manifest|writer)\.json\.[0-9a-f]{12}\.part"
+)
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
+_LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
 _LOCK, _WRITERS = ".lock", ".writers"
-#: What a run writes into its folder besides the manifest: parts, logs, and files that are not whole yet.
-_WRITTEN = re.compile(rf"{_PART.pattern}|\d+-[0-9a-f]{{12}}\.log|\..+\.[0-9a-f]{{12}}\.part")
+#: Columns with few distinct values; trying to find such in others takes a fifth of the time of writing.
+_REPEATED = (
+    *("item", "system", "source", "references.list.element", "instruction", "task", "language", "source_digest"),
+    *("aspect", "rater", "choice", "metric", "parts.key_value.key", "failure", "failure_kind", "first", "second"),
+)
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
 
@@ -70,6 +81,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str | None = None
     sha256: str | None = None
     options: dict[str, Any] = {}
+    #: The field that each column with another name was read as, such as `system` for `model`.
+    columns: dict[str, str] = {}
     #: The different numbers of references that records have, records without any aside.
     references: tuple[int, ...] = ()
     records: int = 0
@@ -149,14 +162,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield from (f"{metric.place}/{part.file}" for version in metric.versions for part in version.parts)
 
 
+class _Format(msgspec.Struct):
+    """What the manifests of all versions have; the first had no number."""
+
+    format: int = 1
+
+
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """Read a manifest. What no run has written, and paths out of the folder, are refused."""
     try:
+        version = msgspec.json.decode(data, type=_Format).format
+        if version != FORMAT:
+            other = f"{name} is a run of {'an older' if version < FORMAT else 'a newer'} version of metrist"
+            hint = f"`metrist convert {quote_word(name)} -o NEW` makes a run of this version from it"
+            raise RunError(f"{other}: {hint if version < FORMAT else 'update metrist'}")
         manifest = msgspec.json.decode(data, type=Manifest)
-        if manifest.format != FORMAT:
-            raise RunError(
-                f"{name} is a run of another version of metrist: `metrist convert {quote_word(name)} -o NEW` reads it"
-            )
         for one in manifest.inputs:
             if not set(one.tables) <= set(TABLES):
                 raise ValueError("it names a table that there is not")
@@ -209,6 +229,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: The parts that this writer has written.
+        self._written: list[str] = []
 
     @property
     def name(self) -> str:
@@ -225,9 +247,11 @@ class Store:
             raise RunError(f"{self.path} is a file, expected a run folder") from None
         except OSError as error:
             raise RunError(f"cannot read {self.path}: {error.strerror}") from error
-        if names - {_LOCK, _WRITERS} and MANIFEST not in names and not names <= {*ENTRIES, _LOCK, _WRITERS}:
+        # A run that was killed before its first manifest has left records at most.
+        others = {name for name in names if name not in (*TABLES, _LOCK, _WRITERS) and not _UNFINISHED.fullmatch(name)}
+        if others and MANIFEST not in names:
             raise RunError(
-                f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
+                f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
             )
         check_folder(self.path, ENTRIES, RunError)
 
@@ -237,6 +261,15 @@ class Store:
         """The manifest; None if no run was begun here."""
         data = self.read_bytes(MANIFEST)
         return None if data is None else decode_manifest(data, self.name)
+
+    def require_texts(self, manifest: Manifest, texts: bool) -> Manifest:
+        """The manifest of a run to which texts are to be added, or none. A new run follows `texts`; to one that stores
+        none, none are added."""
+        if not (manifest.inputs or manifest.metrics):
+            return msgspec.structs.replace(manifest, texts=texts)
+        if manifest.texts and not texts:
+            raise RunError(f"{self.name} stores texts: name a new folder for a run without them")
+        return manifest
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """Change the latest manifest, and return the new one once it is on disk."""
@@ -284,11 +317,8 @@ class Store:
         return sorted(path.relative_to(self.path).as_posix() for path in root.rglob("*") if path.is_file())
 
     def list_written(self) -> list[str]:
-        """The parts and logs in the folder, whether they are listed or not, and what is left of files that were not
-        written to their end. Files that no run has written are not among them."""
-        folders = {*TABLES, "scores", "judgments", LOG}
-        names = [name for name in self.list_files("") if _WRITTEN.fullmatch(name.rpartition("/")[2])]
-        return [name for name in names if "/" not in name or name.partition("/")[0] in folders]
+        """The parts in the folder, whether they are listed or not, and files that were not written to their end."""
+        return [name for name in self.list_files("") if _OWN_FILE.fullmatch(name)]
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that the manifest no longer lists, and folders that are then empty."""
@@ -329,6 +359,7 @@ class Store:
         data = encode_part(table, facts or {})
         file = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
         self.write_bytes(f"{folder}/{file}", data)
+        self._written.append(f"{folder}/{file}")
         return Part(file=file, rows=len(table), tokens=tokens)
 
     def _open_file(self, name: str) -> pq.ParquetFile:
@@ -390,6 +421,14 @@ class Store:
         merged = self.read_facts(folder, part).get("merged")
         return {k: v for k, v in merged.items() if isinstance(v, int)} if isinstance(merged, dict) else {}
 
+    def verify_part(self, folder: str, part: Part) -> None:
+        """Raise `Damaged` where a part does not have the bytes that were written."""
+        data = self.read_bytes(f"{folder}/{part.file}")
+        if data is None:
+            raise Damaged(f"{self.path}/{folder}/{part.file} is missing")
+        if f"{hashlib.sha256(data).hexdigest()[:32]}.parquet" != part.file:
+            raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
+
     def read_facts(self, folder: str, part: Part) -> dict[str, Any]:
         """What the metadata of a part say; empty where there is nothing."""
         with self.open_part(folder, part) as file:
@@ -405,25 +444,57 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[None]:
         """Be a writer of the folder. The only one first saves and removes what killed writers have left."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / _WRITERS).open("ab")
-        except OSError as error:
-            raise RunError(f"cannot write {self.path}: {error.strerror}") from error
+        file = self._open_lock(_WRITERS)
+        is_alone = _lock(file, wait=False)
+        while not _is_at(file, self.path / _WRITERS):  # A writer that was refused has deleted the folder meanwhile.
+            file.close()
+            file = self._open_lock(_WRITERS)
+            is_alone = _lock(file, wait=False)
         with file:
-            if _lock(file, wait=False):
+            if is_alone:
                 self.recover()
             _share(file)
-            yield
+            self._written.clear()
+            try:
+                yield
+            except BaseException:
+                if _lock(file, wait=False):  # Another writer may have written the same part, and be about to list it.
+                    self._discard_unlisted()
+                raise
+
+    def _discard_unlisted(self) -> None:
+        """Delete what this writer has written and not listed, and the folder if nothing else is in it."""
+        with suppress(RunError, OSError):
+            manifest = self.read_manifest()
+            listed = set(manifest.list_parts()) if manifest else set[str]()
+            self.delete(name for name in self._written if name not in listed)
+            if manifest is None:
+                self._delete_folder()
+
+    def delete_run(self) -> None:
+        """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
+        removal can be repeated."""
+        with self.write():
+            self.update(lambda manifest: Manifest(texts=manifest.texts))
+            self.delete([*self.list_written(), *self.list_files(LOG)])
+            self.delete([MANIFEST])
+        self._delete_folder()
+
+    def _delete_folder(self) -> None:
+        self.delete([_LOCK, _WRITERS])
+        with suppress(OSError):  # Something else is in it.
+            self.path.rmdir()
+
+    def _open_lock(self, name: str) -> Any:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return (self.path / name).open("ab")
+        except OSError as error:
+            raise RunError(f"cannot write {self.path}: {error.strerror}; earlier results are kept") from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / _LOCK).open("ab")
-        except OSError as error:
-            raise RunError(f"cannot write {self.path}: {error.strerror}; earlier results are kept") from error
-        with file:
+        with self._open_lock(_LOCK) as file:
             _lock(file, wait=True)
             yield
 
@@ -437,7 +508,7 @@ class Store:
             if len(table):
                 self.add_results([msgspec.structs.replace(results, table=table)])
         listed = set((self.read_manifest() or manifest).list_parts())
-        self.delete({*logs, *self.list_written()} - listed)
+        self.delete([*logs, *(name for name in self.list_written() if name not in listed)])
 
     def _find_new_rows(self, manifest: Manifest, results: Rows) -> pa.Table:
         """The logged rows that are in no listed part: a killed writer may not have come to delete its log."""
@@ -455,7 +526,11 @@ class Store:
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
-            self.write_part(one.metric.place, one.table, one.facts, tokens=one.tokens) if one.table else None
+            self.write_part(
+                one.metric.place, one.table, {**one.facts, "signature": one.signature}, tokens=one.tokens
+            )
+            if one.table
+            else None
             for one in rows
         ]
 
@@ -593,7 +668,13 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
         table = table.replace_schema_metadata({"metrist": msgspec.json.encode(facts)})
     sink = io.BytesIO()
     pq.write_table(
-        table, sink, compression="zstd", compression_level=1, row_group_size=_GROUP_ROWS, write_page_checksum=True
+        table,
+        sink,
+        compression="zstd",
+        compression_level=1,
+        row_group_size=_GROUP_ROWS,
+        use_dictionary=[name for name in _REPEATED if name.partition(".")[0] in table.column_names],
+        write_page_checksum=True,
     )
     return sink.getbuffer()
 
@@ -608,8 +689,9 @@ def open_store(path: str | os.PathLike[str]) -> Store:
 
 
 def format_manifest(manifest: Manifest) -> bytes:
-    """The bytes of a manifest."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    """The bytes of a manifest, with a part in a line."""
+    page = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"
 
 
 def _sync_folder(folder: Path) -> None:
@@ -639,8 +721,17 @@ def _lock(file: Any, *, wait: bool) -> bool:
     return True
 
 
+def _is_at(file: Any, path: Path) -> bool:
+    """Whether an open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
+
+
 def _share(file: Any) -> None:
+    """Let other writers in, none of which is then alone."""
     with suppress(ImportError, OSError):
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_UN)
+        fcntl.flock(file, fcntl.LOCK_SH)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import groupby
 from time import monotonic
 from typing import Any
 
@@ -27,9 +28,11 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import Ingest
 from metrist.run.pipeline import Pipeline
-from metrist.run.run import HashIndex, Run, find_unsettled
+from metrist.run.run import Run
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
+from metrist.run.stored_scores import HashIndex, find_unsettled
 from metrist.run.tables import (
+    Damaged,
     judgments_table,
     read_hashes,
     read_judgments_table,
@@ -51,9 +54,13 @@ from metrist.run.tasks import (
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 
-#: Seconds, and rows, after which results go into a part.
-SAVE_SECONDS = 5.0
+#: Results go into a part after this many seconds, or this share of the seconds that the run has taken, or rows.
+SAVE_SECONDS = 1.0
+_SAVE_SHARE = 0.05
 _SAVE_ROWS = 1 << 18
+#: Results that took so many seconds are logged at once, and need not be in a part soon.
+_COSTLY_SECONDS = 0.1
+_LOGGED_SECONDS = 60.0
 #: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
 _SMALL_PART = 1 << 15
 _FEW_PARTS = 4
@@ -106,14 +113,14 @@ class _Writer:
     signature: str
     #: Which records the store has settled scores of.
     index: HashIndex
-    #: Whether each result goes to the log at once.
-    logs: bool
     hashes: list[Hashes] = field(default_factory=list)
     units: list[Sequence[Unit]] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     rows: int = 0
     seconds: float = 0.0
-    since: float = 0.0
+    #: Since when results are in neither a part nor the log; None: all are.
+    since: float | None = None
+    logged_since: float | None = None
     usages: dict[bytes, Any] = field(default_factory=dict)
 
     def make_rows(self, texts: bool, tokens: bool) -> Rows:
@@ -130,6 +137,7 @@ class _Writer:
 
     def clear(self) -> None:
         self.hashes, self.units, self.blocks, self.rows, self.seconds = [], [], [], 0, 0.0
+        self.since = self.logged_since = None
 
 
 def make_table(metric: StoredMetric, hashes: Hashes, units: Sequence[Any], block: Block, texts: bool) -> pa.Table:
@@ -153,6 +161,7 @@ class StoredPipeline(Pipeline):
         self._retried = asking if runtime.retry_failed is not None else set[str]()
         self._writers: dict[str, _Writer] = {}
         self._log = Log(store)
+        self._began = monotonic()
         readers = {Kind.of(metric) for metric in metrics if "references" in metric.needs}
         self._paces = {kind: Pace(references=kind in readers) for kind in Kind}
         self._pending: deque[tuple[Kind, Sequence[Unit], Hashes]] = deque()
@@ -223,14 +232,16 @@ class StoredPipeline(Pipeline):
             source = None
             for number, (records, _) in self._read_records():
                 if number != source:
-                    self._warn(0, records, number)
+                    self._warn(0, RecordColumns.of(records), number)  # type: ignore[arg-type]
                     source = number
                 if needs.add(records) and len(self._own_inputs) == 1:
                     break
             needs.finish()
 
     def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
-        kept = [(shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)]
+        kept: list[tuple[Sequence[Unit], Hashes]] = [
+            (shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)
+        ]
         needs = NeedsCheck(self._metrics)
         for shard, _ in kept:
             if needs.add(shard):
@@ -238,8 +249,8 @@ class StoredPipeline(Pipeline):
         needs.finish()
         self._kept = kept
         self._own_hashes = [hashes for _, hashes in kept]
-        self._run = Run(self._store, self._store.read_manifest() or Manifest(texts=self._texts))
-        self._texts = self._texts and self._run.manifest.texts
+        manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
+        self._run, self._texts = Run(self._store, manifest), manifest.texts
 
     def _read_records(self) -> Iterator[tuple[int, tuple[Sequence[Unit], Hashes]]]:
         """The records of this command with their hashes: as they were read, from the store, or from the inputs."""
@@ -280,31 +291,37 @@ class StoredPipeline(Pipeline):
             if damaged:
                 self.notes += [f"{reason}: it was set aside and scored again" for reason in damaged.values()]
                 self._store.drop_parts(text, list(damaged))
-            logs = Kind.of(metric) is not Kind.cheap
-            self._writers[text] = _Writer(stored, signature, HashIndex(hashes), logs)
+            self._writers[text] = _Writer(stored, signature, HashIndex(hashes))
         rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
         self._store.add_results(rows)
 
     def _plan(self, metrics: Sequence[Metric]) -> Iterator[Task]:
         """The tasks for what is missing."""
         kind, done = Kind.of(metrics[0]), 0
+        is_first = self._find_first()
         for _, (units, hashes) in self._read_records():
             by_missing: dict[bytes, list[str]] = {}
             for metric in metrics:
                 missing = self._writers[metric.text].index.find(hashes) < 0
+                if is_first is not None:
+                    missing &= is_first[done : done + len(units)]
                 by_missing.setdefault(missing.tobytes(), []).append(metric.text)
-            stored = len(units)
-            for mask, texts in by_missing.items():
-                rows = np.flatnonzero(np.frombuffer(mask, np.bool_))
-                stored = min(stored, len(units) - len(rows))
-                for chosen, part in self._cut(kind, units, rows):
-                    self._pending.append((kind, part, hashes[chosen]))
-                    yield Task(
-                        start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime
-                    )
-            if stored:
+            rows_of = {mask: np.flatnonzero(np.frombuffer(mask, np.bool_)) for mask in by_missing}
+            if stored := len(units) - max(map(len, rows_of.values())):
                 self._report(stored, stored)
+            for mask, texts in by_missing.items():
+                for chosen, part in self._cut(kind, units, rows_of[mask]):
+                    self._pending.append((kind, part, hashes[chosen]))
+                    yield Task(start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime)
             done += len(units)
+
+    def _find_first(self) -> NDArray[np.bool_] | None:
+        """Which records of this command have not occurred before in it, where inputs may share some; None: all."""
+        if len(self._own_inputs) < 2:
+            return None
+        hashes = np.concatenate(self._own_hashes)
+        index = HashIndex(hashes[::-1])
+        return index.find(hashes) == np.arange(len(hashes))[::-1]
 
     def _cut(
         self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
@@ -335,11 +352,10 @@ class StoredPipeline(Pipeline):
         kind, units, hashes = self._pending.popleft()
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
         loading = sum(outcome.loading for outcome in result.outcomes.values())
-        self._paces[kind].measure(units, seconds - loading)
+        if kind is Kind.model:
+            self._paces[kind].measure(units, seconds - loading)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]
-            if not writer.rows:
-                writer.since = monotonic()
             writer.hashes.append(hashes)
             writer.blocks.append(outcome.block)
             if writer.metric.compares:
@@ -348,11 +364,16 @@ class StoredPipeline(Pipeline):
             writer.seconds += outcome.seconds
             for row, usage in _list_usages(outcome.block):
                 writer.usages[hashes[row].tobytes()] = usage
-            if writer.logs:
+            if outcome.seconds < _COSTLY_SECONDS:
+                writer.since = writer.since or monotonic()
+            else:
+                writer.logged_since = writer.logged_since or monotonic()
                 table = make_table(writer.metric, hashes, units, outcome.block, self._texts)
                 facts = {"seconds": round(outcome.seconds, 6), "records": len(units)}
                 self._log.add(
-                    Rows(metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens)
+                    Rows(
+                        metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens
+                    )
                 )
         self._report(len(units))
         self._save()
@@ -360,11 +381,13 @@ class StoredPipeline(Pipeline):
     def _save(self, *, is_last: bool = False) -> None:
         """Put results into parts: all of them, or those of metrics that have many or have waited long."""
         now = monotonic()
-        ready = [
-            writer
-            for writer in self._writers.values()
-            if writer.rows and (is_last or writer.rows >= _SAVE_ROWS or now - writer.since >= self._save_seconds(writer))
-        ]
+        seconds = max(SAVE_SECONDS, _SAVE_SHARE * (now - self._began))
+
+        def is_due(writer: _Writer) -> bool:
+            waits = now - (writer.since or now) >= seconds or now - (writer.logged_since or now) >= _LOGGED_SECONDS
+            return is_last or writer.rows >= _SAVE_ROWS or waits
+
+        ready = [writer for writer in self._writers.values() if writer.rows and is_due(writer)]
         if is_last and sys.exception() is not None:
             self._pending.clear()
         if not ready:
@@ -379,11 +402,6 @@ class StoredPipeline(Pipeline):
             writer.clear()
         if not any(writer.rows for writer in self._writers.values()):
             self._log.clear()
-
-    @staticmethod
-    def _save_seconds(writer: _Writer) -> float:
-        """What is logged need not be in a part soon."""
-        return 60.0 if writer.logs else SAVE_SECONDS
 
     # ---- Finishing
 
@@ -400,8 +418,10 @@ class StoredPipeline(Pipeline):
         rows = Rows(metric=writer.metric, signature=writer.signature, notes=notes)
         manifest = self._store.add_results([rows], finish=True)
         small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
-        if len(small) > _FEW_PARTS:
-            self._merge(writer, small)
+        if version and len(small) > _FEW_PARTS:
+            # Only neighbours: of several rows of a record the last one counts.
+            for _, parts in groupby(version.parts, key=lambda part: (part.rows < _SMALL_PART, part.tokens)):
+                self._merge(writer, [part for part in parts if part in small])
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
             removal = f"`metrist remove {shlex.quote(f'{self._store.name}/')} --unused` deletes them"
@@ -409,23 +429,25 @@ class StoredPipeline(Pipeline):
             self.notes.append(f"{metric.label}: {what} set aside; {removal}")
 
     def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
-        """Replace small parts by one. Rows that are to be computed again stay behind settled ones of the same record."""
+        """Replace small parts by one."""
+        if len(parts) < 2:
+            return
         place = writer.metric.place
-        for tokens in (False, True):
-            chosen = [part for part in parts if part.tokens is tokens]
-            if len(chosen) < 2:
-                continue
-            facts = [self._store.read_facts(place, part) for part in chosen]
-            total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
-            total["merged"], start = {}, 0
-            for part in chosen:  # Readers may know only them.
-                earlier = self._store.read_merged(place, part)
-                total["merged"] |= {part.file: start, **{file: start + row for file, row in earlier.items()}}
-                start += part.rows
-            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in chosen]
-            merged = pa.concat_tables(tables, promote_options="default")
-            part = self._store.write_part(place, merged, total, tokens=tokens)
-            self._store.drop_parts(writer.metric.text, chosen, [part])
+        try:
+            facts = [self._store.read_facts(place, part) for part in parts]
+            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in parts]
+        except Damaged:  # Another process may have merged them.
+            return
+        total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+        total |= {"signature": writer.signature, "merged": {}}
+        start = 0
+        for part in parts:  # Readers may know only them.
+            earlier = self._store.read_merged(place, part)
+            total["merged"] |= {part.file: start, **{file: start + row for file, row in earlier.items()}}
+            start += part.rows
+        merged = pa.concat_tables(tables, promote_options="default")
+        part = self._store.write_part(place, merged, total, tokens=parts[0].tokens)
+        self._store.drop_parts(writer.metric.text, parts, [part])
 
     def _collect(self) -> dict[str, Any]:
         run = self._store.open_run()
@@ -460,8 +482,9 @@ class StoredPipeline(Pipeline):
         blocks: dict[str, Any] = {}
         for metric in self._metrics:
             stored = run.manifest.metric(metric.text)
-            version = stored and stored.finished
-            assert stored is not None and version is not None
+            assert stored is not None
+            version = stored.finished
+            assert version is not None
             tables = [run.read_part(stored.place, part) for part in version.parts]
             table = pa.concat_tables(tables, promote_options="default")
             hashes, unsettled = read_hashes(table["pair"]), find_unsettled(table)
