@@ -49,7 +49,7 @@ _UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
 #: Parts and unfinished files; whatever else is in the folder is not ours to delete.
 _OWN_FILE = re.compile(
     rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
-    r"|\.manifest\.json\.[0-9a-f]{12}\.part"
+    r"|\.(manifest|writer)\.json\.[0-9a-f]{12}\.part"
 )
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
 _LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
@@ -490,9 +490,7 @@ class Store:
             listed = set(manifest.list_parts()) if manifest else set[str]()
             self.delete(name for name in self._written if name not in listed)
             if manifest is None:
-                for name in (_LOCK, _WRITERS):
-                    (self.path / name).unlink(missing_ok=True)
-                self.path.rmdir()
+                self._delete_folder()
 
     def delete_run(self) -> None:
         """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
@@ -500,7 +498,11 @@ class Store:
         with self.write():
             self.update(lambda manifest: Manifest(texts=manifest.texts))
             self.delete([*self.list_written(), *self.list_files(LOG)])
-        self.delete([MANIFEST, _LOCK, _WRITERS])
+            self.delete([MANIFEST])
+        self._delete_folder()
+
+    def _delete_folder(self) -> None:
+        self.delete([_LOCK, _WRITERS])
         with suppress(OSError):  # Something else is in it.
             self.path.rmdir()
 

@@ -306,11 +306,12 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
     """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
     ratings: list[tuple[Any, ...]] = []
     found: dict[str, list[dict[str, Any]]] = {"preferences": [], "errors": [], "given": []}
-    for row in rows.rows if isinstance(rows, JudgedRows) else rows:
+    rows = rows.rows if isinstance(rows, JudgedRows) else rows  # type: ignore[assignment]
+    simple = [row for row in rows if isinstance(row, tuple)]
+    for row in rows if len(simple) < len(rows) else ():
         if isinstance(row, tuple):
-            line, plain = row
-            values = (plain.ratings or {}).items()
-            ratings += [(plain.item, plain.system, a, None, v, None, number, line) for a, v in values if v is not None]
+            line, item, system, values = row
+            ratings += [(item, system, aspect, None, value, None, number, line) for aspect, value in values.items()]
             continue
         line, weight = row.location.line, row.weight
         place = {"input": number, "row": line, "weight": weight}
@@ -327,10 +328,30 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
             ]
     schemas = {"preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
     tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
-    if ratings:
+    if simple and len(simple) == len(rows):
+        tables["ratings"] = _simple_ratings(simple, number)
+    elif ratings:
         columns = [_column(values, field) for values, field in zip(zip(*ratings, strict=True), RATINGS, strict=True)]
         tables["ratings"] = pa.table(columns, schema=RATINGS)
     return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
+
+
+def _simple_ratings(rows: Sequence[tuple[int, str, str, Mapping[str, float]]], number: int) -> pa.Table:
+    """Ratings of rows that hold nothing else: column by column, which takes half the time."""
+    counts = [len(values) for *_, values in rows]
+    at = np.repeat(np.arange(len(rows)), counts)
+    size = len(at)
+    columns = {
+        "item": _texts([item for _, item, _, _ in rows]).take(pa.array(at)),
+        "system": _texts([system for _, _, system, _ in rows]).take(pa.array(at)),
+        "aspect": _texts([aspect for *_, values in rows for aspect in values]),
+        "rater": pa.nulls(size, TEXT),
+        "value": pa.array([value for *_, values in rows for value in values.values()], pa.float64()),
+        "weight": pa.nulls(size, pa.float64()),
+        "input": pa.array(np.full(size, number, np.int32)),
+        "row": pa.array(np.array([line for line, *_ in rows], np.int64)[at]),
+    }
+    return pa.table([columns[name] for name in RATINGS.names], schema=RATINGS)
 
 
 def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
