@@ -18,10 +18,10 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -276,8 +276,14 @@ class RemoteStore(Store):
     def delete_log(self, name: str) -> None:
         self.delete(self._logged.pop(name, ()))
 
-    def _open_file(self, name: str) -> pq.ParquetFile:
-        return pq.ParquetFile(self._files.open(name), page_checksum_verification=True, pre_buffer=True)
+    def open_file(self, name: str) -> BinaryIO:
+        file: BinaryIO = self._files.open(name)
+        return file
+
+    def _open_file(self, name: str, encoded: Sequence[str]) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            self._files.open(name), page_checksum_verification=True, pre_buffer=True, read_dictionary=list(encoded)
+        )
 
     # ---- Writers
 

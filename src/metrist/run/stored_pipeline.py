@@ -221,7 +221,9 @@ class StoredPipeline(Pipeline):
         self._run = Run(self._store, manifest)
         own_inputs = [one for one in manifest.inputs if one.number in self._own_inputs]
         self._count = sum(len(hashes) for _, hashes in self._kept or ()) or sum(one.records for one in own_inputs)
-        if self._kept is None and not self._texts:
+        if self._kept is not None:
+            self._own_hashes = [hashes for _, hashes in self._kept]
+        elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
             parts = [part for one in own_inputs for part in one.tables.get("records", ())]
             tables = (self._run.read_part("records", part, ["record"]) for part in parts)
             self._own_hashes = [read_hashes(table["record"]) for table in tables]
@@ -319,8 +321,8 @@ class StoredPipeline(Pipeline):
         if len(self._own_inputs) < 2:
             return None
         hashes = np.concatenate(self._own_hashes)
-        index = HashIndex(hashes[::-1])
-        return index.find(hashes) == np.arange(len(hashes))[::-1]
+        is_first: NDArray[np.bool_] = HashIndex(hashes[::-1]).find(hashes) == np.arange(len(hashes))[::-1]
+        return is_first
 
     def _cut(
         self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
