@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -28,7 +28,7 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.names import NameColumn, encode_names, find_outputs, list_distinct, select_names, take_names
 from metrist.report.tables import format_number
 from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
-from metrist.run.texts import OutputFacts, OutputTexts
+from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 from metrist.scores import FailureKind
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _Place = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class _Side:
-    """A run, its name in messages, and what its inputs say about the outputs that are shown."""
+    """A run, its name in messages, and what its inputs and metrics say about the outputs that are shown."""
 
     results: Results
     name: str
@@ -57,24 +57,33 @@ class _Side:
     def __post_init__(self) -> None:
         self.items = encode_names(self.results.items)
 
-    def show(self, row: int, percentiles: Mapping[str, float], *, labelled: bool) -> ScoredOutput:
-        """One output with all that is known about it; `labelled` names its run."""
-        known, columns = self.facts.get(row) or OutputFacts(), self.results.columns
-        scores = {metric.label: self.results[metric][row] for metric in columns}
-        for metric in columns:  # Those of aspects are there only where they have a value.
-            if isinstance(metric, PartMetric) and scores[metric.label].failure:
-                del scores[metric.label]
-        return ScoredOutput(
-            item=self.results.items[row],
-            system=self.results.systems[row],
-            scores=scores,
-            record=known.record,
-            percentiles=percentiles,
-            ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in known.ratings.items()},
-            errors=tuple(known.errors),
-            run=self.name if labelled else None,
-            number=int(self.items.codes[row]) + 1,
-        )
+    def show(self, rows: Sequence[int], *, labelled: bool = False) -> dict[int, ScoredOutput]:
+        """Outputs with all that is known about them; `labelled` names their run."""
+        results, blocks = self.results, take_scores(self.results, rows)
+        columns = {
+            column.label: column.select(blocks[column.metric.label])
+            if isinstance(column, PartMetric)
+            else blocks[column.label]
+            for column in results.columns
+        }
+        shown = {}
+        for place, row in enumerate(rows):
+            scores = {label: block[place] for label, block in columns.items()}
+            for label in columns.keys() - blocks.keys():  # An aspect that an output does not have.
+                if scores[label].failure:
+                    del scores[label]
+            known = self.facts.get(row) or OutputFacts()
+            shown[row] = ScoredOutput(
+                item=results.items[row],
+                system=results.systems[row],
+                scores=scores,
+                record=known.record,
+                ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in known.ratings.items()},
+                errors=tuple(known.errors),
+                run=self.name if labelled else None,
+                number=int(self.items.codes[row]) + 1,
+            )
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +166,8 @@ def worst(
         attempted = [_find_failed(side.results, chosen) for side in sides]
         ranking.failed = [(side, row) for side, row in ranking.failed if row in attempted[side]]
     failed = ranking.failed[:n]
-    shown = [place for entry in ranking.ranked for place in entry.places]
-    notes = _read_texts(sides, [*shown, *failed], texts, progress, reading)
+    places = [*(place for entry in ranking.ranked for place in entry.places), *failed]
+    notes = _read_texts(sides, places, texts, progress, reading)
     if len(ranking.failed) > len(failed):
         notes.append(
             f"{format_count(len(ranking.failed), 'output was', 'outputs were')} not scored, "
@@ -169,20 +178,21 @@ def worst(
         is_first = results.metrics.index(chosen[0]) < min(map(results.metrics.index, map(results.metric, others)))
         why = "the first metric of the run" if is_first else "the first metric that was applied to all outputs"
         notes.append(f"by {chosen[0].label}, {why}; -m chooses another: {', '.join(others)}")
-    labelled = len(sides) > 1
+    outputs = [
+        side.show(list(dict.fromkeys(row for which, row in places if which == number)), labelled=len(sides) > 1)
+        for number, side in enumerate(sides)
+    ]
     return WorstOutputs(
         title=ranking.title,
         entries=[
             WorstEntry(
-                outputs=tuple(
-                    sides[side].show(row, entry.percentiles, labelled=labelled) for side, row in entry.places
-                ),
+                outputs=tuple(replace(outputs[side][row], percentiles=entry.percentiles) for side, row in entry.places),
                 value=entry.value,
                 reason=entry.reason,
             )
             for entry in ranking.ranked
         ],
-        failures=[sides[side].show(row, {}, labelled=labelled) for side, row in failed],
+        failures=[outputs[side][row] for side, row in failed],
         notes=[*ranking.notes, *notes, *results.notes],
         decimals={m.label: _choose_decimals(m, sides) for m in results.columns},
     )
@@ -190,8 +200,7 @@ def worst(
 
 def show_outputs(results: Results, facts: Mapping[int, OutputFacts]) -> list[ScoredOutput]:
     """Some outputs of a run with all that is known about them."""
-    side = _Side(results=results, name="this run", facts=facts)
-    return [side.show(row, {}, labelled=False) for row in facts]
+    return list(_Side(results=results, name="this run", facts=facts).show(list(facts)).values())
 
 
 def list_decimals(results: Results) -> dict[str, int]:
@@ -275,9 +284,12 @@ def _name_run(run: Any, otherwise: str) -> str:
 def percentile_ranks(values: _Floats) -> _Floats:
     """Each value's percentile among all: the share of smaller ones and half the share of equal ones, in percent. NaN
     has none and counts for nobody."""
-    ordered = np.sort(values[~np.isnan(values)])
-    below, up_to = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-    ranks: _Floats = np.where(np.isnan(values), np.nan, 50.0 * (below + up_to) / max(len(ordered), 1))
+    ranks = np.full(len(values), np.nan)
+    order = np.argsort(values)[: np.count_nonzero(~np.isnan(values))]
+    ordered = values[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+    ends = np.append(starts[1:], len(ordered))
+    ranks[order] = np.repeat(50.0 * (starts + ends) / max(len(ordered), 1), ends - starts)
     return ranks
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.io.remote import is_remote
@@ -98,10 +99,14 @@ def scan_table(run: Run, folder: str) -> str | None:
 
 
 def read_rows(
-    connection: duckdb.DuckDBPyConnection, run: Run, folder: str, rows: Sequence[int], columns: Sequence[str]
+    connection: duckdb.DuckDBPyConnection,
+    run: Run,
+    folder: str,
+    parts: Sequence[Part],
+    rows: Sequence[int] | NDArray[np.int64],
+    columns: Sequence[str],
 ) -> pa.Table:
-    """These rows of all parts of a table, in this order. Only the pages that hold them are decoded."""
-    parts = [part for _, part in run.list_parts(folder)]
+    """These rows of some parts, in this order. Only the pages that hold them are decoded."""
     starts = np.cumsum([0, *(part.rows for part in parts)])
     wanted = np.asarray(rows, np.int64)
     at = np.searchsorted(starts, wanted, "right") - 1

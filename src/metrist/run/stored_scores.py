@@ -20,11 +20,15 @@ from metrist.run.tables import Damaged, read_hashes
 from metrist.scores import Failure, FailureKind, MeanRows, Scores, plain_stats
 
 if TYPE_CHECKING:
+    import duckdb
+
     from metrist.run.run import Run
 
 #: Rows from which on parts and statistics are read again each time, and statistics are narrow numbers: a run of ten
 #: million outputs must fit into a gigabyte.
 _MANY = 1 << 20
+#: Rows that are read to learn how many statistics a score has.
+_FIRST_ROWS = 256
 _NARROW = (np.dtype(np.uint16), np.dtype(np.int32))
 #: Columns that only some scores have, by the field of `Scores`.
 _SPARSE = {
@@ -196,13 +200,28 @@ class ScoreReader:
         return max(lengths, default=2)
 
     def read_first_statistics(self) -> NDArray[np.float64]:
-        """The statistics of one score."""
+        """The statistics of one score, by which their number is known."""
         for part, filled in zip(self._parts, self.filled, strict=True):
             if "statistics" in filled:
-                table = self._run.read_part(self.metric.place, part, ["statistics", "value"])
-                rows: NDArray[np.float64] = _read_statistics(table)[:1]
-                return rows
+                with self._run.store.open_part(self.metric.place, part) as file:
+                    for batch in file.iter_batches(_FIRST_ROWS, columns=["statistics", "value"], use_threads=False):
+                        if batch["statistics"].null_count < len(batch):
+                            rows: NDArray[np.float64] = _read_statistics(pa.table(batch))[:1]
+                            return rows
         return plain_stats(self._values[:1])
+
+    def take(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> Scores:
+        """The scores at some positions. Nothing else is read."""
+        from metrist.run.query import read_rows
+
+        rows = np.asarray(positions, np.int64)
+        rows = rows if self.positions is None else self.positions[rows]
+        scored = np.flatnonzero(rows >= 0)
+        hidden = frozenset() if self._run.has_texts else tables.TEXT_COLUMNS
+        columns = [name for name in tables.SCORES.names if name not in hidden]
+        table = read_rows(connection, self._run, self.metric.place, self._parts, rows[scored], columns)
+        pending = dict.fromkeys(np.flatnonzero(rows < 0).tolist(), self._pending)
+        return tables.read_scores_table(table).spread(len(rows), scored.tolist(), pending)
 
     def list_ranges(
         self, name: str | None, shape: tuple[int, ...]
@@ -245,8 +264,11 @@ class ScoreReader:
                 if "failure" in (original := json.loads(text)):
                     own[row] = Failure(own[row].kind, original["failure"])
             failures |= {start + row: failure for row, failure in own.items()}
-        pending = Failure(FailureKind.pending, f"{self.metric.text} has not scored this output yet")
-        return self._arrange_sparse(failures) | dict.fromkeys(self.missing.tolist(), pending)
+        return self._arrange_sparse(failures) | dict.fromkeys(self.missing.tolist(), self._pending)
+
+    @property
+    def _pending(self) -> Failure:
+        return Failure(FailureKind.pending, f"{self.metric.text} has not scored this output yet")
 
     def read_sparse(self, name: str) -> dict[int, Any]:
         """Errors, explanations and so on, by position."""
@@ -362,11 +384,11 @@ class LazyParts(Mapping[str, Any]):
     """The parts of scores by name, read when they are first asked for."""
 
     def __init__(self, reader: ScoreReader) -> None:
-        self._reader = reader
+        self.reader = reader
 
     @cached_property
     def _columns(self) -> dict[str, Any]:
-        reader = self._reader
+        reader = self.reader
         if reader.size <= _MANY:
             return dict(reader.read_parts())
         return {name: ColumnOnDisk(reader, name) for name in reader.list_parts()}

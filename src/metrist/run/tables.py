@@ -530,7 +530,7 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
         size, numbers = len(chunk), read_numbers(pa.chunked_array([chunk.flatten()]))
-        counts = read_numbers(pa.chunked_array([chunk.value_lengths().fill_null(0)]), np.int32)
+        counts = np.nan_to_num(read_numbers(pa.chunked_array([chunk.value_lengths()]), np.int32)).astype(np.int32)
         width = int(counts.max(initial=0))
         if len(numbers) == size * width and not chunk.null_count:
             blocks.append(numbers.reshape(size, width))

@@ -29,7 +29,9 @@ from metrist.run.inputs import StoredReader, read_inputs
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
 from metrist.run.run import Run, read_names
 from metrist.run.store import Input, Manifest, Part, Store
+from metrist.run.stored_scores import LazyParts
 from metrist.run.tables import judged_tables, read_numbers, read_records_table, records_table
+from metrist.scores import Scores
 
 if TYPE_CHECKING:
     import duckdb
@@ -118,7 +120,8 @@ class OutputTexts:
         known = [position for position in facts if self._rows[position] >= 0]
         by_name = {(encodable(self.items[n]), encodable(self.systems[n])): facts[n] for n in facts}
         with nullcontext(connection) if connection else closing(open_database(self.run)) as database:
-            table = read_rows(database, self.run, "records", self._rows[known].tolist(), RECORD_COLUMNS)
+            parts = [part for _, part in self.run.list_parts("records")]
+            table = read_rows(database, self.run, "records", parts, self._rows[known], RECORD_COLUMNS)
             for position, record in zip(known, read_records_table(table), strict=True):
                 facts[position].record = record
             items = ", ".join(quote_text(item) for item in dict.fromkeys(item for item, _ in by_name))
@@ -190,6 +193,18 @@ def _restore_names(column: NameColumn, known: Sequence[str]) -> NameColumn:
         return column
     originals = {encodable(name): name for name in list_distinct(known)}
     return NameColumn(column.codes, tuple(originals.get(name, name) for name in column.names))
+
+
+def take_scores(results: Results, positions: Sequence[int]) -> dict[str, Scores]:
+    """The scores of some outputs by each metric. Of those that a run stores, nothing else is read."""
+    run = results.inputs
+    with closing(open_database(run)) if isinstance(run, Run) else nullcontext() as database:
+        return {
+            label: block.parts.reader.take(positions, database)
+            if isinstance(block.parts, LazyParts) and database
+            else block.take(positions)
+            for label, block in results.scores.items()
+        }
 
 
 class MemoryStore(Store):
