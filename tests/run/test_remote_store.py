@@ -494,6 +494,10 @@ def test_two_changes_of_a_manifest_at_once_are_both_made(url: str) -> None:
 # ---- Kills
 
 
+#: Without ratings, which are written again for rows that have no file.
+PLAIN_ROWS = [{name: value for name, value in row.items() if name != "ratings"} for row in ROWS]
+
+
 class Killed(BaseException):
     """Ends a run as `kill -9` does: it does not come to write anything more."""
 
@@ -531,7 +535,7 @@ def run_until_killed(step: int, url: str, monkeypatch: pytest.MonkeyPatch, folde
     with monkeypatch.context() as patch:
         kill_at(step, url, patch, folder)
         try:
-            metrist.score(ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
+            metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
         except Killed:
             return True
     return False
@@ -548,27 +552,27 @@ def test_a_run_that_is_killed_at_any_step_goes_on(when: str, bucket: str, monkey
     monkeypatch.setattr(stored_pipeline, "_COSTLY_SECONDS", 0.0)
     monkeypatch.setattr(stored_pipeline, "_LOGGED_SECONDS", 60.0 if logs else 0.0)
     monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 99 if when == "scoring" else 1)
-    expected = metrist.score(ROWS, [Length()])[Length().text].values.tolist()
+    expected = metrist.score(PLAIN_ROWS, [Length()])[Length().text].values.tolist()
     is_killed, step, seen = True, 0, 0
     while is_killed:
         url = f"{bucket}/{step}"
         if logs:
             assert run_until_killed(logs, url, monkeypatch, "/log/")
             assert [name for name in list_files(url) if name.startswith("log/")]
-        elif when == "compacting" and step:
+        elif when == "compacting":
             with monkeypatch.context() as patch:
                 patch.setattr(stored_pipeline, "_FEW_PARTS", 99)
-                metrist.score(ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
+                metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
         is_killed = run_until_killed(step, url, monkeypatch)
         seen = max(seen, check_rows(url))
-        results = metrist.score(ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
+        results = metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
         assert results[Length().text].values.tolist() == expected
-        assert check_rows(url) == len(ROWS)
+        assert check_rows(url) == len(PLAIN_ROWS)
         listed = set(open_run(url).manifest.list_parts())
         assert list_files(url) == {"manifest.json", *listed}
         step += 1
-    assert step > 10
-    assert seen == len(ROWS)
+    assert step > 7
+    assert seen == len(PLAIN_ROWS)
 
 
 def test_a_run_in_s3_that_was_killed_goes_on(server: str, tmp_path: Path) -> None:
@@ -579,7 +583,7 @@ def test_a_run_in_s3_that_was_killed_goes_on(server: str, tmp_path: Path) -> Non
         "    def score_record(self, record):\n        time.sleep(0.05)\n        return float(len(record.output))\n"
     )
     path = write_rows(
-        f"file://{tmp_path}/in.jsonl", [{**r, "item": f"{r['item']}-{n}"} for n in range(2) for r in ROWS]
+        f"file://{tmp_path}/in.jsonl", [{**r, "item": f"{r['item']}-{n}"} for n in range(2) for r in PLAIN_ROWS]
     )
     program = (
         f"import metrist; metrist.score({path!r}, ['slow_metric.Slow', 'chrf'], out='s3://killed/run/', "
@@ -598,8 +602,8 @@ def test_a_run_in_s3_that_was_killed_goes_on(server: str, tmp_path: Path) -> Non
     with RemoteStore("s3://killed/run").write():
         assert len(list_rows("s3://killed/run")["slow_metric.Slow"]) >= 5 * 4
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    assert len(metrist.load("s3://killed/run")) == 2 * len(ROWS)
-    assert check_rows("s3://killed/run") == 4 * len(ROWS)
+    assert len(metrist.load("s3://killed/run")) == 2 * len(PLAIN_ROWS)
+    assert check_rows("s3://killed/run") == 4 * len(PLAIN_ROWS)
     assert not [name for name in list_files("s3://killed/run") if "log" in name or name == WRITER]
 
 

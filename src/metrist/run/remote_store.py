@@ -281,9 +281,8 @@ class RemoteStore(Store):
         return file
 
     def _open_file(self, name: str, encoded: Sequence[str]) -> pq.ParquetFile:
-        return pq.ParquetFile(
-            self._files.open(name), page_checksum_verification=True, pre_buffer=True, read_dictionary=list(encoded)
-        )
+        source = self._files.open(name)
+        return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(encoded))
 
     # ---- Writers
 
