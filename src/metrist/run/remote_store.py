@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from metrist.errors import RunError
 from metrist.io.remote import call_store, make_folder, open_store, put_bytes
 from metrist.llm.budget import is_process_alive
-from metrist.run.store import LOG, MANIFEST, TABLES, Manifest, Store, decode_manifest, format_manifest
+from metrist.run.store import ENTRIES, LOG, MANIFEST, Manifest, Store, decode_manifest, format_manifest
 
 #: Seconds between two beats of a writer, and seconds without one after which it counts as dead.
 BEAT_SECONDS = 5.0
@@ -232,8 +232,7 @@ class RemoteStore(Store):
 
     def check(self) -> None:
         if self._files.read(MANIFEST) is None:
-            # A run that was killed before its first manifest has left records at most.
-            entries = self._files.list_entries() - {*TABLES, WRITER}
+            entries = self._files.list_entries() - {*ENTRIES, WRITER}
             if others := [name for name in entries if not name.endswith(".part")]:
                 raise RunError(
                     f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
@@ -282,9 +281,8 @@ class RemoteStore(Store):
         return file
 
     def _open_file(self, name: str, encoded: Sequence[str]) -> pq.ParquetFile:
-        return pq.ParquetFile(
-            self._files.open(name), page_checksum_verification=True, pre_buffer=True, read_dictionary=list(encoded)
-        )
+        source = self._files.open(name)
+        return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(encoded))
 
     # ---- Writers
 

@@ -440,8 +440,12 @@ class Store:
             raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
 
     def find_filled(self, folder: str, part: Part) -> set[str]:
-        """The columns of a part that have a value in some row."""
-        with self.open_part(folder, part) as file:
+        """The columns of a part that have a value in some row, perhaps in one of another part that it was merged with."""
+        try:
+            file = self.open_part(folder, part)
+        except Missing:
+            file = self.open_part(folder, self._find_merged(folder, part)[0])
+        with file:
             groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
             columns = [group.column(n) for group in groups for n in range(group.num_columns)]
         return {
