@@ -7,6 +7,7 @@ a run without texts reads again, are first put into the same tables, in memory.
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
@@ -98,7 +99,7 @@ class OutputTexts:
         return len(self.items)
 
     @cached_property
-    def _rows(self) -> NDArray[np.intp]:
+    def rows(self) -> NDArray[np.intp]:
         """The row of each output's record in the parts of the run; -1 where there is no record."""
         known = self.run.view
         if self.items is known.items and self.systems is known.systems:
@@ -110,18 +111,18 @@ class OutputTexts:
     @property
     def has_text(self) -> NDArray[np.bool_]:
         """Which of the outputs have a record."""
-        return self._rows >= 0
+        return self.rows >= 0
 
     def read(
         self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection | None = None
     ) -> dict[int, OutputFacts]:
         """All that is known about some outputs."""
         facts = {position: OutputFacts() for position in positions}
-        known = [position for position in facts if self._rows[position] >= 0]
+        known = [position for position in facts if self.rows[position] >= 0]
         by_name = {(encodable(self.items[n]), encodable(self.systems[n])): facts[n] for n in facts}
         with nullcontext(connection) if connection else closing(open_database(self.run)) as database:
             parts = [part for _, part in self.run.list_parts("records")]
-            table = read_rows(database, self.run, "records", parts, self._rows[known], _RECORD)
+            table = read_rows(database, self.run, "records", parts, self.rows[known], _RECORD)
             for position, record in zip(known, read_records_table(table), strict=True):
                 facts[position].record = record
             items = ", ".join(quote_text(item) for item in dict.fromkeys(item for item, _ in by_name))
@@ -132,6 +133,17 @@ class OutputTexts:
                 if own := by_name.get((row.pop("item"), row.pop("system"))):
                     own.errors.append(Error(**row))
         return facts
+
+    def read_outputs(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> dict[int, str | None]:
+        """The texts of some outputs alone; None where there is none."""
+        known = [position for position in positions if self.rows[position] >= 0]
+        parts = [part for _, part in self.run.list_parts("records")]
+        schema = pa.schema([RECORDS.field(name) for name in ("output", "original")])
+        table = read_rows(connection, self.run, "records", parts, self.rows[known], schema)
+        texts: dict[int, str | None] = dict.fromkeys(positions)
+        for position, text, original in zip(known, *(column.to_pylist() for column in table.columns), strict=True):
+            texts[position] = json.loads(original)[2] if original else text
+        return texts
 
     def _select(
         self, database: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], items: str

@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute, Route
 from metrist.errors import MetristError, describe_exception
 from metrist.metrics.prompt_layout import list_tasks
 from metrist.web.pages import escape_text, render_page
-from metrist.web.run_index import list_readings
+from metrist.web.viewed_run import list_readings
 from metrist.web.viewer import answer_json, read_json
 
 #: Offered without being named on the command line. None of them asks an LLM or downloads a model.
