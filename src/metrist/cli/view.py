@@ -62,7 +62,7 @@ def view(
         raise RunError(f"cannot write {picks}: the name must end in .jsonl")
     check_writable(picks)
     playground = Playground(
-        metrics=offer_metrics(metrics or ()),
+        metrics=offer_metrics(metrics) if metrics else None,
         limits={} if max_cost is None else {"max_cost": max_cost},
         with_viewer=bool(runs),
     )

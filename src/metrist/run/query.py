@@ -138,7 +138,7 @@ def read_rows(
     table = connection.sql(" UNION ALL ".join(selects)).to_arrow_table()
     positions = tables.read_numbers(table["position"], np.int64)
     order = np.argsort(positions)
-    return table.drop_columns("position").take(pa.array(order[np.searchsorted(positions[order], rows)]))
+    return tables.take(table.drop_columns("position"), order[np.searchsorted(positions[order], rows)])
 
 
 def _describe(error: Exception) -> str:

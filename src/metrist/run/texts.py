@@ -55,9 +55,12 @@ class RatedRows(NamedTuple):
 
     def mean(self, size: int) -> NDArray[np.float64]:
         """The mean rating of each of `size` outputs; NaN where there is none."""
+        means = np.full(size, np.nan)
+        if (np.diff(self.rows) > 0).all():
+            means[self.rows] = self.values
+            return means
         order = np.argsort(self.rows, kind="stable")
         rated, starts, counts = np.unique(self.rows[order], return_index=True, return_counts=True)
-        means = np.full(size, np.nan)
         for count in np.unique(counts).tolist():
             # Row by row, so that sums are those of each output's own ratings.
             own = counts == count
@@ -163,6 +166,8 @@ class OutputTexts:
     def ratings(self) -> dict[str, RatedRows]:
         """People's ratings by aspect."""
         table = self._read_table("ratings", ("item", "system", "aspect", "value"), ("item", "system", "aspect"))
+        if table is None:
+            return {}
         rows = self.find_outputs(table)
         aspects, values = read_names(table["aspect"].chunks), read_numbers(table["value"])
         rated = {}
@@ -176,6 +181,8 @@ class OutputTexts:
     def errors(self) -> dict[int, list[Error]]:
         """The errors that people marked, by the position of the output."""
         table = self._read_table("errors", ("item", "system", *_ERROR_FIELDS), ("item", "system"))
+        if table is None:
+            return {}
         rows = self.find_outputs(table).tolist()
         errors: dict[int, list[Error]] = {}
         for row, error in zip(rows, table.drop_columns(["item", "system"]).to_pylist(), strict=True):
@@ -190,13 +197,9 @@ class OutputTexts:
             _restore_names(items, self.items), _restore_names(systems, self.systems), self.items, self.systems
         )
 
-    def _read_table(self, name: str, columns: Sequence[str], encoded: Sequence[str]) -> pa.Table:
+    def _read_table(self, name: str, columns: Sequence[str], encoded: Sequence[str]) -> pa.Table | None:
         parts = [self.run.read_part(name, part, columns, encoded) for _, part in self.run.list_parts(name)]
-        if not parts:
-            names = pa.dictionary(pa.int32(), pa.string())
-            kinds = {column: names if column in encoded else pa.float64() for column in columns}
-            return pa.schema(kinds.items()).empty_table()
-        return pa.concat_tables([part.replace_schema_metadata() for part in parts])
+        return pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
 
 
 def _restore_names(column: NameColumn, known: Sequence[str]) -> NameColumn:

@@ -22,6 +22,8 @@ FIELDS = ("output", "context", "reason", "item")
 CHANGE = "change"
 INPUT_ORDER, DISAGREEMENT = "input", "disagreement"
 _PREVIEW = 400
+#: Orders of all outputs that are kept.
+_MAX_ORDERS = 8
 
 Rows = NDArray[np.intp]
 
@@ -100,6 +102,7 @@ class Collection:
         self.runs = list(runs)
         self._counterparts: dict[tuple[int, str], Rows] = {}
         self._disagreements: dict[int, Floats] = {}
+        self._orders: dict[tuple[Any, ...], NDArray[np.int32]] = {}
 
     def prepare(self) -> None:
         """Make searches faster, which takes seconds for a large run; meant for a thread at the start."""
@@ -187,7 +190,7 @@ class Collection:
             kept &= other[1] >= 0 if other else True
         if query.text:
             kept &= run.search(query.text, query.where)
-        return self._sort(query, np.flatnonzero(kept))
+        return self._sort(query, kept)
 
     def _find_numbers(self, query: Query, name: str) -> Floats:
         run = self.run(query.run)
@@ -210,18 +213,27 @@ class Collection:
         kept[lines[:, 0]] = True
         return ~kept if query.errors == "none" else kept
 
-    def _sort(self, query: Query, rows: Rows) -> Rows:
+    def _sort(self, query: Query, kept: NDArray[np.bool_]) -> Rows:
         if query.sort == INPUT_ORDER:
+            rows = np.flatnonzero(kept)
             return rows[::-1] if query.descending else rows
-        if query.sort == DISAGREEMENT:
-            if query.run not in self._disagreements:
-                self._disagreements[query.run] = _find_disagreement(self.run(query.run))
-            numbers = self._disagreements[query.run][rows]
-        else:
-            numbers = self._find_numbers(query, query.sort)[rows]
-        # Rows without a number come last in either direction; equal ones stay in the input's order.
-        keys = np.where(np.isnan(numbers), np.inf, -numbers if query.descending else numbers)
-        return rows[np.argsort(keys, kind="stable")]
+        key = (query.run, query.versus, query.sort, query.descending)
+        if key not in self._orders:
+            numbers = self._find_sort_numbers(query)
+            # Rows without a number come last in either direction; equal ones stay in the input's order.
+            keys = np.where(np.isnan(numbers), np.inf, -numbers if query.descending else numbers)
+            while len(self._orders) >= _MAX_ORDERS:
+                self._orders.pop(next(iter(self._orders)), None)
+            self._orders[key] = np.argsort(keys, kind="stable").astype(np.int32)
+        order = self._orders[key]
+        return order[kept[order]].astype(np.intp)
+
+    def _find_sort_numbers(self, query: Query) -> Floats:
+        if query.sort != DISAGREEMENT:
+            return self._find_numbers(query, query.sort)
+        if query.run not in self._disagreements:
+            self._disagreements[query.run] = _find_disagreement(self.run(query.run))
+        return self._disagreements[query.run]
 
     # ---- What a page shows
 

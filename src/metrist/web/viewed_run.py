@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -196,13 +197,15 @@ class ViewedRun:
 
     def _add_columns(self) -> None:
         results, size = self.results, len(self)
-        for metric in results.columns:
-            kind: Kind = "aspect" if isinstance(metric, PartMetric) else "metric"
-            self._add(metric.label, kind, results[metric].values, metric, results.signatures.get(metric.label, ""))
-        for aspect, rated in (self._texts.ratings if self._texts else {}).items():
-            self._add(f"people: {aspect}", "rating", rated.mean(size))
+        with ThreadPoolExecutor(1) as pool:
+            counting = pool.submit(self._fetch, "SELECT row_number, length(output) AS value FROM texts")
+            for metric in results.columns:
+                kind: Kind = "aspect" if isinstance(metric, PartMetric) else "metric"
+                self._add(metric.label, kind, results[metric].values, metric, results.signatures.get(metric.label, ""))
+            for aspect, rated in (self._texts.ratings if self._texts else {}).items():
+                self._add(f"people: {aspect}", "rating", rated.mean(size))
+            rows, values = counting.result()
         lengths = np.full(size, np.nan)
-        rows, values = self._fetch("SELECT row_number, length(output) AS value FROM texts")
         lengths[rows] = values
         self._add("characters", "length", lengths)
 

@@ -28,6 +28,8 @@ MAX_TEXT = 1_000_000
 #: Characters of the outputs of other systems, and how many of them.
 _MAX_SIBLING_TEXT = 20_000
 _MAX_SIBLINGS = 64
+#: Seconds after which searches are prepared.
+_PREPARE_SECONDS = 1.0
 #: Outputs that one request may pick.
 _MAX_PICKS = 10_000
 
@@ -67,8 +69,10 @@ class Viewer:
         ]
 
     def prepare(self) -> None:
-        """Load in the background what searches need."""
-        threading.Thread(target=self.collection.prepare, name="prepare", daemon=True).start()
+        """Make searches faster, in the background and after the first page."""
+        timer = threading.Timer(_PREPARE_SECONDS, self.collection.prepare)
+        timer.daemon = True
+        timer.start()
 
     async def show_page(self, request: Request) -> Response:  # noqa: ARG002
         return render_page("metrist: outputs", _PAGE, scripts=["viewer.js"], styles=["texts.css", "viewer.css"])
