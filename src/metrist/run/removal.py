@@ -108,8 +108,10 @@ class _Remaining(Run):
         super().__init__(run.store, run.manifest)
         self._rows = kept
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        table, rows = super().read_part(folder, part, columns), self._rows.get((folder, part.file))
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        table, rows = super().read_part(folder, part, columns, encoded), self._rows.get((folder, part.file))
         return table if rows is None else table.filter(pa.array(rows))
 
 
