@@ -65,6 +65,18 @@ def take_names(column: NameColumn, positions: NDArray[np.intp]) -> NameColumn:
     return NameColumn(number[codes], tuple(column.names[code] for code in order.tolist()))
 
 
+def concatenate_names(columns: Sequence[NameColumn]) -> NameColumn:
+    """Columns one after another, names that several have once."""
+    if len(columns) == 1:
+        return columns[0]
+    number: dict[str, int] = {}
+    codes = []
+    for column in columns:
+        own = np.fromiter((number.setdefault(name, len(number)) for name in column.names), np.intp)
+        codes.append(own[column.codes])
+    return NameColumn(np.concatenate(codes), tuple(number))
+
+
 def list_distinct(names: Sequence[str]) -> list[str]:
     """The distinct names in the order of their first use."""
     return list(names.names) if isinstance(names, NameColumn) else list(dict.fromkeys(names))

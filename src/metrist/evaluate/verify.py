@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +18,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, agree, format_count
+from metrist.io.hashes import hash_records
 from metrist.metrics.base import Metric, calls_llm
 from metrist.metrics.registry import build
-from metrist.records import Record, hash_units
+from metrist.records import Record, RecordColumns
 from metrist.report.tables import Column, Table
 from metrist.run.inputs import find_changed_inputs, read_inputs
 from metrist.run.loading import StoredMetric as UnavailableMetric
@@ -35,6 +37,8 @@ from metrist.scores import Scores
 CheckName = Literal["files", "inputs", "signature", "scores"]
 #: Differences up to this, absolute or relative, are those of other batches and processors.
 TOLERANCE = 1e-6
+#: Records that are hashed at once.
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +178,7 @@ def _check_records(run: Run) -> Finding:
                 if folder == "records":
                     count += len(table)
                     if run.has_texts and not np.array_equal(
-                        hash_units(read_records_table(table)), read_hashes(table["record"])
+                        hash_records(read_records_table(table)), read_hashes(table["record"])
                     ):
                         raise Damaged(f"{folder}/{part.file} has a record with another hash than that of its texts")
             except Damaged as error:
@@ -242,12 +246,14 @@ def _check_signature(metric: Metric, text: str, stored: str) -> Finding:
 def _draw_sample(records: Iterable[Record], size: int, seed: int) -> list[Record]:
     """The records whose hashes come first if they are hashed again with the seed: the same whatever the order of the
     input, and without holding it in memory."""
-    prefix = f"{seed}:".encode()
+    prefix, source = f"{seed}:".encode(), iter(records)
 
     def keyed() -> Iterator[tuple[bytes, int, Record]]:
-        for number, record in enumerate(records):
-            digest = hash_units([record]).tobytes().hex()
-            yield hashlib.sha256(prefix + digest.encode()).digest(), number, record
+        number = 0
+        while block := list(islice(source, _BLOCK)):
+            for record, digest in zip(block, hash_records(RecordColumns.of(block)), strict=True):
+                number += 1
+                yield hashlib.sha256(prefix + digest.tobytes().hex().encode()).digest(), number, record
 
     return [record for *_, record in heapq.nsmallest(size, keyed())]
 
@@ -274,7 +280,7 @@ def _check_scores(
         return conclude(None, "it calls an LLM, whose answers may differ and cost money: --llm scores it again")
     try:
         block, missing = run.read_scores(stored)
-        numbers = HashIndex(run.view.hashes).find(hash_units(records))
+        numbers = HashIndex(run.view.hashes).find(hash_records(RecordColumns.of(records)))
         numbers[np.isin(numbers, missing)] = -1
         rows = np.flatnonzero(numbers >= 0)
         then = _take_numbers(block, numbers[rows])

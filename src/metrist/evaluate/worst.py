@@ -293,7 +293,7 @@ def percentile_ranks(values: _Floats) -> _Floats:
     return ranks
 
 
-def _find_smallest(keys: _Floats, n: int) -> NDArray[np.intp]:
+def find_smallest(keys: _Floats, n: int) -> NDArray[np.intp]:
     """The positions of the n smallest of many numbers, in their order; equal ones in the order of the input."""
     if n < len(keys):
         near = np.flatnonzero(keys <= np.partition(keys, n - 1)[n - 1])
@@ -320,7 +320,7 @@ def _rank_by_score(
     rows = _select_rows(results, systems)
     failed = np.isnan(values[rows])
     scored = rows[~failed]
-    worst = scored[_find_smallest(sign * values[scored], n)]
+    worst = scored[find_smallest(sign * values[scored], n)]
     return _Ranking(
         title=f"The worst of {_count(len(rows), 'output')} by {metric.label}",
         ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in worst.tolist()],
@@ -402,7 +402,7 @@ def _rank_by_distance(rows: NDArray[np.intp], ranks: Mapping[str, _Floats], n: i
     """The outputs with the largest distance between the highest and the lowest of several percentiles."""
     distance = np.ptp(np.stack(list(ranks.values())), axis=0)
     ranked = []
-    for position in _find_smallest(-distance, n):
+    for position in find_smallest(-distance, n):
         percentiles = {name: float(column[position]) for name, column in ranks.items()}
         high, low = max(percentiles, key=percentiles.__getitem__), min(percentiles, key=percentiles.__getitem__)
         points = f"{distance[position]:.0f} points higher than {low}"
@@ -449,7 +449,7 @@ def _rank_by_difference(
     decimals = _choose_decimals(metric, sides)
     shown = {"losses": scored[differences[scored] < 0], "gains": scored[differences[scored] > 0], "both": scored}[order]
     ranked = []
-    for position in shown[_find_smallest(-np.abs(differences[shown]), n)].tolist():
+    for position in shown[find_smallest(-np.abs(differences[shown]), n)].tolist():
         rows = int(pairs.first[position]), int(pairs.second[position])
         first, second = name(0, rows[0]), name(other, rows[1])
         difference = float(differences[position])
@@ -471,9 +471,9 @@ def _rank_by_difference(
             f"{len(scored) - wins - losses:,}"
         )
     if not len(shown) and len(scored) and order != "both":
-        other = "gains" if order == "losses" else "losses"
+        opposite = "gains" if order == "losses" else "losses"
         better = f"is {'worse' if order == 'losses' else 'better'} than {second}"
-        notes.append(f"{first} {better} on no item; --order {other} and --order both show the others")
+        notes.append(f"{first} {better} on no item; --order {opposite} and --order both show the others")
     if pairs.left_out:
         notes.append(f"left out: {_count(pairs.left_out, 'output')} without a counterpart")
     items = len(np.unique(sides[0].items.codes[pairs.first]))

@@ -437,7 +437,7 @@ class Reader:
                 block.records.append(row)
                 block.lines.append(line)
                 block.row_numbers.append(block.rows)
-                room -= len(row.output) + len(row.source or "") + sum(map(len, row.references))
+                room -= len(row.output) + len(row.source or "") + sum(map(len, row.references or ()))
                 if len(block.records) >= size or room < 0:
                     return True
                 continue

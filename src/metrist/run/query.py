@@ -103,26 +103,26 @@ def read_rows(
     run: Run,
     folder: str,
     parts: Sequence[Part],
-    rows: Sequence[int] | NDArray[np.int64],
-    columns: Sequence[str],
+    rows: NDArray[np.integer[Any]],
+    schema: pa.Schema,
 ) -> pa.Table:
-    """These rows of some parts, in this order. Only the pages that hold them are decoded."""
+    """These rows of some parts with the columns of a schema, in this order. Only the pages that hold them are
+    decoded."""
+    if not len(rows):
+        return schema.empty_table()
     starts = np.cumsum([0, *(part.rows for part in parts)])
-    wanted = np.asarray(rows, np.int64)
-    at = np.searchsorted(starts, wanted, "right") - 1
-    names = ", ".join(map(quote_name, columns))
+    at = np.searchsorted(starts, rows, "right") - 1
+    names = ", ".join(map(quote_name, schema.names))
     selects = [
         f"SELECT {starts[n]} + file_row_number AS position, {names} "
         f"FROM read_parquet({quote_text(_locate(run, f'{folder}/{parts[n].file}'))}, file_row_number = true) "
-        f"WHERE file_row_number IN ({', '.join(map(str, wanted[at == n] - starts[n]))})"
+        f"WHERE file_row_number IN ({', '.join(map(str, rows[at == n] - starts[n]))})"
         for n in np.unique(at).tolist()
     ]
-    if not selects:
-        return pa.table({name: [] for name in columns})
     table = connection.sql(" UNION ALL ".join(selects)).to_arrow_table()
     positions = tables.read_numbers(table["position"], np.int64)
     order = np.argsort(positions)
-    return table.drop_columns("position").take(pa.array(order[np.searchsorted(positions[order], wanted)]))
+    return table.drop_columns("position").take(pa.array(order[np.searchsorted(positions[order], rows)]))
 
 
 def _describe(error: Exception) -> str:

@@ -218,8 +218,8 @@ class ScoreReader:
         rows = rows if self.positions is None else self.positions[rows]
         scored = np.flatnonzero(rows >= 0)
         hidden = frozenset() if self._run.has_texts else tables.TEXT_COLUMNS
-        columns = [name for name in tables.SCORES.names if name not in hidden]
-        table = read_rows(connection, self._run, self.metric.place, self._parts, rows[scored], columns)
+        schema = pa.schema([field for field in tables.SCORES if field.name not in hidden])
+        table = read_rows(connection, self._run, self.metric.place, self._parts, rows[scored], schema)
         pending = dict.fromkeys(np.flatnonzero(rows < 0).tolist(), self._pending)
         return tables.read_scores_table(table).spread(len(rows), scored.tolist(), pending)
 

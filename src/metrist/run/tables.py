@@ -306,9 +306,9 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
     """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
     ratings: list[tuple[Any, ...]] = []
     found: dict[str, list[dict[str, Any]]] = {"preferences": [], "errors": [], "given": []}
-    rows = rows.rows if isinstance(rows, JudgedRows) else rows  # type: ignore[assignment]
-    simple = [row for row in rows if isinstance(row, tuple)]
-    for row in rows if len(simple) < len(rows) else ():
+    listed: Sequence[Any] = rows.rows if isinstance(rows, JudgedRows) else rows
+    simple = [row for row in listed if isinstance(row, tuple)]
+    for row in listed if len(simple) < len(listed) else ():
         if isinstance(row, tuple):
             line, item, system, values = row
             ratings += [(item, system, aspect, None, value, None, number, line) for aspect, value in values.items()]
@@ -328,11 +328,11 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
             ]
     schemas = {"preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
     tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
-    if simple and len(simple) == len(rows):
+    if simple and len(simple) == len(listed):
         tables["ratings"] = _simple_ratings(simple, number)
     elif ratings:
-        columns = [_column(values, field) for values, field in zip(zip(*ratings, strict=True), RATINGS, strict=True)]
-        tables["ratings"] = pa.table(columns, schema=RATINGS)
+        cells = zip(zip(*ratings, strict=True), RATINGS, strict=True)
+        tables["ratings"] = pa.table([_column(values, field) for values, field in cells], schema=RATINGS)
     return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
 
 

@@ -30,7 +30,7 @@ from metrist.run.query import open_database, quote_text, read_rows, scan_table
 from metrist.run.run import Run, read_names
 from metrist.run.store import Input, Manifest, Part, Store
 from metrist.run.stored_scores import LazyParts
-from metrist.run.tables import judged_tables, read_numbers, read_records_table, records_table
+from metrist.run.tables import RECORDS, judged_tables, read_numbers, read_records_table, records_table
 from metrist.scores import Scores
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from metrist.run.results import Results
 
-RECORD_COLUMNS = (
-    *("item", "system", "output", "source", "references", "instruction", "task", "language", "extra", "original"),
-)
+_RECORD = pa.schema([field for field in RECORDS if field.name not in ("record", "source_digest", "input", "row")])
 _ERROR_FIELDS = tuple(Error.__dataclass_fields__)
+#: Outputs up to which it takes less time to read all scores than single ones.
+_MANY = 20_000
 #: Rows of files that become a part at once.
 _BATCH = 8192
 
@@ -121,7 +121,7 @@ class OutputTexts:
         by_name = {(encodable(self.items[n]), encodable(self.systems[n])): facts[n] for n in facts}
         with nullcontext(connection) if connection else closing(open_database(self.run)) as database:
             parts = [part for _, part in self.run.list_parts("records")]
-            table = read_rows(database, self.run, "records", parts, self._rows[known], RECORD_COLUMNS)
+            table = read_rows(database, self.run, "records", parts, self._rows[known], _RECORD)
             for position, record in zip(known, read_records_table(table), strict=True):
                 facts[position].record = record
             items = ", ".join(quote_text(item) for item in dict.fromkeys(item for item, _ in by_name))
@@ -196,8 +196,8 @@ def _restore_names(column: NameColumn, known: Sequence[str]) -> NameColumn:
 
 
 def take_scores(results: Results, positions: Sequence[int]) -> dict[str, Scores]:
-    """The scores of some outputs by each metric. Of those that a run stores, nothing else is read."""
-    run = results.inputs
+    """The scores of some outputs by each metric. Of many that a run stores, nothing else is read."""
+    run = results.inputs if len(results) > _MANY else None
     with closing(open_database(run)) if isinstance(run, Run) else nullcontext() as database:
         return {
             label: block.parts.reader.take(positions, database)
