@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metrist.run.run_folder import RunFolder
 
 from metrist.errors import RunError
 from metrist.run import read_inputs, score
-from metrist.run.run_folder import RunFolder
 
 ROWS = [{"item": str(n), "system": "a", "output": f"output {n}", "source": f"source {n}"} for n in range(3)]
 

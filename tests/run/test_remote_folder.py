@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metrist.run.remote_folder import WRITER, RemoteFolder, describe_process
 from typer.testing import CliRunner
 
 import metrist
@@ -24,7 +25,6 @@ from metrist.io import remote
 from metrist.io.remote import describe_stamp, fetch, has_version, is_remote, local_path
 from metrist.run import remote_folder
 from metrist.run.estimate import estimate_run
-from metrist.run.remote_folder import WRITER, RemoteFolder, describe_process
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'metrist[ray]'")
 

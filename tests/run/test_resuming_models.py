@@ -27,6 +27,7 @@ from metrist.metrics.registry import build
 from metrist.run import score
 metrics = [build(f"likelihood(model={str(model)!r})"), build("chrf")]
 from metrist.models.loading import load_seq2seq
+from run_contents import contents
 load_seq2seq(metrics[0].options)
 
 def begin(name, pause=0.0):
@@ -56,11 +57,6 @@ unfinished = not list((folder / "killed").glob("results/*/complete.json"))
 assert os.waitpid(begin("killed"), 0)[1] == 0
 print(json.dumps({"kills": kills, "unfinished": unfinished}))
 """
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
-    return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
 def test_a_killed_run_with_a_model_ends_with_the_same_bytes(tmp_path: Path, tiny: Callable[[str], Path]) -> None:

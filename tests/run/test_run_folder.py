@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from metrist.errors import RunError
-from metrist.records import Record
 from metrist.run.run_folder import Listed, Manifest, MetricFolder, RunFolder, folder_name, is_run_folder, write_object
 from metrist.run.shard_file import Header, digest_of, encode, hash_units
 from metrist.run.view import Draft, View, ViewUpdate
+
+from metrist.errors import RunError
+from metrist.records import Record
 from metrist.scores import Scores
 
 MANIFEST = Manifest(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_contents import contents, written
 
 import metrist
 from metrist import Metric, Record, Shard, read_records
@@ -27,16 +28,6 @@ from metrist.spec import parse
 
 METRICS = ["exact", "chrf", "length"]
 Rows = list[dict[str, Any]]
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """All of a run folder but its timings."""
-    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
-    return {str(path.relative_to(run)): path.read_bytes() for path in files}
-
-
-def written(run: Path) -> dict[str, int]:
-    return {str(path.relative_to(run)): path.stat().st_mtime_ns for path in (run / "results").rglob("*-*.jsonl")}
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
+from run_contents import contents
 
 from metrist.metrics.base import Metric
 from metrist.run import export, load, score
@@ -33,12 +34,6 @@ class Letters(Metric):
     def remarks(self, scores):
         return [f"{int(np.nansum(scores.values))} letters in all"]
 """
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """All of a run folder but its timings."""
-    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
-    return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
 def remark(rows: Rows) -> str:

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import pytest
+from metrist.run.shard_file import Header
 
 from metrist.errors import RunError
 from metrist.metrics.base import Metric
@@ -22,7 +23,6 @@ from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run import worker_pool
 from metrist.run.executors import Adaptive, Executor, Processes, Serial, Task, choose_executor
-from metrist.run.shard_file import Header
 from metrist.run.worker_pool import count_cores
 from metrist.scores import Scores
 

@@ -151,6 +151,10 @@ ExecutorName = Annotated[
     ),
 ]
 Tokens = Annotated[bool, typer.Option("--tokens", help="Store scores of single tokens, for `metrist heat`.")]
+NoTexts = Annotated[
+    bool,
+    typer.Option("--no-texts", help="Store no texts in the run folder; commands that need them read the inputs again."),
+]
 Device = Annotated[
     str | None,
     typer.Option(

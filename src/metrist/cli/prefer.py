@@ -14,6 +14,7 @@ from metrist.cli.options import (
     Inputs,
     LLMOptions,
     ModelOptions,
+    NoTexts,
     ReadingOptions,
     Seed,
     TableFormat,
@@ -66,6 +67,7 @@ def prefer(
     reading: ReadingOptions,
     models: ModelOptions,
     llms: LLMOptions,
+    no_texts: NoTexts = False,
     dry_run: DryRun = False,
     draws: Draws = 1000,
     seed: Seed = 0,
@@ -92,7 +94,7 @@ def prefer(
         return
     with progress_bar("comparing", "pairs") as progress:
         preferences = prefer_records(
-            reader, comparators, out=out, progress=progress, **choice, **vars(models), **vars(llms)
+            reader, comparators, out=out, progress=progress, texts=not no_texts, **choice, **vars(models), **vars(llms)
         )
     report_skipped(reader)
     print_tables([preferences.table(draws, seed), preferences.comparator_table(draws, seed)], form)

@@ -17,6 +17,7 @@ from metrist.cli.options import (
     LLMOptions,
     Metrics,
     ModelOptions,
+    NoTexts,
     PaperFormat,
     PaperTableFormat,
     ReadingOptions,
@@ -53,6 +54,7 @@ def score(
     workers: Workers = 0,
     executor: ExecutorName = None,
     tokens: Tokens = False,
+    no_texts: NoTexts = False,
     dry_run: DryRun = False,
     draws: Draws = 1000,
     seed: Seed = 0,
@@ -81,6 +83,8 @@ def score(
         print_estimate(total.calls, form, total)
         return
     error: RunError | None = None
+    if out and not no_texts:
+        note_stored_texts(out)
     try:
         with progress_bar("scoring") as progress:
             results = score_records(
@@ -90,6 +94,7 @@ def score(
                 out=out,
                 progress=progress,
                 tokens=tokens,
+                texts=not no_texts,
                 **vars(models),
                 **vars(llms),
             )
@@ -112,6 +117,16 @@ def score(
     for text, block in results.scores.items():
         if block.failures and (message := describe_total_failure(text, block)):
             raise RunError(message)
+
+
+def note_stored_texts(out: str) -> None:
+    """Say that a new run folder will hold the texts."""
+    from metrist.cli.output import print_note
+    from metrist.run.flat_file import flat_suffix
+    from metrist.run.store import is_run
+
+    if not flat_suffix(Path(out)) and not is_run(out):
+        print_note(f"{out} will store the texts of the records: --no-texts leaves them out")
 
 
 def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> list[str]:

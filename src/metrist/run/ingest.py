@@ -123,7 +123,7 @@ class Ingest:
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
-        before = sum(one.records for one in self.manifest.inputs)
+        before = len(self._run.view) if self.manifest.inputs else 0
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
         entries = []
         for draft in self._drafts:
@@ -133,9 +133,9 @@ class Ingest:
             if draft.records:
                 entries.append(self._make_entry(draft, remarks))
         manifest = self._store.update(lambda latest: self._replace_inputs(latest, entries))
-        added = sum(one.records for one in manifest.inputs) - before
-        if before and added > 0:
-            run = Run(self._store, manifest)
+        run = Run(self._store, manifest)
+        added = len(run.view) - before if before else 0
+        if added > 0:
             labels = ", ".join(dict.fromkeys(run.describe_input(one) for one in manifest.inputs))
             new = f"{added:,} {agree(added, 'is', 'are')} new"
             self.notes.append(f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}")

@@ -71,7 +71,9 @@ def read_files(files: Sequence[str | os.PathLike[str]], runs: Sequence[Run], **r
     if any(name in _COLUMN_OPTIONS and not _maps_only_judgments(name, value) for name, value in reading.items()):
         return plain
     inputs = [(run, one) for run in runs for one in run.manifest.inputs if one.path is not None]
-    readers, matches, others = list[Reader](), list[tuple[Run, Input] | None](), list[Any]()
+    readers: list[Reader] = []
+    matches: list[tuple[Run, Input] | None] = []
+    others: list[Any] = []
     for source in plain.sources:
         known = _match_inputs(source.path, inputs) if source.path is not None else []
         for run, one in known:

@@ -244,9 +244,11 @@ class Run:
             inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
         )
         several = len({one.number for one, _ in self.list_parts("records")}) > 1
-        kept = self._choose_records(records) if several else None
-        if kept is not None:
-            rows = np.flatnonzero(kept)
+        rows = self._choose_records(records) if several else None
+        kept = None
+        if rows is not None:
+            kept = np.zeros(len(records), np.bool_)
+            kept[rows] = True
             records = RunRecords(
                 items=take_names(records.items, rows),
                 systems=take_names(records.systems, rows),
@@ -257,30 +259,28 @@ class Run:
             )
         if several:
             check = SourceCheck()
-            for item, source in zip(records.items, records.sources, strict=True):
-                check.add(item, source)
+            check.add(records.items, records.sources)
             records.notes += check.describe()
         return records, kept
 
-    def _choose_records(self, records: RunRecords) -> NDArray[np.bool_] | None:
-        """Which rows are records of the run: of rows with one name the first, unless later rows without a file replace
-        it; None: all."""
+    def _choose_records(self, records: RunRecords) -> NDArray[np.int64] | None:
+        """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
+        file takes its place; None: all."""
         keys = records.items.codes.astype(np.int64) * max(1, len(records.systems.names)) + records.systems.codes
         order = np.argsort(keys, kind="stable")
         repeated = np.zeros(len(keys), np.bool_)
         repeated[order[1:]] = keys[order[1:]] == keys[order[:-1]]
         if not repeated.any():
             return None
-        kept = ~repeated
+        chosen = np.arange(len(keys))
         is_file = {one.number: one.path is not None for one in self.manifest.inputs}
         first_of: dict[int, int] = {}
         for row in order[np.isin(keys[order], keys[repeated])].tolist():
             first = first_of.setdefault(int(keys[row]), row)
-            if row == first or (records.hashes[row] == records.hashes[first]).all():
+            if row == first or (records.hashes[row] == records.hashes[chosen[first]]).all():
                 continue
             if not is_file[int(records.inputs[row])] and not is_file[int(records.inputs[first])]:
-                kept[first], kept[row] = False, True
-                first_of[int(keys[row])] = row
+                chosen[first] = row
             elif not records.notes:  # Two runs at once added them.
                 one, other = (self.find_input(int(records.inputs[n])) for n in (first, row))
                 records.notes.append(
@@ -288,7 +288,7 @@ class Run:
                     f"{self.describe_input(one)} and another in {self.describe_input(other)}: the first is used; "
                     "`metrist remove` one of them"
                 )
-        return kept
+        return chosen[~repeated]
 
     def find_input(self, number: int) -> Input:
         """The input with this number."""

@@ -197,6 +197,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: The parts that this writer has written.
+        self._written: list[str] = []
 
     @property
     def name(self) -> str:
@@ -310,6 +312,7 @@ class Store:
         data = encode_part(table, facts or {})
         file = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
         self.write_bytes(f"{folder}/{file}", data)
+        self._written.append(f"{folder}/{file}")
         return Part(file=file, rows=len(table), tokens=tokens)
 
     def open_part(self, folder: str, part: Part) -> pq.ParquetFile:
@@ -364,7 +367,23 @@ class Store:
             if _lock(file, wait=False):
                 self.recover()
             _share(file)
-            yield
+            self._written.clear()
+            try:
+                yield
+            except BaseException:
+                self._discard_unlisted()
+                raise
+
+    def _discard_unlisted(self) -> None:
+        """Delete what this writer has written and not listed, and the folder if nothing else is in it."""
+        with suppress(RunError, OSError):
+            manifest = self.read_manifest()
+            listed = set(manifest.list_parts()) if manifest else set[str]()
+            self.delete(name for name in self._written if name not in listed)
+            if manifest is None:
+                for name in (_LOCK, _WRITERS):
+                    (self.path / name).unlink(missing_ok=True)
+                self.path.rmdir()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -51,9 +51,13 @@ from metrist.run.tasks import (
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 
-#: Seconds, and rows, after which results go into a part.
-SAVE_SECONDS = 5.0
+#: Results go into a part after this many seconds, or this share of the seconds that the run has taken, or rows.
+SAVE_SECONDS = 1.0
+_SAVE_SHARE = 0.05
 _SAVE_ROWS = 1 << 18
+#: Results that took so many seconds are logged at once, and need not be in a part soon.
+_COSTLY_SECONDS = 0.1
+_LOGGED_SECONDS = 60.0
 #: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
 _SMALL_PART = 1 << 15
 _FEW_PARTS = 4
@@ -106,14 +110,14 @@ class _Writer:
     signature: str
     #: Which records the store has settled scores of.
     index: HashIndex
-    #: Whether each result goes to the log at once.
-    logs: bool
     hashes: list[Hashes] = field(default_factory=list)
     units: list[Sequence[Unit]] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     rows: int = 0
     seconds: float = 0.0
-    since: float = 0.0
+    #: Since when results are in neither a part nor the log; None: all are.
+    since: float | None = None
+    logged_since: float | None = None
     usages: dict[bytes, Any] = field(default_factory=dict)
 
     def make_rows(self, texts: bool, tokens: bool) -> Rows:
@@ -130,6 +134,7 @@ class _Writer:
 
     def clear(self) -> None:
         self.hashes, self.units, self.blocks, self.rows, self.seconds = [], [], [], 0, 0.0
+        self.since = self.logged_since = None
 
 
 def make_table(metric: StoredMetric, hashes: Hashes, units: Sequence[Any], block: Block, texts: bool) -> pa.Table:
@@ -153,6 +158,7 @@ class StoredPipeline(Pipeline):
         self._retried = asking if runtime.retry_failed is not None else set[str]()
         self._writers: dict[str, _Writer] = {}
         self._log = Log(store)
+        self._began = monotonic()
         readers = {Kind.of(metric) for metric in metrics if "references" in metric.needs}
         self._paces = {kind: Pace(references=kind in readers) for kind in Kind}
         self._pending: deque[tuple[Kind, Sequence[Unit], Hashes]] = deque()
@@ -280,8 +286,7 @@ class StoredPipeline(Pipeline):
             if damaged:
                 self.notes += [f"{reason}: it was set aside and scored again" for reason in damaged.values()]
                 self._store.drop_parts(text, list(damaged))
-            logs = Kind.of(metric) is not Kind.cheap
-            self._writers[text] = _Writer(stored, signature, HashIndex(hashes), logs)
+            self._writers[text] = _Writer(stored, signature, HashIndex(hashes))
         rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
         self._store.add_results(rows)
 
@@ -293,17 +298,15 @@ class StoredPipeline(Pipeline):
             for metric in metrics:
                 missing = self._writers[metric.text].index.find(hashes) < 0
                 by_missing.setdefault(missing.tobytes(), []).append(metric.text)
-            stored = len(units)
+            rows_of = {mask: np.flatnonzero(np.frombuffer(mask, np.bool_)) for mask in by_missing}
+            if stored := len(units) - max(map(len, rows_of.values())):
+                self._report(stored, stored)
             for mask, texts in by_missing.items():
-                rows = np.flatnonzero(np.frombuffer(mask, np.bool_))
-                stored = min(stored, len(units) - len(rows))
-                for chosen, part in self._cut(kind, units, rows):
+                for chosen, part in self._cut(kind, units, rows_of[mask]):
                     self._pending.append((kind, part, hashes[chosen]))
                     yield Task(
                         start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime
                     )
-            if stored:
-                self._report(stored, stored)
             done += len(units)
 
     def _cut(
@@ -335,11 +338,10 @@ class StoredPipeline(Pipeline):
         kind, units, hashes = self._pending.popleft()
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
         loading = sum(outcome.loading for outcome in result.outcomes.values())
-        self._paces[kind].measure(units, seconds - loading)
+        if kind is Kind.model:
+            self._paces[kind].measure(units, seconds - loading)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]
-            if not writer.rows:
-                writer.since = monotonic()
             writer.hashes.append(hashes)
             writer.blocks.append(outcome.block)
             if writer.metric.compares:
@@ -348,7 +350,10 @@ class StoredPipeline(Pipeline):
             writer.seconds += outcome.seconds
             for row, usage in _list_usages(outcome.block):
                 writer.usages[hashes[row].tobytes()] = usage
-            if writer.logs:
+            if outcome.seconds < _COSTLY_SECONDS:
+                writer.since = writer.since or monotonic()
+            else:
+                writer.logged_since = writer.logged_since or monotonic()
                 table = make_table(writer.metric, hashes, units, outcome.block, self._texts)
                 facts = {"seconds": round(outcome.seconds, 6), "records": len(units)}
                 self._log.add(
@@ -360,11 +365,13 @@ class StoredPipeline(Pipeline):
     def _save(self, *, is_last: bool = False) -> None:
         """Put results into parts: all of them, or those of metrics that have many or have waited long."""
         now = monotonic()
-        ready = [
-            writer
-            for writer in self._writers.values()
-            if writer.rows and (is_last or writer.rows >= _SAVE_ROWS or now - writer.since >= self._save_seconds(writer))
-        ]
+        seconds = max(SAVE_SECONDS, _SAVE_SHARE * (now - self._began))
+
+        def is_due(writer: _Writer) -> bool:
+            waits = now - (writer.since or now) >= seconds or now - (writer.logged_since or now) >= _LOGGED_SECONDS
+            return is_last or writer.rows >= _SAVE_ROWS or waits
+
+        ready = [writer for writer in self._writers.values() if writer.rows and is_due(writer)]
         if is_last and sys.exception() is not None:
             self._pending.clear()
         if not ready:
@@ -379,11 +386,6 @@ class StoredPipeline(Pipeline):
             writer.clear()
         if not any(writer.rows for writer in self._writers.values()):
             self._log.clear()
-
-    @staticmethod
-    def _save_seconds(writer: _Writer) -> float:
-        """What is logged need not be in a part soon."""
-        return 60.0 if writer.logs else SAVE_SECONDS
 
     # ---- Finishing
 

@@ -1,0 +1,37 @@
+"""What a run folder holds, whatever its parts: equal for runs that computed the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from metrist.run.run import open_run
+
+#: What may differ between two runs of the same command: seconds and money.
+_VARYING = ("usage",)
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """The manifest without its lists of parts, and the rows of all tables. A score that is there twice is listed
+    twice."""
+    run = open_run(folder)
+    facts = msgspec.to_builtins(run.manifest)
+    for one in facts["inputs"]:
+        one.pop("tables", None)
+    rows: dict[str, Any] = {"records": run.records().to_pylist(), "ratings": run.ratings().to_pylist()}
+    for metric, stored in zip(run.manifest.metrics, facts["metrics"], strict=True):
+        for version in metric.versions:
+            tables = [run.read_part(metric.place, part) for part in version.parts]
+            listed = [row for table in tables for row in table.drop_columns(list(_VARYING)).to_pylist()]
+            key = "pair" if metric.compares else "record"
+            rows[f"{metric.text} {version.signature}"] = sorted(listed, key=lambda row: row[key])
+        for version in stored["versions"]:
+            version.pop("parts", None)
+    return {"manifest": facts, **rows}
+
+
+def written(folder: Path) -> dict[str, int]:
+    """When each part of the scores was written."""
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in (folder / "scores").rglob("*.parquet")}
