@@ -267,6 +267,10 @@ class Reader:
                 systems[n] = name
         return tuple(systems)
 
+    def default_system(self, number: int) -> str:
+        """The system of rows of a source that name none."""
+        return self._default_systems[number] if len(self.sources) > 1 else self.sources[number].system
+
     def _list_outputs(self, number: int, system: str) -> dict[str, int]:
         """Hashes of the outputs, by item, of rows that name no system."""
         alone = replace(self, sources=(self.sources[number],), announce=None, skip_bad=True)
@@ -454,7 +458,7 @@ class Reader:
         """Begin to read a source: its first row decides on the layout of all."""
         source = self.sources[file]
         columns = ColumnMap(self.fields, self.item_key, self.system is not None)
-        system = self.system or (self._default_systems[file] if len(self.sources) > 1 else source.system)
+        system = self.system or self.default_system(file)
         parser = RowParser(system=system, item_key=self.item_key, columns=columns)
         rows = iter(self._check_columns(source, checks, judgments == "required") if self.fields else source.read())
         layout = None
@@ -654,9 +658,8 @@ class Reader:
 
     def _read_again(self, file: int) -> Iterator[Record]:
         """The records of one source, as they are read here."""
-        source = self.sources[file]
-        system = self._default_systems[file] if len(self.sources) > 1 else source.system
-        return iter(replace(self, sources=(replace(source, system=system),), announce=None, skip_bad=True))
+        source = replace(self.sources[file], system=self.default_system(file))
+        return iter(replace(self, sources=(source,), announce=None, skip_bad=True))
 
 
 def _locate(source: RowSource, line: int, reason: object) -> str:

@@ -23,7 +23,7 @@ from metrist.io.rows import FORMATS, RowSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlice:
-    """Whole lines of a file: its bytes from `start` to `stop`, after `lines` other lines. `url` is where the file was
+    """So many lines of a file, its bytes from `start` to `stop`, after `first_line` others. `url` is where the file was
     copied from. A checksum tells whether another machine has the same bytes."""
 
     path: str
@@ -32,21 +32,23 @@ class FileSlice:
     system: str
     start: int
     stop: int
+    first_line: int
     lines: int
     checksum: int
 
     def open(self, options: Mapping[str, Any]) -> Reader:
         """The reader of the slice's rows, by the options of the whole file."""
-        reader = read_records(self.path if self.url is None else [], **options)
-        source = RowSource(name=self.name, system=self.system, read=self._read, path=self.path, first_row=self.lines)
-        return replace(reader, sources=(source,))
+        source = RowSource(
+            name=self.name, system=self.system, read=self._read, path=self.path, first_row=self.first_line
+        )
+        return replace(read_records([], **options), sources=(source,))
 
     def _read(self) -> Iterator[tuple[int, Row | RowError]]:
         data = self._read_bytes()
         if zlib.crc32(data) != self.checksum or (self.start and data.startswith(BYTE_ORDER_MARK)):
             raise InputError(f"{self.name} changed while it was read")
         for number, row in json_line_rows(io.BytesIO(data)):
-            yield self.lines + number, row
+            yield self.first_line + number, row
 
     def _read_bytes(self) -> bytes:
         try:
@@ -68,13 +70,14 @@ def cut_file(reader: Reader, number: int, size: int) -> list[FileSlice]:
         return []
     system = reader.default_system(number)
     url = source.name if is_remote(source.name) else None
-    slices, start, lines = list[FileSlice](), 0, 0
+    slices, start, line = list[FileSlice](), 0, 0
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:1] != b"{" or data[1:2] == b"\0":
             return []
         while start < len(data):
             stop = data.find(b"\n", min(start + size, len(data)) - 1) + 1 or len(data)
             block = data[start:stop]
+            lines = block.count(b"\n") + (not block.endswith(b"\n"))
             slices.append(
                 FileSlice(
                     path=path,
@@ -83,10 +86,10 @@ def cut_file(reader: Reader, number: int, size: int) -> list[FileSlice]:
                     system=system,
                     start=start,
                     stop=stop,
+                    first_line=line,
                     lines=lines,
                     checksum=zlib.crc32(block),
                 )
             )
-            lines += block.count(b"\n")
-            start = stop
+            line, start = line + lines, stop
     return slices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,19 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
 from metrist.io.row_model import Batch
+from metrist.io.slices import cut_file
 from metrist.records import Hashes, RecordColumns
 from metrist.run.run import Run
+from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.tables import judged_tables, read_hashes, records_table
+from metrist.run.tables import read_hashes, read_records_table
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
 _PART_TEXT = 1 << 26
+#: Bytes of a slice of an input, at least and at most, and slices per worker.
+SLICE_BYTES = 1 << 20, 1 << 24
+SLICES_PER_WORKER = 4
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
 
@@ -107,19 +112,63 @@ class Ingest:
     def _write(self, draft: _Draft) -> None:
         """Write the rows that wait as parts."""
         batches, draft.waiting, draft.waiting_text = draft.waiting, [], 0
-        records = [
-            records_table(batch.records, batch.hashes, draft.number, batch.lines, self.texts)
-            for batch in batches
-            if len(batch.records)
-        ]
-        found = {"records": records}
-        for batch in batches:
-            for name, table in judged_tables(batch.judged, draft.number, self.texts).items():
-                found.setdefault(name, []).append(table)
-        for name, tables in found.items():
-            if tables:
-                part = self._store.write_part(name, pa.concat_tables(tables))
-                draft.tables.setdefault(name, []).append(part)
+        for name, part in write_batches(self._store, batches, draft.number, self.texts).items():
+            draft.tables.setdefault(name, []).append(part)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is worth while that workers read the inputs. Without texts, they could not score what they
+        read."""
+        return self.texts and sum(source.size or 0 for source in self._reader.sources) > SLICE_BYTES[0]
+
+    def plan_slices(self, workers: int) -> list[list[ReadSlice]]:
+        """How workers can read the inputs, slice by slice; empty where the command has to."""
+        total = sum(source.size or 0 for source in self._reader.sources)
+        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * workers)))
+        place, options = StorePlace.of(self._store), self._reader.options
+        plan = []
+        for source, draft in enumerate(self._drafts):
+            slices = cut_file(self._reader, source, size)
+            if not slices:
+                return []
+            plan.append(
+                [
+                    ReadSlice(store=place, slice=one, options=options, number=draft.number, texts=self.texts)
+                    for one in slices
+                ]
+            )
+        return plan
+
+    def add_slices(self, slices: Sequence[Sequence[SliceRead | None]]) -> bool:
+        """Add the inputs as workers have read them. Where reading the whole might find something else, they are
+        discarded: the command then has to read the inputs, and says what is wrong with them."""
+        found = [[read for read in reads if read] for reads in slices]
+        others = _OtherRecords(self._run, self._drafts)
+        every = [read for reads in found for read in reads]
+        names = np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)])
+        if (
+            sum(map(len, found)) != sum(map(len, slices))
+            or (len(found) > 1 and any(read.has_sources for read in every))  # Sources are compared between files.
+            or len(np.unique(names)) != len(names)
+            or any(others.find_keys(read.names[: len(read.hashes)], read.hashes) for read in every)
+            or not self._reader.adopt([[read.findings for read in reads] for reads in found])
+        ):
+            self._store.delete(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
+            return False
+        for draft, reads in zip(self._drafts, found, strict=True):
+            for read in reads:
+                draft.hashes.append(read.hashes)
+                draft.records += len(read.hashes)
+                draft.references |= read.references
+                for name, part in read.parts.items():
+                    draft.tables.setdefault(name, []).append(part)
+        return True
+
+    def read_added(self) -> Iterator[tuple[int, RecordColumns]]:
+        """The records of the slices that were added, with the numbers of their sources."""
+        for source, draft in enumerate(self._drafts):
+            for part in draft.tables.get("records", ()):
+                yield source, read_records_table(self._run.read_part("records", part))
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
@@ -138,7 +187,9 @@ class Ingest:
         if added > 0:
             labels = ", ".join(dict.fromkeys(run.describe_input(one) for one in manifest.inputs))
             new = f"{added:,} {agree(added, 'is', 'are')} new"
-            self.notes.append(f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}")
+            self.notes.append(
+                f"{self._store.name} now holds {format_count(before + added, 'output')} of {labels}; {new}"
+            )
         return manifest
 
     def _make_entry(self, draft: _Draft, remarks: tuple[str, ...]) -> Input:
@@ -204,7 +255,7 @@ class Ingest:
     def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
         old, new = self._read_hashes(earlier), np.concatenate(draft.hashes)
         if np.array_equal(old, new):
-            if [earlier.tables.get(n) for n in _JUDGED] != [tables.get(n) for n in _JUDGED]:
+            if any(not self._hold_same(name, earlier.tables, tables) for name in _JUDGED):
                 self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
             return
         before, now = self._read_names(earlier.tables["records"]), self._read_names(tables["records"])
@@ -218,6 +269,14 @@ class Ingest:
             parts.append(f"{gone:,} {verb} no longer in the file and {ending} set aside")
         if parts:
             self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
+
+    def _hold_same(self, name: str, *tables: Mapping[str, tuple[Part, ...]]) -> bool:
+        """Whether two inputs have the same rows in a table, however they are divided into parts."""
+        parts = [listed.get(name, ()) for listed in tables]
+        if parts[0] == parts[1] or not all(parts):
+            return parts[0] == parts[1]
+        one, other = (pa.concat_tables([self._run.read_part(name, part) for part in listed]) for listed in parts)
+        return bool(one.equals(other))
 
     def _describe_removal(self) -> str:
         return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
@@ -280,16 +339,16 @@ class _OtherRecords:
         own = {draft.number for draft in drafts}
         has_rows = any(draft.path is None for draft in drafts)
         self._inputs: list[Input] = []
-        keys, hashes, places = list[NDArray[np.int64]](), list[Hashes](), list[NDArray[np.int64]]()
+        keys, hashes, places = list[NDArray[np.uint64]](), list[Hashes](), list[NDArray[np.int64]]()
         for one, part in run.list_parts("records"):
             if one.number in own or (has_rows and one.path is None):
                 continue
             table = run.read_part("records", part, ["item", "system", "record"])
-            keys.append(_hash_names(table["item"].to_pylist(), table["system"].to_pylist()))
+            keys.append(hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True)))
             hashes.append(read_hashes(table["record"]))
             places.append(np.full(part.rows, one.number))
         self._run = run
-        joined = np.concatenate([np.empty(0, np.int64), *keys])
+        joined = np.concatenate([np.empty(0, np.uint64), *keys])
         order = np.argsort(joined, kind="stable")
         self._keys = joined[order]
         self._hashes = np.concatenate([np.empty((0, 16), np.uint8), *hashes])[order]
@@ -299,14 +358,15 @@ class _OtherRecords:
         """The first record whose name another input holds with other texts, and that input."""
         if not len(self._keys):
             return None
-        keys = _hash_names(records.items, records.systems)
+        return self.find_keys(hash_names(zip(records.items, records.systems, strict=True)), hashes)
+
+    def find_keys(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+        """The same, of hashes of names."""
+        if not len(self._keys):
+            return None
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
         return (int(rows[0]), self._run.find_input(int(self._places[at[rows[0]]]))) if len(rows) else None
-
-
-def _hash_names(items: Sequence[str], systems: Sequence[str]) -> NDArray[np.int64]:
-    return np.fromiter(map(hash, zip(items, systems, strict=True)), np.int64, count=len(items))
 
 
 def count_characters(records: RecordColumns) -> int:

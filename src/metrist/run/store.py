@@ -44,7 +44,7 @@ LOG = "log"
 _ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
-_LOCK, _WRITERS = ".lock", ".writers"
+_LOCK, WRITERS = ".lock", ".writers"
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
 
@@ -199,6 +199,8 @@ class Store:
         self.path = path
         #: The parts that this writer has written.
         self._written: list[str] = []
+        #: Whether workers may have left parts that nobody lists.
+        self.has_strays = False
 
     @property
     def name(self) -> str:
@@ -215,7 +217,7 @@ class Store:
             raise RunError(f"{self.path} is a file, expected a run folder") from None
         except OSError as error:
             raise RunError(f"cannot read {self.path}: {error.strerror}") from error
-        if names - {_LOCK, _WRITERS} and MANIFEST not in names and not names <= {*_ENTRIES, _LOCK, _WRITERS}:
+        if names - {_LOCK, WRITERS} and MANIFEST not in names and not names <= {*_ENTRIES, _LOCK, WRITERS}:
             raise RunError(
                 f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
             )
@@ -360,7 +362,7 @@ class Store:
         """Be a writer of the folder. The only one first saves and removes what killed writers have left."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / _WRITERS).open("ab")
+            file = (self.path / WRITERS).open("ab")
         except OSError as error:
             raise RunError(f"cannot write {self.path}: {error.strerror}") from error
         with file:
@@ -373,6 +375,8 @@ class Store:
             except BaseException:
                 self._discard_unlisted()
                 raise
+            if self.has_strays and _lock(file, wait=False):
+                self.recover()
 
     def _discard_unlisted(self) -> None:
         """Delete what this writer has written and not listed, and the folder if nothing else is in it."""
@@ -381,7 +385,7 @@ class Store:
             listed = set(manifest.list_parts()) if manifest else set[str]()
             self.delete(name for name in self._written if name not in listed)
             if manifest is None:
-                for name in (_LOCK, _WRITERS):
+                for name in (_LOCK, WRITERS):
                     (self.path / name).unlink(missing_ok=True)
                 self.path.rmdir()
 
@@ -413,7 +417,7 @@ class Store:
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
-            self.write_part(one.metric.place, one.table, one.facts, tokens=one.tokens) if one.table else None
+            self.write_part(one.metric.place, one.table, one.facts, tokens=one.tokens) if one.table else one.part
             for one in rows
         ]
 
@@ -470,11 +474,13 @@ class Store:
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one metric's table to be added to a run. `facts` are what their part's metadata say."""
+    """Rows of one metric's table to be added to a run, or the `part` that holds them already. `facts` are what their
+    part's metadata say."""
 
     metric: StoredMetric
     signature: str
     table: Any = None
+    part: Part | None = None
     facts: dict[str, Any] = {}
     #: In place of the notes of the version; None leaves those.
     notes: tuple[str, ...] | None = None
@@ -572,4 +578,4 @@ def _share(file: Any) -> None:
     with suppress(ImportError, OSError):
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_UN)
+        fcntl.flock(file, fcntl.LOCK_SH)

@@ -11,8 +11,10 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import groupby
 from time import monotonic
 from typing import Any
 
@@ -25,9 +27,11 @@ from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
-from metrist.run.ingest import Ingest
+from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
+from metrist.run.ray import Ray, RayWorkers
 from metrist.run.run import HashIndex, Run, find_unsettled
+from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
 from metrist.run.tables import (
     judgments_table,
@@ -39,6 +43,7 @@ from metrist.run.tables import (
 from metrist.run.tasks import (
     SHARD_SIZE,
     SHARD_SIZE_WITH_MODEL,
+    TASK_SECONDS,
     Block,
     NeedsCheck,
     Pace,
@@ -59,8 +64,10 @@ _SAVE_ROWS = 1 << 18
 _COSTLY_SECONDS = 0.1
 _LOGGED_SECONDS = 60.0
 #: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
-_SMALL_PART = 1 << 15
+_SMALL_PART = 1 << 13
 _FEW_PARTS = 4
+#: Rows of the first slice that a worker with a model scores.
+_FIRST_ROWS = 8
 
 
 class Kind(Enum):
@@ -166,6 +173,7 @@ class StoredPipeline(Pipeline):
         self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
         self._own_inputs: list[int] = []
         self._own_hashes: list[Hashes] = []
+        self._workers: RayWorkers | None = None
 
     def _order_metrics(self) -> list[Sequence[Metric]]:
         by_kind = ([metric for metric in self._metrics if Kind.of(metric) is kind] for kind in Kind)
@@ -173,7 +181,7 @@ class StoredPipeline(Pipeline):
 
     def run(self, units: Reader | Iterable[Unit]) -> dict[str, Any]:
         """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
-        with self._store.write():
+        with self._store.write(), self._open_workers(units) as self._workers:
             if isinstance(units, Reader):
                 self._ingest(units)
             else:
@@ -182,14 +190,31 @@ class StoredPipeline(Pipeline):
             self._open_metrics()
             for metrics, executor in self._phases:
                 self._begin_phase(metrics)
-                try:
-                    for result in self._execute(metrics, executor, self._plan(metrics)):
-                        self._take(result)
-                finally:
-                    self._save(is_last=True)
+                if isinstance(executor, Ray) and self._use_slices(metrics):
+                    self._score_slices(metrics)
+                else:
+                    try:
+                        for result in self._execute(metrics, executor, self._plan(metrics)):
+                            self._take(result)
+                    finally:
+                        self._save(is_last=True)
                 for metric in metrics:
                     self._finish(metric)
         return self._collect_pairs() if not isinstance(units, Reader) else self._collect()
+
+    @contextmanager
+    def _open_workers(self, units: Reader | Iterable[Unit]) -> Iterator[RayWorkers | None]:
+        """Workers that read and write slices of the run, where the executor has such."""
+        executor = next((executor for _, executor in self._phases if isinstance(executor, Ray)), None)
+        if executor is None or not isinstance(units, Reader):
+            yield None
+            return
+        try:
+            with executor.open(self._metrics, StorePlace.of(self._store)) as workers:
+                yield workers
+        finally:
+            self.notes += executor.notes
+            executor.notes.clear()
 
     # ---- Reading
 
@@ -198,6 +223,8 @@ class StoredPipeline(Pipeline):
         self._texts = ingest.texts
         if ingest.is_stored:
             manifest = ingest.manifest
+        elif self._read_slices(ingest):
+            manifest = ingest.finish()
         else:
             needs, keeps = NeedsCheck(self._metrics), not reader.names or (not reader.is_repeatable and not self._texts)
             kept = list[tuple[Sequence[Unit], Hashes]]()
@@ -225,15 +252,36 @@ class StoredPipeline(Pipeline):
                 if one.number in self._own_inputs
             ]
         if ingest.is_stored:
-            needs = NeedsCheck(self._metrics)
-            source = None
-            for number, (records, _) in self._read_records():
-                if number != source:
-                    self._warn(0, records, number)
-                    source = number
-                if needs.add(records) and len(self._own_inputs) == 1:
-                    break
-            needs.finish()
+            self._check_needs((number, records) for number, (records, _) in self._read_records())
+
+    def _check_needs(self, blocks: Iterable[tuple[int, Sequence[Any]]]) -> None:
+        """Look at stored records as if they were read now."""
+        needs, source = NeedsCheck(self._metrics), None
+        for number, records in blocks:
+            if number != source:
+                self._warn(0, records, number)
+                source = number
+            if needs.add(records) and len(self._own_inputs) == 1:
+                break
+        needs.finish()
+
+    def _read_slices(self, ingest: Ingest) -> bool:
+        """Have workers read the inputs; False if the command has to."""
+        workers = self._workers
+        if workers is None or not ingest.is_large or not workers.see_folder():
+            return False
+        plan = ingest.plan_slices(workers.count)
+        sources = [number for number, jobs in enumerate(plan) for _ in jobs]
+        reads: list[list[SliceRead | None]] = [[] for _ in plan]
+        self._store.has_strays = True
+        results = workers.perform(job for jobs in plan for job in jobs)
+        for source, (_, read) in zip(sources, results, strict=True):
+            reads[source].append(read)
+        if not plan or not ingest.add_slices(reads):
+            return False
+        self._own_inputs = ingest.numbers
+        self._check_needs(ingest.read_added())
+        return True
 
     def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
         kept = [(shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)]
@@ -304,9 +352,7 @@ class StoredPipeline(Pipeline):
             for mask, texts in by_missing.items():
                 for chosen, part in self._cut(kind, units, rows_of[mask]):
                     self._pending.append((kind, part, hashes[chosen]))
-                    yield Task(
-                        start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime
-                    )
+                    yield Task(start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime)
             done += len(units)
 
     def _cut(
@@ -329,6 +375,90 @@ class StoredPipeline(Pipeline):
                 rest = next(cut_columns(rest, len(rest)))
             yield rows[start : start + len(rest)], rest
             start += len(rest)
+
+    # ---- Scoring by workers that write parts
+
+    def _use_slices(self, metrics: Sequence[Metric]) -> bool:
+        """Whether workers can read the records and write the scores; otherwise both are sent."""
+        if self._workers is None or self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
+            return False
+        if not self._is_missing(metrics) or self._workers.see_folder():
+            return True
+        note = f"workers do not see {self._store.name} and were sent the records: a shared folder or a URL is faster"
+        self.notes += [note] if note not in self.notes else []
+        return False
+
+    def _is_missing(self, metrics: Sequence[Metric]) -> bool:
+        indexes = [self._writers[metric.text].index for metric in metrics]
+        return any((index.find(hashes) < 0).any() for index in indexes for hashes in self._own_hashes)
+
+    def _score_slices(self, metrics: Sequence[Metric]) -> None:
+        """Have workers score slices of the stored records, and list the parts that they write."""
+        assert self._workers is not None
+        if not self._is_missing(metrics):
+            self._report(self._count, self._count)
+            return
+        self._store.has_strays = True
+        rows: list[Rows] = []
+        for needs, group in self._workers.group_metrics(metrics, self._runtime.device):
+            self._begin_phase(group)
+            size, listed = self._choose_size(Kind.of(group[0])), monotonic()
+            try:
+                for job, parts in self._workers.perform(self._plan_slices(group, size), group, needs):
+                    size.measure(len(job), sum(one.seconds - one.loading for one in parts.values()))
+                    for text, one in parts.items():
+                        writer = self._writers[text]
+                        writer.usages |= one.usages
+                        rows.append(Rows(metric=writer.metric, signature=writer.signature, part=one.part))
+                    self._report(len(job))
+                    if monotonic() - listed >= SAVE_SECONDS:
+                        self._store.add_results(rows)
+                        rows, listed = [], monotonic()
+            finally:
+                self._store.add_results(rows)
+                rows = []
+
+    def _choose_size(self, kind: Kind) -> SliceSize:
+        assert self._workers is not None
+        if self._shard_size or kind is Kind.program:
+            return SliceSize(rows=self._shard_size or SHARD_SIZE, limit=self._shard_size or SHARD_SIZE)
+        if kind is Kind.model:
+            return SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
+        limit = self._count // (SLICES_PER_WORKER * self._workers.count)
+        limit = max(2 * _SMALL_PART, min(limit, PART_ROWS))
+        return SliceSize(rows=min(limit, 2 * _SMALL_PART), limit=limit, seconds=2 * TASK_SECONDS)
+
+    def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
+        """Slices of the stored records with what is missing."""
+        place = StorePlace.of(self._store)
+        for one, part in self._run.list_parts("records"):
+            if one.number not in self._own_inputs:
+                continue
+            table = self._run.read_part("records", part, ["record", "item"])
+            hashes, items = read_hashes(table["record"]), table["item"].to_numpy()
+            by_missing: dict[bytes, list[str]] = {}
+            for metric in metrics:
+                missing = self._writers[metric.text].index.find(hashes) < 0
+                by_missing.setdefault(missing.tobytes(), []).append(metric.text)
+            rows_of = {mask: np.flatnonzero(np.frombuffer(mask, np.bool_)) for mask in by_missing}
+            if stored := len(hashes) - max(map(len, rows_of.values())):
+                self._report(stored, stored)
+            for mask, rows in rows_of.items():
+                while len(rows):
+                    count = size.cut(rows, items)
+                    chosen, rows = rows[:count], rows[count:]
+                    start, stop = int(chosen[0]), int(chosen[-1]) + 1
+                    yield ScoreSlice(
+                        store=place,
+                        part=part,
+                        start=start,
+                        stop=stop,
+                        rows=None if stop - start == count else chosen,
+                        metrics={text: self._writers[text].metric for text in by_missing[mask]},
+                        shard_size=self._shard_size or SHARD_SIZE,
+                        tokens=self._tokens,
+                        runtime=self._runtime,
+                    )
 
     # ---- Storing
 
@@ -357,7 +487,9 @@ class StoredPipeline(Pipeline):
                 table = make_table(writer.metric, hashes, units, outcome.block, self._texts)
                 facts = {"seconds": round(outcome.seconds, 6), "records": len(units)}
                 self._log.add(
-                    Rows(metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens)
+                    Rows(
+                        metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens
+                    )
                 )
         self._report(len(units))
         self._save()
@@ -401,9 +533,9 @@ class StoredPipeline(Pipeline):
         before = stored.finished
         rows = Rows(metric=writer.metric, signature=writer.signature, notes=notes)
         manifest = self._store.add_results([rows], finish=True)
-        small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
-        if len(small) > _FEW_PARTS:
-            self._merge(writer, small)
+        for is_small, parts in groupby(version.parts if version else (), lambda part: part.rows < _SMALL_PART):
+            if is_small and len(small := list(parts)) > _FEW_PARTS:
+                self._merge(writer, small)
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
             removal = f"`metrist remove {shlex.quote(f'{self._store.name}/')} --unused` deletes them"
