@@ -13,20 +13,22 @@ SYSTEMS = 10
 _BUFFER = 1 << 20
 
 
-def write_records(path: Path, records: int, *, systems: int = SYSTEMS, seed: int = 1) -> None:
-    """Write records of `systems` systems item by item. Each output is the reference with some words changed, the more
+def write_records(
+    path: Path, records: int, *, systems: int = SYSTEMS, words: tuple[int, int] = (8, 20), seed: int = 1
+) -> None:
+    """Write records of `systems` systems item by item. References have so many `words`. Each output is the reference with some words changed, the more
     the worse the system is, and has one rating, from 0 to 4, that falls with the changes."""
     rng = random.Random(seed)
     choose = rng.choices
-    words = ["".join(choose("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(WORDS)]
+    vocabulary = ["".join(choose("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(WORDS)]
     # Few words are frequent, as in real text.
-    pool = [words[int(WORDS ** rng.random()) - 1] for _ in range(1 << 16)]
+    pool = [vocabulary[int(WORDS ** rng.random()) - 1] for _ in range(1 << 16)]
     uniform, mask = rng.random, (1 << 16) - 1
     with path.open("w", encoding="ascii", buffering=_BUFFER) as file:
         for number in range(records):
             item, system = divmod(number, systems)
             if not system:
-                length = rng.randint(8, 20)
+                length = rng.randint(*words)
                 reference = choose(pool, k=length)
                 text = json.dumps([" ".join(reference)])
             rate = 0.08 + 0.04 * system

@@ -253,37 +253,9 @@ class Scores(Sequence[Score]):
 
 
 def plain_stats(values: Column) -> Column:
-    """The statistics of a metric that gives none: (value, 1), which pools to the mean, and zeros for a failed output."""
+    """The statistics of a metric that gives none: (value, 1), which pools to the mean, or zeros without a score."""
     scored = ~np.isnan(values)
     return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=-1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NarrowRows:
-    """Rows of numbers stored in a narrower type. What is taken from them are rows of doubles."""
-
-    rows: NDArray[Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
-
-    @property
-    def size(self) -> int:
-        return self.rows.size
-
-    @property
-    def dtype(self) -> np.dtype[np.float64]:
-        return np.dtype(np.float64)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> NDArray[np.float64]:
-        return np.asarray(self.rows[index], np.float64)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.rows, dtype or np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -315,8 +287,8 @@ class MeanRows:
 
 
 def take_rows(rows: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
-    """The rows at these positions. Narrow rows stay narrow."""
-    return np.asarray((rows.rows if isinstance(rows, NarrowRows) else rows)[positions])
+    """The rows at these positions. Those of columns on disk may have a narrower type."""
+    return np.asarray(getattr(rows, "rows", rows)[positions])
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")

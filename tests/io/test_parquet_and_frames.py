@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from metrist.errors import InputError, MissingExtra
+from metrist.errors import InputError
 from metrist.io import read_records
 from metrist.records import Record
 
@@ -90,15 +89,6 @@ def test_an_invalid_parquet_file_is_named(write: Write) -> None:
     packed = write(b"", "a.parquet.gz")
     with pytest.raises(InputError, match=r"a\.parquet\.gz: Parquet compresses its own columns; unpack the file first"):
         list(read_records(packed))
-
-
-def test_without_pyarrow_the_command_that_installs_it_is_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(b"PAR1", "a.parquet")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        MissingExtra, match=re.escape("reading Parquet needs an optional dependency: pip install 'metrist[tables]'")
-    ):
-        list(read_records(path))
 
 
 def test_a_null_output_of_a_frame_is_called_by_its_column() -> None:

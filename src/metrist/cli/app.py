@@ -26,6 +26,7 @@ from metrist.cli.meta import meta
 from metrist.cli.metrics import explain_metric, list_metrics, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
+from metrist.cli.query import query
 from metrist.cli.report import plot, report
 from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
 from metrist.cli.score import remove, run, score
@@ -69,6 +70,7 @@ app = _group(
         "check": check,
         "verify": verify,
         "worst": worst,
+        "query": query,
         "report": report,
         "plot": plot,
         "view": view,

@@ -23,13 +23,13 @@ _EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "llm": (("httpx2",), "LLM judges over HTTP"),
     "neural": (("torch", "transformers"), "bertscore, BARTScore and other models of transformers"),
     "train": (("torch", "accelerate"), "training on several GPUs"),
-    "tables": (("pyarrow", "openpyxl"), "Parquet and Excel files"),
+    "tables": (("openpyxl",), "Excel files"),
     "plots": (("altair", "matplotlib"), "charts in notebooks, and figures as PDF and PNG"),
     "web": (("starlette", "uvicorn"), "the viewer, the playground and annotation"),
     "serve": (("uvicorn", "pydantic", "httptools"), "metrist serve: metrics over HTTP"),
     "client": (("httpx2",), "the client of metrist serve"),
     "otel": (("opentelemetry.sdk",), "spans of metrist serve"),
-    "ray": (("ray", "fsspec"), "clusters and object stores"),
+    "ray": (("ray",), "clusters"),
     "languages": (("sacrebleu", "sentencepiece"), "BLEU's tokenizers for Japanese, Korean and FLORES"),
 }
 #: Environment variables that usually hold a key. Their content is never read, only whether they are set.

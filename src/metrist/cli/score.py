@@ -45,7 +45,7 @@ def score(
             "--out",
             metavar="PATH",
             help="A run folder (resumable), or a .jsonl, .csv or .parquet file; or its URL in a store (s3://…, gs://…, "
-            "file://…), where fsspec and the store's library are installed.",
+            "file://…), where the store's library is installed.",
         ),
     ] = None,
     reading: ReadingOptions,

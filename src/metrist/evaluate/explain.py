@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import find_metric
-from metrist.io import Reader, read_records, read_rows
+from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
 from metrist.llm.budget import CallEstimate
@@ -23,7 +23,7 @@ from metrist.metrics.calibrated import Calibrated
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
-from metrist.run.flat_file import COLUMNS
+from metrist.run.flat_file import is_flat_file
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.spec import Spec, parse, split_name
@@ -149,18 +149,11 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
 
 
 def _is_run(source: Any) -> bool:
+    from metrist.run.store import is_run
+
     if not isinstance(source, str | os.PathLike):
         return False
-    path = Path(source)
-    if path.is_dir():
-        return True
-    if path.suffix != ".jsonl" or not path.is_file():
-        return False
-    try:
-        _, first = next(iter(read_rows(path)))
-    except (StopIteration, MetristError):
-        return False
-    return isinstance(first, Mapping) and all(name in first for name in COLUMNS)
+    return is_run(source) or Path(source).is_dir() or is_flat_file(Path(source))
 
 
 def _explain_records(

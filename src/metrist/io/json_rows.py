@@ -6,11 +6,14 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, Any, cast
+
+import msgspec
 
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, undecodable
-from metrist.io.row_model import RowError, format_value
+from metrist.io.row_model import PlainRow, RowError, format_value
 
 Row = dict[str, Any]
 _raw_decode = json.JSONDecoder().raw_decode
@@ -19,26 +22,52 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _LONGEST_LITERAL = len("-Infinity")
 
 
-def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | RowError]]:
+PLAIN_NAMES = frozenset(PlainRow.__struct_fields__)
+_decode_plain = msgspec.json.Decoder(PlainRow).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+@dataclass(slots=True)
+class Wish:
+    """Whether whoever reads rows takes a `PlainRow` for the next one; it changes from row to row."""
+
+    plain: bool = False
+
+
+def json_line_rows(stream: IO[bytes], wish: Wish | None = None) -> Iterator[tuple[int, Any]]:
     """Yield line numbers with their objects or errors; blank lines are skipped."""
+    wish = wish or Wish()
+    row: Any
     for number, line in enumerate(stream, 1):
-        if number == 1:
-            line = line.removeprefix(BYTE_ORDER_MARK)
-        line = line.strip()
-        if not line:
-            continue
         try:
-            text = line.decode("utf-8")
-            value, end = _raw_decode(text)
-        except UnicodeDecodeError as error:
-            yield number, undecodable(line, error)
-        except (ValueError, RecursionError) as error:
-            yield number, RowError(describe_json_error(error))
-        else:
-            if end != len(text):
-                yield number, RowError(f"more follows after the JSON object: {format_value(text[end:])}")
-            else:
-                yield number, value if type(value) is dict else _not_an_object(value)
+            if wish.plain:
+                row = _decode_plain(line)
+            elif type(row := _decode_any(line)) is not dict:
+                row = _parse_line(line, number)
+        except (ValueError, RecursionError):
+            row = _parse_line(line, number)
+        if row is not None:
+            yield number, row
+
+
+def _parse_line(line: bytes, number: int) -> Row | RowError | None:
+    """Parse with Python's own decoder, which decides on what the faster one does not read: lone surrogates, NaN,
+    numbers beyond all bounds, a byte order mark. None for a blank line."""
+    if number == 1:
+        line = line.removeprefix(BYTE_ORDER_MARK)
+    line = line.strip()
+    if not line:
+        return None
+    try:
+        text = line.decode("utf-8")
+        value, end = _raw_decode(text)
+    except UnicodeDecodeError as error:
+        return undecodable(line, error)
+    except (ValueError, RecursionError) as error:
+        return RowError(describe_json_error(error))
+    if end != len(text):
+        return RowError(f"more follows after the JSON object: {format_value(text[end:])}")
+    return value if type(value) is dict else _not_an_object(value)
 
 
 def _not_an_object(value: Any) -> RowError:

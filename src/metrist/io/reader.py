@@ -26,11 +26,13 @@ from metrist.io.dedup import (
     split_place,
 )
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
-from metrist.io.row_model import Batch, ParsedRow, RowError, format_value
-from metrist.io.row_parser import RowParser, parse_judgments
+from metrist.io.hashes import hash_records
+from metrist.io.json_rows import PLAIN_NAMES, Wish
+from metrist.io.row_model import Batch, JudgedRows, ParsedRow, PlainRow, RowError, format_value
+from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
-from metrist.records import Record, RecordColumns, hash_units
+from metrist.records import Record, RecordColumns
 
 if TYPE_CHECKING:
     from metrist.io.layouts import Layout
@@ -139,6 +141,7 @@ class _Walk:
     columns: ColumnMap
     parser: RowParser
     rows: Iterator[tuple[int, Any]]
+    wish: Wish
     layout: Layout | None
     position: int = 0
 
@@ -147,21 +150,21 @@ class _Walk:
 class _Block:
     """Rows of one source: first those that were parsed, and then what of them is new, in `columns` and `entries`.
 
-    `lines` and `row_numbers` are those of the records; `judged_rows` hold more than one record; `errors` are messages
-    about bad rows.
+    `lines` and `row_numbers` are those of the records; `judged_rows` hold more than one record. `parsed` and `entries`
+    hold parsed rows, or what `JudgedRows` keeps of them. `errors` are messages about bad rows.
     """
 
     records: list[Record] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     row_numbers: list[int] = field(default_factory=list)
-    parsed: list[tuple[int, ParsedRow]] = field(default_factory=list)
+    parsed: list[tuple[int, Any]] = field(default_factory=list)
     judged_rows: set[int] = field(default_factory=set)
     errors: list[tuple[int, str]] = field(default_factory=list)
     rows: int = 0
     good: int = 0
     is_table: bool = False
     columns: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
-    entries: list[ParsedRow] = field(default_factory=list)
+    entries: list[Any] = field(default_factory=list)
     repeated: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
     repeated_lines: list[int] = field(default_factory=list)
 
@@ -354,13 +357,14 @@ class Reader:
         """Yield the same records by the thousand, as columns, with what the rows say about them. Judgments that cannot
         be read are left out and counted in a remark, unless `judgments` is False: then none is looked at."""
         for block in self._read(size, "kept" if judgments else "ignored"):
-            repeats = zip(hash_units(block.repeated), block.repeated_lines, strict=True)
+            repeats = zip(hash_records(block.repeated), block.repeated_lines, strict=True)
+            name = self.sources[self.source_number].name
             yield Batch(
                 source=self.source_number,
                 records=block.columns,
-                hashes=hash_units(block.columns),
+                hashes=hash_records(block.columns),
                 lines=block.lines,
-                judged=[row for row in block.entries if _has_judgment(row)],
+                judged=JudgedRows(name, [row for row in block.entries if type(row) is tuple or _has_judgment(row)]),
                 repeats=[(digest.tobytes(), line) for digest, line in repeats],
             )
 
@@ -407,8 +411,9 @@ class Reader:
                 self._left_out.count += one.left_out.count
                 self._left_out.messages += one.left_out.messages
             self._fields_by_column |= first.fields_by_column
-            if first.reading:
-                self._announce(source, first.reading)
+            systems = self._describe_systems() if len(self.sources) > 1 else ()
+            if reading := ", ".join(filter(None, (first.reading, *systems))):
+                self._announce(source, reading)
         # Whether items are shared shows only if slices are compared.
         return not self._item_check.is_needed or not self._item_check.disjoint
 
@@ -460,7 +465,9 @@ class Reader:
         columns = ColumnMap(self.fields, self.item_key, self.system is not None)
         system = self.system or self.default_system(file)
         parser = RowParser(system=system, item_key=self.item_key, columns=columns)
-        rows = iter(self._check_columns(source, checks, judgments == "required") if self.fields else source.read())
+        wish = Wish()
+        is_strict = judgments == "required"
+        rows = self._check_columns(source, checks, is_strict) if self.fields else source.read_as(wish)
         layout = None
         first = next(rows, None)
         if first is not None:
@@ -470,43 +477,64 @@ class Reader:
             ):
                 from metrist.io.layouts import convert_rows
 
-                leave_out = None if judgments == "required" else self._left_out.add
+                leave_out = None if is_strict else self._left_out.add
                 rows, layout = convert_rows(rows, self.outputs, columns, leave_out=leave_out)
-        return _Walk(file, source, columns, parser, rows, layout, source.first_row)
+        return _Walk(file, source, columns, parser, rows, wish, layout, source.first_row)
 
     def _fill(self, block: _Block, walk: _Walk, size: int, judgments: Judgments) -> bool:
         """Parse rows until the block is full; return whether there may be more."""
-        source, parser, columns, layout = walk.source, walk.parser, walk.columns, walk.layout
+        source, parser, columns, layout, wish = walk.source, walk.parser, walk.columns, walk.layout, walk.wish
+        can_be_plain = layout is None and not self.item_key and judgments != "required"
+        records: Any
+        parts: RowParts | None
         room = BATCH_CHARACTERS
         for line, row in walk.rows:
             walk.position = walk.position + 1 if layout is None else layout.position
             block.rows += 1
             try:
-                if type(row) is dict or type(row) is Cells:
-                    # All rows of a table have the same columns.
-                    if not columns.samples or (type(row) is dict and not row.keys() <= columns.known):
-                        self._learn_columns(row, walk)
-                elif isinstance(row, RowError):
-                    raise row
-                block.is_table = type(row) is Cells
-                parts = parser.parse(row, walk.position)
-                if judgments == "required":
-                    block.parsed.append((block.rows, parse_judgments(parts, source.location(line), parts.records)))
+                if type(row) is PlainRow:
+                    parser.complete(row, walk.position)
+                    parts, records, is_judged = None, (row,), bool(row.ratings or row.rater)
+                else:
+                    wish.plain = False
+                    if type(row) is dict or type(row) is Cells:
+                        # All rows of a table have the same columns.
+                        if not columns.samples or (type(row) is dict and not row.keys() <= columns.known):
+                            self._learn_columns(row, walk)
+                    elif isinstance(row, RowError):
+                        raise row
+                    block.is_table = type(row) is Cells
+                    plain = can_be_plain and not columns.fields and type(row) is dict and row.keys() <= PLAIN_NAMES
+                    parts = parser.parse(row, walk.position)
+                    wish.plain = plain
+                    records, is_judged = parts.records, any(parts.judged.values())
+                    if judgments == "required":
+                        block.parsed.append((block.rows, parse_judgments(parts, source.location(line), records)))
             except RowError as error:
                 message = _locate(source, line, error)
                 if not self.skip_bad:
                     raise InputError(message) from None
                 block.errors.append((block.rows, message))
+                if block.rows >= 2 * size:
+                    return True
                 continue
-            if judgments == "kept" and any(parts.judged.values()):
+            block.good += 1
+            if is_judged or len(records) != 1:
+                block.judged_rows.add(block.rows)
+            if is_judged and judgments == "kept":
                 try:
-                    block.parsed.append((block.rows, parse_judgments(parts, source.location(line))))
+                    if parts is None:
+                        ratings = row.simple_ratings
+                    else:
+                        ratings = simple_ratings(parts.judged) if len(records) == 1 else None
+                    if ratings is not None:
+                        block.parsed.append((block.rows, (line, records[0].item, records[0].system, ratings)))
+                    else:
+                        entry = parse_judgments(parts or plain_parts(row), source.location(line))
+                        block.parsed.append((block.rows, entry))
                 except RowError as error:
                     self._left_out.add(_locate(source, line, error))
-            block.good += 1
-            if len(parts.records) != 1 or any(parts.judged.values()):
-                block.judged_rows.add(block.rows)
-            for record in parts.records:
+            for record in records:
                 block.records.append(record)
                 block.lines.append(line)
                 block.row_numbers.append(block.rows)
@@ -525,7 +553,7 @@ class Reader:
         for count, (n, place) in enumerate(conflicts, self.skipped.count):
             message = ""
             if count < _KEPT_MESSAGES:
-                reason = self._describe_conflict(block, walk, n, place, is_first=not count)
+                reason = self._describe_conflict(block, walk, n, place, new, is_first=not count)
                 message = _locate(walk.source, block.lines[n], reason)
             if not self.skip_bad:
                 # What comes after it does not count.
@@ -546,12 +574,14 @@ class Reader:
             block.repeated, block.repeated_lines = columns.take(repeated), [block.lines[n] for n in repeated]
             fresh = {(block.row_numbers[n], columns.systems[n]) for n in new}
             for at, (row, entry) in enumerate(block.parsed):
+                if type(entry) is tuple:
+                    continue
                 texts = tuple(record for record in entry.records if (row, record.system) in fresh)
                 if len(texts) != len(entry.records):
                     block.parsed[at] = row, replace(entry, new=texts)
             columns, block.lines = columns.take(new), [block.lines[n] for n in new]
         block.columns = columns
-        block.entries = [_drop_repeated(entry, seen) for _, entry in block.parsed]
+        block.entries = [entry if type(entry) is tuple else drop_repeated(entry, seen) for _, entry in block.parsed]
         if block.is_table:
             self._empty_outputs += sum(not output for output in columns.outputs)
         if len(self.sources) > 1:
@@ -627,14 +657,17 @@ class Reader:
             others = " and files like it" if len(self.sources) > 1 else ""
             self.announce(f"reading {name}{others}: {reading}")
 
-    def _describe_conflict(self, block: _Block, walk: _Walk, number: int, place: int, *, is_first: bool) -> str:
+    def _describe_conflict(
+        self, block: _Block, walk: _Walk, number: int, place: int, new: Iterable[int], *, is_first: bool
+    ) -> str:
+        """Say where a record occurred before with another text, and in which field: that is known for the first error
+        and for records of the same block."""
         record, earlier, columns = block.records[number], None, walk.columns
         file, line = split_place(place)
         first = self.sources[file].location(line)
-        near = zip(block.records, block.lines, strict=True) if file == walk.file else ()
-        known: Iterable[Record] = [other for other, at in near if at == line]
-        if is_first and not known and self.sources[file].is_repeatable:
-            known = self._read_again(file)
+        known: Iterable[Record] = [block.records[n] for n in new if n < number and block.lines[n] == line]
+        if is_first and self.sources[file].is_repeatable:
+            known = chain(known if file == walk.file else (), self._read_again(file))
         with suppress(InputError):
             earlier = next((r for r in known if (r.item, r.system) == (record.item, record.system)), None)
         others = ", ".join(["task", "language", *map(format_value, record.extra)])
@@ -698,7 +731,7 @@ def _has_judgment(entry: ParsedRow) -> bool:
     return bool(e.ratings or e.scores or e.errors or e.preferences or e.choices or e.raters or e.columns or e.weight)
 
 
-def _drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
+def drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
     """Return the row without judgments that repeat an earlier row exactly."""
     emptied: dict[str, Any] = {}
     raters = [

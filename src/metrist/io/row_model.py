@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
 
 from metrist.ratings import Choice, Error, Preference, Rating
 from metrist.records import Hashes, Record, RecordColumns
@@ -121,11 +124,60 @@ class ParsedRow:
         )
 
 
+class PlainRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A row of one output in metrist's own names and usual types, which is decoded several times faster than a dict is
+    parsed. Once `RowParser.complete` has seen it, it has the attributes of a Record."""
+
+    output: str
+    item: str | int | None = None
+    system: str | None = None
+    source: str | None = None
+    references: tuple[str, ...] | None = None
+    reference: str | None = None
+    instruction: str | None = None
+    task: str | None = None
+    language: str | None = None
+    ratings: dict[str, float | list[float | None] | None] | None = None
+    rater: str | None = None
+    extra: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    @property
+    def simple_ratings(self) -> dict[str, Any] | None:
+        """The ratings if there is one number for each aspect, by a rater without a name."""
+        is_simple = self.rater is None and self.ratings and {*map(type, self.ratings.values())} == {float}
+        return self.ratings if is_simple else None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRows(Sequence[ParsedRow]):
+    """Parsed rows of one file. Those that hold one number for each aspect, by a rater without a name, are kept as their
+    line, item, system and ratings, and made where they are asked for: most rows with judgments are of that kind."""
+
+    file: str | None
+    rows: Sequence[ParsedRow | tuple[int, str, str, Mapping[str, float]]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return JudgedRows(self.file, self.rows[index])
+        row = self.rows[index]
+        if isinstance(row, ParsedRow):
+            return row
+        line, item, system, values = row
+        ratings = [
+            Rating(item=item, system=system, aspect=aspect, rater=None, value=value) for aspect, value in values.items()
+        ]
+        return ParsedRow(location=Location(self.file, line), keys=((item, system),), ratings=tuple(ratings))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
     """Consecutive rows of one source, as columns: the records that did not occur before, with their hashes, and what
-    rows say besides (`judged`: parsed rows that hold a rating, a preference, an error, a stored score or choice, or a
-    weight). `lines` are the lines of the records. `repeats` are rows whose records occurred before: hash and line."""
+    rows say besides (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored
+    score or choice, a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows
+    whose records occurred before: hash and line."""
 
     source: int
     records: RecordColumns

@@ -25,7 +25,7 @@ from metrist.io.compression import (
     open_bytes,
     uncompressed_name,
 )
-from metrist.io.json_rows import Row, find_rows, json_line_rows, json_list_rows
+from metrist.io.json_rows import Row, Wish, find_rows, json_line_rows, json_list_rows
 from metrist.io.remote import expand as expand_url
 from metrist.io.remote import fetch, is_remote
 from metrist.io.row_model import Location, RowError, format_value
@@ -63,10 +63,10 @@ _DELIMITER_NOTES = {"\t": "delimited by tabs", "|": "delimited by |", ",": "deli
 
 
 def read_file_rows(
-    path: str, meter: Meter | None = None, form: FileFormat | None = None
+    path: str, meter: Meter | None = None, form: FileFormat | None = None, wish: Wish | None = None
 ) -> Iterator[tuple[int, Row | Cells | RowError]]:
     """Yield the rows of a file, or their errors, with the line each begins on (in Parquet and .xlsx: the row's number).
-    What is recognised is added to the notes of `form`."""
+    What is recognised is added to the notes of `form`. Where `wish` says so, rows of JSONL are `PlainRow`s."""
     name = display_name(path)
     form = form or FileFormat()
     form.notes.clear()
@@ -86,7 +86,7 @@ def read_file_rows(
         if kind not in ("lines", "list"):
             kind = _kind_by_first_bytes(stream, name, kind, form.sheet)
         if kind == "lines":
-            yield from json_line_rows(stream)
+            yield from json_line_rows(stream, wish)
         elif kind in ("list", "objects"):
             yield from json_list_rows(stream, name, form)
         else:
@@ -139,7 +139,7 @@ class RowSource:
 
     name: str | None
     system: str
-    read: Callable[[], Numbered]
+    read: Callable[..., Numbered]
     size: int | None = None
     meter: Meter = field(default_factory=Meter)
     format: FileFormat = field(default_factory=FileFormat)
@@ -151,6 +151,10 @@ class RowSource:
     is_repeatable: bool = True
     #: Rows of the file before these, where they are a slice of it.
     first_row: int = 0
+
+    def read_as(self, wish: Wish) -> Iterator[tuple[int, Any]]:
+        """The rows, those of a regular file in the form that is wished for."""
+        return iter(self.read(wish=wish) if isinstance(self.read, partial) else self.read())
 
     def location(self, line: int) -> Location:
         return Location(self.name, line)

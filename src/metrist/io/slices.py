@@ -14,10 +14,9 @@ from typing import Any
 
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK
-from metrist.io.json_rows import Row, json_line_rows
+from metrist.io.json_rows import Wish, json_line_rows
 from metrist.io.reader import Reader, read_records
 from metrist.io.remote import is_remote, open_store, retry
-from metrist.io.row_model import RowError
 from metrist.io.rows import FORMATS, RowSource
 
 
@@ -43,11 +42,11 @@ class FileSlice:
         )
         return replace(read_records([], **options), sources=(source,))
 
-    def _read(self) -> Iterator[tuple[int, Row | RowError]]:
+    def _read(self, wish: Wish | None = None) -> Iterator[tuple[int, Any]]:
         data = self._read_bytes()
         if zlib.crc32(data) != self.checksum or (self.start and data.startswith(BYTE_ORDER_MARK)):
             raise InputError(f"{self.name} changed while it was read")
-        for number, row in json_line_rows(io.BytesIO(data)):
+        for number, row in json_line_rows(io.BytesIO(data), wish):
             yield self.first_line + number, row
 
     def _read_bytes(self) -> bytes:

@@ -291,7 +291,9 @@ def _excel_row(header: list[str], values: list[Any]) -> Cells | RowError:
 
 def read_parquet(path: str) -> Iterator[tuple[int, Cells]]:
     """Yield the rows of a Parquet file with their numbers, from 1."""
-    pyarrow, parquet = _import_pyarrow()
+    import pyarrow
+    from pyarrow import parquet
+
     name = display_name(path)
     try:
         with parquet.ParquetFile(path) as file:
@@ -301,15 +303,6 @@ def read_parquet(path: str) -> Iterator[tuple[int, Cells]]:
                 start += batch.num_rows
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
-
-
-def _import_pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("reading Parquet", "tables") from None
-    return pyarrow, pyarrow.parquet
 
 
 def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:

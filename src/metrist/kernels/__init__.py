@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from metrist.kernels.columns import Counts, Floats, Ranked, Stretch
 from metrist.kernels.layers import Integers, PackedLinear, Places, Singles
-from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
+from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, Value, from_lists, relabel
 
 
 def _choose_kernels() -> ModuleType:
@@ -60,6 +60,7 @@ __all__ = [
     "gate_rows",
     "has_encoder",
     "have_compiled",
+    "json_arrays",
     "lcs_lengths",
     "pack_linear",
     "pair_counts",
@@ -95,6 +96,12 @@ def scan_chrf_words(texts: Sequence[str]) -> Tokens:
 def characters(texts: Sequence[str]) -> Tokens:
     """Split texts into characters without whitespace; their ids are code points."""
     return _kernels.characters(texts)
+
+
+def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.int64]]:
+    """Write each row of the columns as a JSON array, as Python does without spaces and ASCII escapes: all of them as
+    UTF-8, and where each begins, with the end of the last."""
+    return _kernels.json_arrays(columns)
 
 
 def clipped_matches(

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ def scan(texts: tuple[str, ...], classes: CharClasses, lower: bool, /) -> _Scann
 def scan_13a(texts: tuple[str, ...], classes: CharClasses, cleaned: Callable[[str], str], /) -> _Scanned: ...
 def scan_chrf_words(texts: tuple[str, ...], classes: CharClasses, /) -> _Scanned: ...
 def characters(texts: tuple[str, ...], /) -> _Scanned: ...
+def json_arrays(columns: tuple[list[Any], ...], starts: _Places, /) -> bytes: ...
 def clipped_matches(
     ids: _Numbers,
     starts: _Places,

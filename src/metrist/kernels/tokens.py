@@ -12,6 +12,8 @@ SEPARATOR, WORD, SINGLE = 1, 2, 3
 #: Added to the class of a non-ASCII character that lower-casing changes: texts without one need no copy.
 CHANGES = 4
 _CODE_POINTS = 0x110000
+#: A value of `json_arrays`.
+Value = str | tuple[str, ...] | None
 _PAGE = 256
 
 

@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
+from metrist.io.remote import is_remote
 from metrist.io.row_model import Batch
 from metrist.io.slices import cut_file
 from metrist.records import Hashes, RecordColumns
 from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.tables import read_hashes, read_records_table
+from metrist.run.tables import Damaged, read_hashes, read_records_table
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
 _PART_TEXT = 1 << 26
-#: Bytes of a slice of an input, at least and at most, and slices per worker.
+#: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
 SLICE_BYTES = 1 << 20, 1 << 24
 SLICES_PER_WORKER = 4
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
@@ -58,14 +59,14 @@ class Ingest:
 
     def __init__(self, store: Store, reader: Reader, *, texts: bool) -> None:
         self._store, self._reader = store, reader
-        self.manifest = store.read_manifest() or Manifest(texts=texts)
-        if self.manifest.texts and not texts and self.manifest.inputs:
-            raise RunError(f"{store.name} stores texts: name a new folder for a run without them")
-        self.texts = self.manifest.texts and texts
+        self.manifest = store.require_texts(store.read_manifest() or Manifest(), texts)
+        self.texts = self.manifest.texts
         self._run = Run(store, self.manifest)
         self.notes: list[str] = []
         number = max((one.number for one in self.manifest.inputs), default=-1) + 1
         self._drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
+        #: The numbers of the inputs of this command.
+        self.numbers = [draft.number for draft in self._drafts]
         self._others: _OtherRecords | None = None
 
     def _open_draft(self, source: int, number: int) -> _Draft:
@@ -75,14 +76,17 @@ class Ingest:
         if draft.path is not None:
             draft.sha256 = hash_file(draft.path)
             draft.previous = self._find_previous(draft)
-            if draft.previous:
-                draft.number = draft.previous.number
+        if draft.previous:
+            draft.number = draft.previous.number
+            try:
+                for name, parts in draft.previous.tables.items():
+                    for part in parts:
+                        self._store.verify_part(name, part)
+            except Damaged as error:
+                self.notes.append(f"{error}: it was set aside and {draft.name} was read again")
+                draft.previous = msgspec.structs.replace(draft.previous, sha256=None, tables={})
+                self._run.manifest = self._replace_inputs(self._run.manifest, [draft.previous])
         return draft
-
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of the inputs of this command."""
-        return [draft.number for draft in self._drafts]
 
     @property
     def is_stored(self) -> bool:
@@ -143,14 +147,14 @@ class Ingest:
         """Add the inputs as workers have read them. Where reading the whole might find something else, they are
         discarded: the command then has to read the inputs, and says what is wrong with them."""
         found = [[read for read in reads if read] for reads in slices]
-        others = _OtherRecords(self._run, self._drafts)
         every = [read for reads in found for read in reads]
         names = np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)])
+        others = _OtherRecords(self._run, self._drafts)
         if (
-            sum(map(len, found)) != sum(map(len, slices))
+            list(map(len, found)) != list(map(len, slices))
             or (len(found) > 1 and any(read.has_sources for read in every))  # Sources are compared between files.
             or len(np.unique(names)) != len(names)
-            or any(others.find_keys(read.names[: len(read.hashes)], read.hashes) for read in every)
+            or any(others.find_names(read.names[: len(read.hashes)], read.hashes) for read in every)
             or not self._reader.adopt([[read.findings for read in reads] for reads in found])
         ):
             self._store.delete(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
@@ -172,16 +176,16 @@ class Ingest:
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
-        before = len(self._run.view) if self.manifest.inputs else 0
+        before = len(self._run.view)
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
         entries = []
         for draft in self._drafts:
             if draft.path is None:
                 self._drop_stored_rows(draft)
             self._write(draft)
-            if draft.records:
+            if draft.tables or draft.previous:
                 entries.append(self._make_entry(draft, remarks))
-        manifest = self._store.update(lambda latest: self._replace_inputs(latest, entries))
+        manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
         run = Run(self._store, manifest)
         added = len(run.view) - before if before else 0
         if added > 0:
@@ -194,35 +198,69 @@ class Ingest:
 
     def _make_entry(self, draft: _Draft, remarks: tuple[str, ...]) -> Input:
         tables = {name: tuple(parts) for name, parts in draft.tables.items()}
-        earlier = draft.previous or self._find_same(draft)
-        if draft.previous is not None and draft.path is not None:
+        if draft.previous is not None:
             self._note_changes(draft, draft.previous, tables)
-        if earlier is not None and earlier.number != draft.number:
-            draft.number = earlier.number
-        return Input(
+        entry = Input(
             number=draft.number,
             name=draft.name,
-            path=self._place(draft.path),
+            path=self._place(draft),
             sha256=draft.sha256,
             options=dict(draft.options),
+            columns=dict(self._reader.fields_by_column),
             references=tuple(sorted(draft.references)),
             records=draft.records,
             notes=remarks,
             tables=tables,
         )
+        earlier = None if draft.previous else self._find_same(draft)
+        return self._renumber(entry, earlier.number) if earlier else entry
+
+    def _add_inputs(self, latest: Manifest, entries: Sequence[Input]) -> Manifest:
+        """The latest manifest with these inputs. Another process may have added some since they were numbered."""
+        latest = self._store.require_texts(latest, self.texts)
+        if latest.texts is not self.texts:
+            raise RunError(f"{self._store.name} was begun without texts by another process: run the command again")
+        known = {one.number for one in self.manifest.inputs}
+        added, placed = [one for one in latest.inputs if one.number not in known], list[Input]()
+        for entry in entries:
+            if entry.number not in known and added:
+                same = [o for o in added if o.tables == entry.tables or (o.path and _identify(o) == _identify(entry))]
+                last = max(one.number for one in (*latest.inputs, *placed))
+                entry = self._renumber(entry, same[0].number if same else last + 1)
+            placed.append(entry)
+        self.numbers = [entry.number for entry in placed]
+        return self._replace_inputs(latest, placed)
 
     def _replace_inputs(self, manifest: Manifest, entries: Sequence[Input]) -> Manifest:
         new = {entry.number: entry for entry in entries}
         inputs = [new.pop(one.number, one) for one in manifest.inputs]
-        return msgspec.structs.replace(manifest, texts=self.texts, inputs=(*inputs, *new.values()))
+        return msgspec.structs.replace(manifest, inputs=(*inputs, *new.values()))
+
+    def _renumber(self, entry: Input, number: int) -> Input:
+        """An input under another number, which its rows have too."""
+        if number == entry.number:
+            return entry
+        tables = dict[str, tuple[Part, ...]]()
+        for name, parts in entry.tables.items():
+            rows = [self._run.read_part(name, part) for part in parts]
+            at = [table.schema.get_field_index("input") for table in rows]
+            numbers = [pa.array(np.full(part.rows, number, np.int32)) for part in parts]
+            changed = [t.set_column(n, "input", column) for t, n, column in zip(rows, at, numbers, strict=True)]
+            tables[name] = tuple(self._store.write_part(name, table) for table in changed)
+        return msgspec.structs.replace(entry, number=number, tables=tables)
 
     # ---- Earlier inputs
 
-    def _place(self, path: str | None) -> str | None:
-        """The path of a file, as seen from the run folder."""
-        if path is None:
+    def _place(self, draft: _Draft) -> str | None:
+        """The path of a file as seen from the run folder, or its URL; the whole path where the run is in a store."""
+        if draft.path is None:
             return None
-        return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(self._store.path))).as_posix()
+        if is_remote(draft.name):
+            return draft.name
+        path = os.path.realpath(draft.path)
+        if not is_remote(self._store.path):
+            path = os.path.relpath(path, os.path.realpath(self._store.path))
+        return Path(path).as_posix()
 
     def _find_previous(self, draft: _Draft) -> Input | None:
         """The input that was read from this file with these options, also where the same file was moved since."""
@@ -230,7 +268,7 @@ class Ingest:
         for one in self.manifest.inputs:
             if one.path is None or one.name is None or _normal_form(one.options) != _normal_form(draft.options):
                 continue
-            places = {os.path.realpath(Path(self._store.path) / one.path)}
+            places = {os.path.realpath(self._run.find_place(one))}
             if os.path.isabs(one.name):
                 places.add(os.path.realpath(one.name))
             if os.path.realpath(path) in places:
@@ -243,7 +281,7 @@ class Ingest:
     def _find_same(self, draft: _Draft) -> Input | None:
         """The same file, read with other options that changed nothing: it stays one input."""
         for one in self.manifest.inputs if draft.path else ():
-            is_same_file = one.path == self._place(draft.path)
+            is_same_file = one.path == self._place(draft)
             if is_same_file and np.array_equal(self._read_hashes(one), np.concatenate(draft.hashes)):
                 return one
         return None
@@ -255,10 +293,10 @@ class Ingest:
     def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
         old, new = self._read_hashes(earlier), np.concatenate(draft.hashes)
         if np.array_equal(old, new):
-            if any(not self._hold_same(name, earlier.tables, tables) for name in _JUDGED):
+            if not all(self._hold_same(name, earlier.tables, tables) for name in _JUDGED):
                 self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
             return
-        before, now = self._read_names(earlier.tables["records"]), self._read_names(tables["records"])
+        before, now = (self._read_names(listed.get("records", ())) for listed in (earlier.tables, tables))
         changed = sum(key in now and now[key] != digest for key, digest in before.items())
         gone = len(before.keys() - now.keys())
         parts = []
@@ -272,11 +310,11 @@ class Ingest:
 
     def _hold_same(self, name: str, *tables: Mapping[str, tuple[Part, ...]]) -> bool:
         """Whether two inputs have the same rows in a table, however they are divided into parts."""
-        parts = [listed.get(name, ()) for listed in tables]
-        if parts[0] == parts[1] or not all(parts):
-            return parts[0] == parts[1]
-        one, other = (pa.concat_tables([self._run.read_part(name, part) for part in listed]) for listed in parts)
-        return bool(one.equals(other))
+        one, other = (listed.get(name, ()) for listed in tables)
+        if one == other or not (one and other):
+            return one == other
+        rows = [pa.concat_tables([self._run.read_part(name, part) for part in parts]) for parts in (one, other)]
+        return bool(rows[0].equals(rows[1]))
 
     def _describe_removal(self) -> str:
         return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
@@ -318,7 +356,7 @@ class Ingest:
     def _describe_conflict(self, draft: _Draft, item: str, system: str, other: Input) -> str:
         where = self._run.describe_input(other)
         removal = f"`metrist remove {quote_word(f'{self._store.name}/')} --input {quote_word(where)}`"
-        if draft.path is not None and other.path == self._place(draft.path):
+        if draft.path is not None and other.path == self._place(draft):
             now = msgspec.structs.replace(other, options=dict(draft.options))
             earlier, later = self._run.describe_reading(other), self._run.describe_reading(now)
             where += f", read as `{earlier}` and now as `{later}` (--output NAME=COLUMN for each column reads both)"
@@ -358,10 +396,10 @@ class _OtherRecords:
         """The first record whose name another input holds with other texts, and that input."""
         if not len(self._keys):
             return None
-        return self.find_keys(hash_names(zip(records.items, records.systems, strict=True)), hashes)
+        return self.find_names(hash_names(zip(records.items, records.systems, strict=True)), hashes)
 
-    def find_keys(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
-        """The same, of hashes of names."""
+    def find_names(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+        """The same, of records with these hashes of their names."""
         if not len(self._keys):
             return None
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -374,6 +412,10 @@ def count_characters(records: RecordColumns) -> int:
     texts = sum(map(len, records.outputs))
     texts += sum(map(len, filter(None, records.sources))) + sum(map(len, filter(None, records.instructions)))
     return texts + sum(sum(map(len, references)) for references in records.references)
+
+
+def _identify(one: Input) -> tuple[Any, ...]:
+    return one.path, _normal_form(one.options)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,9 +35,9 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     A metric from outside the catalog (`my_module.Mine`) is imported only if `metrics` names it; otherwise its scores
     are there, and its system scores too where they are plain means.
     """
-    if isinstance(path, str) and is_remote(path) and flat_suffix(Path(path)):
-        path = fetch(path)
-    if is_run(path):
+    if isinstance(path, str) and is_remote(path):
+        path = fetch(path) if flat_suffix(Path(path)) else path
+    if is_remote(path) or is_run(path):
         return load_run(open_run(path), metrics)
     path = Path(path)
     if not path.exists():
@@ -57,7 +57,12 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
 
 def fetch_flat(source: Any) -> Any:
     """The copy of a flat file that is named by its URL; anything else as it is."""
-    if isinstance(source, str) and is_remote(source) and not is_pattern(source) and flat_suffix(Path(source)) == ".jsonl":
+    if (
+        isinstance(source, str)
+        and is_remote(source)
+        and not is_pattern(source)
+        and flat_suffix(Path(source)) == ".jsonl"
+    ):
         path = fetch(source)
         return os.fspath(path) if is_flat_file(path) else source
     return source
@@ -93,15 +98,13 @@ def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
         for label in unfinished.values()
     ]
     notes += [
-        f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, was not "
-        "finished: run `metrist score` again"
+        f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, was "
+        "not finished: run `metrist score` again"
         for metric in finished
         if metric.is_outdated
     ]
     results = _make_results(stored, metrics, inputs=run, notes=notes)
-    return replace(
-        results, unfinished=unfinished, reference_counts=run.reference_counts, sources=run.view.sources
-    )
+    return replace(results, unfinished=unfinished, reference_counts=run.reference_counts, sources=run.view.sources)
 
 
 def _make_results(
@@ -115,8 +118,7 @@ def _make_results(
     taken = Counter(one.label for one in stored)
     built = tuple(
         (
-            named.get(one.metric)
-            or build_stored_metric(one.metric, one.signature, one.higher_is_better, one.scores)
+            named.get(one.metric) or build_stored_metric(one.metric, one.signature, one.higher_is_better, one.scores)
         ).named(one.name if one.name and taken[one.name] == 1 else None)
         for one in stored
     )

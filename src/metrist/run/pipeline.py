@@ -297,7 +297,7 @@ class Pipeline:
             yield from cut_shards(check_needs(self._metrics, units), size)
             return
         needs, start = NeedsCheck(self._metrics), 0
-        waiting = list[Sequence[Unit]]()
+        waiting = list[RecordColumns]()
         for batch in units.batches(judgments=False):
             waiting.append(batch.records)
             if not needs.add(batch.records):  # More records decide whether a metric can score any.

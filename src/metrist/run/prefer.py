@@ -152,9 +152,7 @@ def _build_comparators(comparators: MetricList) -> tuple[Comparator, ...]:
     return tuple(built.values())
 
 
-def _resolve_destination(
-    out: str | os.PathLike[str] | None, inputs: Iterable[str]
-) -> tuple[Path | None, Store | None]:
+def _resolve_destination(out: str | os.PathLike[str] | None, inputs: Iterable[str]) -> tuple[Path | None, Store | None]:
     """The file or the run folder that `out` names; what could not be written at the end is refused now."""
     if out is None:
         return None, None

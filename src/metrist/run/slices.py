@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -23,9 +24,9 @@ from metrist.io.row_model import Batch
 from metrist.io.slices import FileSlice
 from metrist.metrics.base import Metric
 from metrist.records import Hashes
-from metrist.run.store import WRITERS, Part, Store, StoredMetric, open_store
+from metrist.run.store import WRITERS, Part, Rows, Store, open_store
 from metrist.run.tables import Damaged, judged_tables, read_hashes, read_records_table, records_table, scores_table
-from metrist.run.tasks import SHARD_SIZE, TASK_SECONDS, Task, cut_columns, join_blocks, perform
+from metrist.run.tasks import TASK_SECONDS, Task, cut_columns, join_blocks, perform
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 
@@ -117,6 +118,7 @@ class ReadSlice:
         return f"bytes {self.slice.start:,} to {self.slice.stop:,} of {self.slice.name}"
 
     def run(self, _metrics: Mapping[str, Metric]) -> SliceRead | None:
+        """What was read."""
         reader = self.slice.open(self.options)
         try:
             batches = list(reader.batches())
@@ -141,58 +143,64 @@ class ReadSlice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlicePart:
-    """One metric's scores of a slice, in the store. `usages` are by the hash of the record."""
+class SliceResult:
+    """One metric's scores of a slice, in a part. `seconds` are without the loading of a model; `usages` are by the hash
+    of the record."""
 
-    part: Part
+    rows: Rows
     seconds: float
-    loading: float
     usages: dict[bytes, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreSlice:
-    """Score rows of a records part, and write a part of each metric. `rows` are all of them from `start` to `stop`, or
-    some of those."""
+    """Score rows of a records part, and write a part of each metric. `results` say which metrics."""
 
     store: StorePlace
     part: Part
-    start: int
-    stop: int
-    rows: NDArray[np.int64] | None
-    metrics: Mapping[str, StoredMetric]
+    rows: NDArray[np.int64] | range
+    results: Sequence[Rows]
     shard_size: int
     tokens: bool
     runtime: Runtime | None
 
     def __len__(self) -> int:
-        return self.stop - self.start if self.rows is None else len(self.rows)
+        return len(self.rows)
 
     def __str__(self) -> str:
-        return f"rows {self.start + 1:,} to {self.stop:,} of records/{self.part.file}"
+        return f"rows {self.rows[0] + 1:,} to {self.rows[-1] + 1:,} of records/{self.part.file}"
 
-    def run(self, metrics: Mapping[str, Metric]) -> dict[str, SlicePart]:
-        table = _read_records(self.store, self.part)
-        chosen = table.slice(self.start, self.stop - self.start) if self.rows is None else table.take(self.rows)
+    def run(self, metrics: Mapping[str, Metric]) -> list[SliceResult]:
+        """The parts that hold the scores."""
+        table, rows = _read_records(self.store, self.part), self.rows
+        chosen = table.slice(rows.start, len(rows)) if isinstance(rows, range) else table.take(pa.array(rows))
         hashes = read_hashes(chosen["record"])
-        texts = tuple(self.metrics)
-        results = [
+        texts = tuple(result.metric.text for result in self.results)
+        done = [
             perform(metrics, Task(start=0, units=units, metrics=texts, tokens=self.tokens, runtime=self.runtime))
             for units in cut_columns(read_records_table(chosen), self.shard_size)
         ]
-        store = self.store.open()
-        parts = {}
-        for text, metric in self.metrics.items():
-            outcomes = [result.outcomes[text] for result in results]
+        store, results = self.store.open(), []
+        for result in self.results:
+            text = result.metric.text
+            outcomes = [task.outcomes[text] for task in done]
             scores = join_blocks([outcome.block for outcome in outcomes])
             assert isinstance(scores, Scores)
             seconds = sum(outcome.seconds for outcome in outcomes)
-            facts = {"seconds": round(seconds, 6), "records": len(scores)}
-            part = store.write_part(metric.place, scores_table(text, hashes, scores), facts, tokens=self.tokens)
-            usages = {hashes[row].tobytes(): usage for row, usage in scores.usages.items()}
-            loading = sum(outcome.loading for outcome in outcomes)
-            parts[text] = SlicePart(part=part, seconds=seconds, loading=loading, usages=usages)
-        return parts
+            filled = msgspec.structs.replace(
+                result,
+                table=scores_table(text, hashes, scores),
+                facts={"seconds": round(seconds, 6), "records": len(scores)},
+                tokens=self.tokens,
+            )
+            results.append(
+                SliceResult(
+                    rows=msgspec.structs.replace(result, part=store.write_rows(filled)),
+                    seconds=seconds - sum(outcome.loading for outcome in outcomes),
+                    usages={hashes[row].tobytes(): usage for row, usage in scores.usages.items()},
+                )
+            )
+        return results
 
 
 @lru_cache(maxsize=1)
@@ -205,24 +213,30 @@ def _read_records(store: StorePlace, part: Part) -> pa.Table:
 
 @dataclass(eq=False, kw_only=True)
 class SliceSize:
-    """Decides how many rows the next slice has, so that it takes about `seconds`: at most `limit`."""
+    """Decides how many rows the next slice has, so that it takes about `TASK_SECONDS`. Without a limit it stays as it
+    is."""
 
     rows: int
-    limit: int = SHARD_SIZE
-    seconds: float = TASK_SECONDS
+    limit: int | None = None
     rates: list[float] = field(default_factory=list)
 
     def measure(self, rows: int, seconds: float) -> None:
         """Learn from a finished slice."""
         # The slower of two counts: texts differ.
         self.rates = [*self.rates[-1:], seconds / rows]
-        wanted = self.seconds / max(*self.rates, 1e-9)
-        self.rows = max(1, min(self.limit, int(wanted), _GROWTH * max(rows, self.rows)))
+        if self.limit is not None:
+            wanted = int(TASK_SECONDS / max(*self.rates, 1e-9))
+            self.rows = max(1, min(self.limit, wanted, _GROWTH * self.rows))
 
-    def cut(self, rows: NDArray[np.int64], items: NDArray[Any]) -> int:
-        """How many of these rows the next slice has. It ends with an item where that does not halve it, and leaves no
-        small rest."""
-        if len(rows) <= 1.5 * self.rows:
-            return len(rows)
-        ends = np.flatnonzero(items[rows[1 : self.rows + 1]] != items[rows[: self.rows]]) + 1
-        return int(ends[-1]) if len(ends) and 2 * ends[-1] > self.rows else self.rows
+    def cut(self, rows: NDArray[np.int64], items: NDArray[Any]) -> Iterator[NDArray[np.int64] | range]:
+        """Cut rows of a part into slices. One ends with an item where that does not halve it, and leaves no small
+        rest."""
+        while len(rows):
+            count = size = self.rows
+            if len(rows) <= 1.5 * size:
+                count = len(rows)
+            elif len(ends := np.flatnonzero(items[rows[1 : size + 1]] != items[rows[:size]])) and 2 * ends[-1] > size:
+                count = int(ends[-1]) + 1
+            chosen, rows = rows[:count], rows[count:]
+            first, last = int(chosen[0]), int(chosen[-1])
+            yield range(first, last + 1) if last - first + 1 == count else chosen

@@ -30,10 +30,12 @@ from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
 from metrist.run.ray import Ray, RayWorkers
-from metrist.run.run import HashIndex, Run, find_unsettled
+from metrist.run.run import Run
 from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
+from metrist.run.stored_scores import HashIndex, find_unsettled
 from metrist.run.tables import (
+    Damaged,
     judgments_table,
     read_hashes,
     read_judgments_table,
@@ -43,7 +45,6 @@ from metrist.run.tables import (
 from metrist.run.tasks import (
     SHARD_SIZE,
     SHARD_SIZE_WITH_MODEL,
-    TASK_SECONDS,
     Block,
     NeedsCheck,
     Pace,
@@ -190,21 +191,21 @@ class StoredPipeline(Pipeline):
             self._open_metrics()
             for metrics, executor in self._phases:
                 self._begin_phase(metrics)
-                if isinstance(executor, Ray) and self._use_slices(metrics):
-                    self._score_slices(metrics)
-                else:
-                    try:
-                        for result in self._execute(metrics, executor, self._plan(metrics)):
+                try:
+                    if self._workers and self._write_parts(metrics):
+                        self._score_slices(metrics, self._workers)
+                    else:
+                        for result in self._execute(metrics, self._workers or executor, self._plan(metrics)):
                             self._take(result)
-                    finally:
-                        self._save(is_last=True)
+                finally:
+                    self._save(is_last=True)
                 for metric in metrics:
                     self._finish(metric)
         return self._collect_pairs() if not isinstance(units, Reader) else self._collect()
 
     @contextmanager
     def _open_workers(self, units: Reader | Iterable[Unit]) -> Iterator[RayWorkers | None]:
-        """Workers that read and write slices of the run, where the executor has such."""
+        """Workers that read slices of the run and write parts, where the executor has such."""
         executor = next((executor for _, executor in self._phases if isinstance(executor, Ray)), None)
         if executor is None or not isinstance(units, Reader):
             yield None
@@ -223,7 +224,7 @@ class StoredPipeline(Pipeline):
         self._texts = ingest.texts
         if ingest.is_stored:
             manifest = ingest.manifest
-        elif self._read_slices(ingest):
+        elif self._workers and self._read_slices(ingest, self._workers):
             manifest = ingest.finish()
         else:
             needs, keeps = NeedsCheck(self._metrics), not reader.names or (not reader.is_repeatable and not self._texts)
@@ -255,23 +256,22 @@ class StoredPipeline(Pipeline):
             self._check_needs((number, records) for number, (records, _) in self._read_records())
 
     def _check_needs(self, blocks: Iterable[tuple[int, Sequence[Any]]]) -> None:
-        """Look at stored records as if they were read now."""
+        """Look at stored records, with the numbers of their inputs, as if they were read now."""
         needs, source = NeedsCheck(self._metrics), None
         for number, records in blocks:
             if number != source:
-                self._warn(0, records, number)
+                self._warn(0, RecordColumns.of(records), number)
                 source = number
             if needs.add(records) and len(self._own_inputs) == 1:
                 break
         needs.finish()
 
-    def _read_slices(self, ingest: Ingest) -> bool:
+    def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
         """Have workers read the inputs; False if the command has to."""
-        workers = self._workers
-        if workers is None or not ingest.is_large or not workers.see_folder():
+        if not ingest.is_large or not workers.see_folder():
             return False
         plan = ingest.plan_slices(workers.count)
-        sources = [number for number, jobs in enumerate(plan) for _ in jobs]
+        sources = [source for source, jobs in enumerate(plan) for _ in jobs]
         reads: list[list[SliceRead | None]] = [[] for _ in plan]
         self._store.has_strays = True
         results = workers.perform(job for jobs in plan for job in jobs)
@@ -284,7 +284,9 @@ class StoredPipeline(Pipeline):
         return True
 
     def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
-        kept = [(shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)]
+        kept: list[tuple[Sequence[Unit], Hashes]] = [
+            (shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)
+        ]
         needs = NeedsCheck(self._metrics)
         for shard, _ in kept:
             if needs.add(shard):
@@ -292,8 +294,8 @@ class StoredPipeline(Pipeline):
         needs.finish()
         self._kept = kept
         self._own_hashes = [hashes for _, hashes in kept]
-        self._run = Run(self._store, self._store.read_manifest() or Manifest(texts=self._texts))
-        self._texts = self._texts and self._run.manifest.texts
+        manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
+        self._run, self._texts = Run(self._store, manifest), manifest.texts
 
     def _read_records(self) -> Iterator[tuple[int, tuple[Sequence[Unit], Hashes]]]:
         """The records of this command with their hashes: as they were read, from the store, or from the inputs."""
@@ -341,19 +343,37 @@ class StoredPipeline(Pipeline):
     def _plan(self, metrics: Sequence[Metric]) -> Iterator[Task]:
         """The tasks for what is missing."""
         kind, done = Kind.of(metrics[0]), 0
+        is_first = self._find_first()
         for _, (units, hashes) in self._read_records():
-            by_missing: dict[bytes, list[str]] = {}
-            for metric in metrics:
-                missing = self._writers[metric.text].index.find(hashes) < 0
-                by_missing.setdefault(missing.tobytes(), []).append(metric.text)
-            rows_of = {mask: np.flatnonzero(np.frombuffer(mask, np.bool_)) for mask in by_missing}
-            if stored := len(units) - max(map(len, rows_of.values())):
-                self._report(stored, stored)
-            for mask, texts in by_missing.items():
-                for chosen, part in self._cut(kind, units, rows_of[mask]):
+            first = None if is_first is None else is_first[done : done + len(units)]
+            for texts, rows in self._find_missing(metrics, hashes, first):
+                for chosen, part in self._cut(kind, units, rows):
                     self._pending.append((kind, part, hashes[chosen]))
-                    yield Task(start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime)
+                    yield Task(start=done, units=part, metrics=texts, tokens=self._tokens, runtime=self._runtime)
             done += len(units)
+
+    def _find_missing(
+        self, metrics: Sequence[Metric], hashes: Hashes, is_first: NDArray[np.bool_] | None
+    ) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+        """The rows that metrics have not scored, with those metrics."""
+        by_missing: dict[bytes, list[str]] = {}
+        for metric in metrics:
+            missing = self._writers[metric.text].index.find(hashes) < 0
+            if is_first is not None:
+                missing &= is_first
+            by_missing.setdefault(missing.tobytes(), []).append(metric.text)
+        found = [(tuple(texts), np.flatnonzero(np.frombuffer(mask, np.bool_))) for mask, texts in by_missing.items()]
+        if stored := len(hashes) - max(len(rows) for _, rows in found):
+            self._report(stored, stored)
+        return found
+
+    def _find_first(self) -> NDArray[np.bool_] | None:
+        """Which records of this command have not occurred before in it, where inputs may share some; None: all."""
+        if len(self._own_inputs) < 2:
+            return None
+        hashes = np.concatenate(self._own_hashes)
+        index = HashIndex(hashes[::-1])
+        return index.find(hashes) == np.arange(len(hashes))[::-1]
 
     def _cut(
         self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
@@ -378,87 +398,68 @@ class StoredPipeline(Pipeline):
 
     # ---- Scoring by workers that write parts
 
-    def _use_slices(self, metrics: Sequence[Metric]) -> bool:
-        """Whether workers can read the records and write the scores; otherwise both are sent."""
-        if self._workers is None or self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
+    def _write_parts(self, metrics: Sequence[Metric]) -> bool:
+        """Whether workers can read the records and write the scores; otherwise both are sent. LLMs are asked from
+        here."""
+        if self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
             return False
-        if not self._is_missing(metrics) or self._workers.see_folder():
+        indexes = [self._writers[metric.text].index for metric in metrics]
+        if not any((index.find(hashes) < 0).any() for index in indexes for hashes in self._own_hashes):
+            return False  # Nothing is missing: no cluster is needed.
+        assert self._workers is not None
+        if self._workers.see_folder():
             return True
         note = f"workers do not see {self._store.name} and were sent the records: a shared folder or a URL is faster"
         self.notes += [note] if note not in self.notes else []
         return False
 
-    def _is_missing(self, metrics: Sequence[Metric]) -> bool:
-        indexes = [self._writers[metric.text].index for metric in metrics]
-        return any((index.find(hashes) < 0).any() for index in indexes for hashes in self._own_hashes)
-
-    def _score_slices(self, metrics: Sequence[Metric]) -> None:
+    def _score_slices(self, metrics: Sequence[Metric], workers: RayWorkers) -> None:
         """Have workers score slices of the stored records, and list the parts that they write."""
-        assert self._workers is not None
-        if not self._is_missing(metrics):
-            self._report(self._count, self._count)
-            return
         self._store.has_strays = True
-        rows: list[Rows] = []
-        for needs, group in self._workers.group_metrics(metrics, self._runtime.device):
+        for needs, group in workers.group_metrics(metrics, self._runtime.device):
             self._begin_phase(group)
-            size, listed = self._choose_size(Kind.of(group[0])), monotonic()
+            size, rows, listed = self._choose_size(Kind.of(group[0]), workers), list[Rows](), monotonic()
             try:
-                for job, parts in self._workers.perform(self._plan_slices(group, size), group, needs):
-                    size.measure(len(job), sum(one.seconds - one.loading for one in parts.values()))
-                    for text, one in parts.items():
-                        writer = self._writers[text]
-                        writer.usages |= one.usages
-                        rows.append(Rows(metric=writer.metric, signature=writer.signature, part=one.part))
+                for job, results in workers.perform(self._plan_slices(group, size), group, needs):
+                    size.measure(len(job), sum(result.seconds for result in results))
+                    for result in results:
+                        self._writers[result.rows.metric.text].usages |= result.usages
+                        rows.append(result.rows)
                     self._report(len(job))
                     if monotonic() - listed >= SAVE_SECONDS:
                         self._store.add_results(rows)
                         rows, listed = [], monotonic()
             finally:
                 self._store.add_results(rows)
-                rows = []
 
-    def _choose_size(self, kind: Kind) -> SliceSize:
-        assert self._workers is not None
+    def _choose_size(self, kind: Kind, workers: RayWorkers) -> SliceSize:
         if self._shard_size or kind is Kind.program:
-            return SliceSize(rows=self._shard_size or SHARD_SIZE, limit=self._shard_size or SHARD_SIZE)
+            return SliceSize(rows=self._shard_size or SHARD_SIZE)
         if kind is Kind.model:
             return SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
-        limit = self._count // (SLICES_PER_WORKER * self._workers.count)
-        limit = max(2 * _SMALL_PART, min(limit, PART_ROWS))
-        return SliceSize(rows=min(limit, 2 * _SMALL_PART), limit=limit, seconds=2 * TASK_SECONDS)
+        limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * workers.count), PART_ROWS))
+        return SliceSize(rows=2 * _SMALL_PART, limit=limit)
 
     def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
         """Slices of the stored records with what is missing."""
-        place = StorePlace.of(self._store)
-        for one, part in self._run.list_parts("records"):
-            if one.number not in self._own_inputs:
-                continue
+        place, is_first, done = StorePlace.of(self._store), self._find_first(), 0
+        parts = [part for one, part in self._run.list_parts("records") if one.number in self._own_inputs]
+        for part in parts:
             table = self._run.read_part("records", part, ["record", "item"])
-            hashes, items = read_hashes(table["record"]), table["item"].to_numpy()
-            by_missing: dict[bytes, list[str]] = {}
-            for metric in metrics:
-                missing = self._writers[metric.text].index.find(hashes) < 0
-                by_missing.setdefault(missing.tobytes(), []).append(metric.text)
-            rows_of = {mask: np.flatnonzero(np.frombuffer(mask, np.bool_)) for mask in by_missing}
-            if stored := len(hashes) - max(map(len, rows_of.values())):
-                self._report(stored, stored)
-            for mask, rows in rows_of.items():
-                while len(rows):
-                    count = size.cut(rows, items)
-                    chosen, rows = rows[:count], rows[count:]
-                    start, stop = int(chosen[0]), int(chosen[-1]) + 1
+            first = None if is_first is None else is_first[done : done + part.rows]
+            for texts, rows in self._find_missing(metrics, read_hashes(table["record"]), first):
+                writers = [self._writers[text] for text in texts]
+                for chosen in size.cut(rows, table["item"].to_numpy()):
                     yield ScoreSlice(
                         store=place,
                         part=part,
-                        start=start,
-                        stop=stop,
-                        rows=None if stop - start == count else chosen,
-                        metrics={text: self._writers[text].metric for text in by_missing[mask]},
+                        rows=chosen,
+                        results=[Rows(metric=one.metric, signature=one.signature) for one in writers],
                         shard_size=self._shard_size or SHARD_SIZE,
                         tokens=self._tokens,
                         runtime=self._runtime,
                     )
+            done += part.rows
 
     # ---- Storing
 
@@ -533,9 +534,11 @@ class StoredPipeline(Pipeline):
         before = stored.finished
         rows = Rows(metric=writer.metric, signature=writer.signature, notes=notes)
         manifest = self._store.add_results([rows], finish=True)
-        for is_small, parts in groupby(version.parts if version else (), lambda part: part.rows < _SMALL_PART):
-            if is_small and len(small := list(parts)) > _FEW_PARTS:
-                self._merge(writer, small)
+        small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
+        if version and len(small) > _FEW_PARTS:
+            # Only neighbours: of several rows of a record the last one counts.
+            for _, parts in groupby(version.parts, key=lambda part: (part.rows < _SMALL_PART, part.tokens)):
+                self._merge(writer, [part for part in parts if part in small])
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
             removal = f"`metrist remove {shlex.quote(f'{self._store.name}/')} --unused` deletes them"
@@ -543,18 +546,25 @@ class StoredPipeline(Pipeline):
             self.notes.append(f"{metric.label}: {what} set aside; {removal}")
 
     def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
-        """Replace small parts by one. Rows that are to be computed again stay behind settled ones of the same record."""
+        """Replace small parts by one."""
+        if len(parts) < 2:
+            return
         place = writer.metric.place
-        for tokens in (False, True):
-            chosen = [part for part in parts if part.tokens is tokens]
-            if len(chosen) < 2:
-                continue
-            facts = [self._store.read_facts(place, part) for part in chosen]
-            total = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
-            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in chosen]
-            merged = pa.concat_tables(tables, promote_options="default")
-            part = self._store.write_part(place, merged, total, tokens=tokens)
-            self._store.drop_parts(writer.metric.text, chosen, [part])
+        try:
+            facts = [self._store.read_facts(place, part) for part in parts]
+            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in parts]
+        except Damaged:  # Another process may have merged them.
+            return
+        total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+        total |= {"signature": writer.signature, "merged": {}}
+        start = 0
+        for part in parts:  # Readers may know only them.
+            earlier = self._store.read_merged(place, part)
+            total["merged"] |= {part.file: start, **{file: start + row for file, row in earlier.items()}}
+            start += part.rows
+        merged = pa.concat_tables(tables, promote_options="default")
+        part = self._store.write_part(place, merged, total, tokens=parts[0].tokens)
+        self._store.drop_parts(writer.metric.text, parts, [part])
 
     def _collect(self) -> dict[str, Any]:
         run = self._store.open_run()
@@ -589,8 +599,9 @@ class StoredPipeline(Pipeline):
         blocks: dict[str, Any] = {}
         for metric in self._metrics:
             stored = run.manifest.metric(metric.text)
-            version = stored and stored.finished
-            assert stored is not None and version is not None
+            assert stored is not None
+            version = stored.finished
+            assert version is not None
             tables = [run.read_part(stored.place, part) for part in version.parts]
             table = pa.concat_tables(tables, promote_options="default")
             hashes, unsettled = read_hashes(table["pair"]), find_unsettled(table)

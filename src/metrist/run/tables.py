@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from metrist.io.dedup import digest_source
-from metrist.io.row_model import ParsedRow
+from metrist.io.row_model import JudgedRows, ParsedRow
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
 from metrist.records import HASH_BYTES, Hashes, Pair, RecordColumns
@@ -174,8 +174,8 @@ def _constant(value: str, size: int) -> pa.Array:
 
 
 def dump_json(value: Any) -> str:
-    """JSON text; ASCII, which can hold every string."""
-    return json.dumps(value, default=str)
+    """JSON text; ASCII, which can hold every string. What JSON cannot hold becomes the text that is hashed."""
+    return json.dumps(value, default=lambda other: dict(other) if isinstance(other, Mapping) else repr(other))
 
 
 # ---- Records
@@ -239,12 +239,12 @@ def read_records_table(table: pa.Table) -> RecordColumns:
     names = ("item", "system", "output", "source", "instruction", "task", "language")
     texts = {name: _read_texts(table[name]) for name in names}
     references = _read_lists(table["references"])
-    for row, text in _present(table["original"]):
+    for row, text in list_present(table, "original"):
         *original, listed = json.loads(text)
         references[row] = tuple(listed)
         for name, value in zip(names, original, strict=True):
             texts[name][row] = value
-    extras = _present(table["extra"])
+    extras = list_present(table, "extra")
     decoded: list[Mapping[str, Any]] = [{}] * (len(table) if extras else 0)
     for row, text in extras:
         decoded[row] = json.loads(text)
@@ -278,11 +278,11 @@ def _read_lists(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     return rows
 
 
-def _present(column: pa.ChunkedArray) -> list[tuple[int, Any]]:
-    """The rows of a column that have a value."""
-    if column.null_count == len(column):
+def list_present(table: pa.Table, name: str) -> list[tuple[int, Any]]:
+    """The rows of a column that have a value; none where the table has no such column."""
+    if name not in table.column_names or table[name].null_count == len(table):
         return []
-    return [(row, value) for row, value in enumerate(column.to_pylist()) if value is not None]
+    return [(row, value) for row, value in enumerate(table[name].to_pylist()) if value is not None]
 
 
 # ---- What people said
@@ -290,26 +290,36 @@ def _present(column: pa.ChunkedArray) -> list[tuple[int, Any]]:
 
 def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) -> dict[str, pa.Table]:
     """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
-    found: dict[str, list[dict[str, Any]]] = {"ratings": [], "preferences": [], "errors": [], "given": []}
-    for row in rows:
-        place = {"input": number, "row": row.location.line, "weight": row.weight}
-        for rating in row.ratings:
-            found["ratings"].append({**_fields(rating), **place})
-        for preference in row.preferences:
-            found["preferences"].append({**_fields(preference), **place})
-        for located in row.errors:
-            found["errors"].append({**_fields(located.error), "item": located.item, "system": located.system, **place})
-        given = [*row.scores, *row.choices]
-        for score in row.scores:
-            found["given"].append({**_fields(score), **place})
-        for choice in row.choices:
-            found["given"].append({**_fields(choice), "system": choice.first, **place})
-        if row.columns or (row.weight is not None and not given and not row.ratings and not row.preferences):
+    ratings: list[tuple[Any, ...]] = []
+    found: dict[str, list[dict[str, Any]]] = {"preferences": [], "errors": [], "given": []}
+    for row in rows.rows if isinstance(rows, JudgedRows) else rows:
+        if isinstance(row, tuple):
+            line, item, system, values = row
+            ratings += [(item, system, aspect, None, value, None, number, line) for aspect, value in values.items()]
+            continue
+        line, weight = row.location.line, row.weight
+        place = {"input": number, "row": line, "weight": weight}
+        ratings += [(r.item, r.system, r.aspect, r.rater, r.value, weight, number, line) for r in row.ratings]
+        found["preferences"] += [{**_fields(preference), **place} for preference in row.preferences]
+        found["errors"] += [{**_fields(e.error), "item": e.item, "system": e.system, **place} for e in row.errors]
+        found["given"] += [{**_fields(score), **place} for score in row.scores]
+        found["given"] += [{**_fields(choice), "system": choice.first, **place} for choice in row.choices]
+        is_weighted = weight is not None and len(row.keys) == 1
+        if row.columns or (is_weighted and not (row.ratings or row.scores or row.choices)):
             columns = dump_json(dict(row.columns)) if row.columns else None
-            found["given"] += [{"item": i, "system": s, "columns": columns, **place} for i, s in row.keys]
-    schemas = {"ratings": RATINGS, "preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
+            found["given"] += [
+                {"item": item, "system": system, "columns": columns, **place} for item, system in row.keys
+            ]
+    schemas = {"preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
     tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
+    if ratings:
+        columns = [_column(values, field) for values, field in zip(zip(*ratings, strict=True), RATINGS, strict=True)]
+        tables["ratings"] = pa.table(columns, schema=RATINGS)
     return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
+
+
+def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    return _texts(values) if field.type == TEXT else pa.array(values, field.type)
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -317,10 +327,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    columns = []
-    for field in schema:
-        values = [row.get(field.name) for row in rows]
-        columns.append(_texts(values) if field.type == TEXT else pa.array(values, field.type))
+    columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.table(columns, schema=schema)
 
 
@@ -347,7 +354,7 @@ def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True
             pa.array(np.arange(size + 1, dtype=np.int32) * scores.stats.shape[1]),
             pa.array(np.asarray(scores.stats, np.float64).reshape(-1)),
         ),
-        "failure": _sparse(scores.failures, size, lambda failure: str(failure)),
+        "failure": _sparse(scores.failures, size, str),
         "failure_kind": pa.array(kinds, TEXT) if scores.failures else pa.nulls(size, TEXT),
         "incomplete": pa.array(incomplete),
         "errors": _errors_array(scores.errors, size),
@@ -413,9 +420,9 @@ def _score_originals(scores: Scores) -> dict[int, str]:
 
 def read_failures(table: pa.Table) -> dict[int, Failure]:
     """The failures of a table of scores or judgments, by row."""
-    messages = dict(_present(table["failure"])) if "failure" in table.column_names else {}
+    messages = dict(list_present(table, "failure"))
     failures = {}
-    for row, kind in _present(table["failure_kind"]):
+    for row, kind in list_present(table, "failure_kind"):
         failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
     return failures
 
@@ -431,17 +438,12 @@ def read_scores_table(table: pa.Table) -> Scores:
 def _read_scores(table: pa.Table) -> Scores:
     names = set(table.column_names)
     values = table["value"].to_numpy()
-    sparse: dict[str, dict[int, Any]] = {
-        field: dict(_present(table[name])) if name in names else {} for field, name in _SPARSE.items()
-    }
+    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in _SPARSE.items()}
     for field in ("tokens", "usages"):
         sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
-    errors = {
-        row: tuple(Error(**{k: v for k, v in error.items()}) for error in listed)
-        for row, listed in (_present(table["errors"]) if "errors" in names else ())
-    }
+    errors = {row: tuple(Error(**error) for error in listed) for row, listed in list_present(table, "errors")}
     failures = read_failures(table)
-    for row, text in _present(table["original"]) if "original" in names else ():
+    for row, text in list_present(table, "original"):
         original = json.loads(text)
         if "failure" in original:
             failures[row] = Failure(failures[row].kind, original["failure"])
@@ -463,45 +465,48 @@ def _read_scores(table: pa.Table) -> Scores:
 
 
 def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
-    """The columns of a map that has the same names in each row of a chunk; NaN where a chunk has none."""
+    """The columns of a map; NaN where a row has no such part."""
     blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
     for chunk in column.chunks:
         size = len(chunk)
-        if chunk.null_count == size:
-            blocks.append((size, {}))
-            continue
-        keys, items = chunk.keys, chunk.items
+        counts = np.diff(chunk.offsets.to_numpy())
         first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
-        encoded = keys.slice(first, last - first).dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        if (last - first) != size * len(names):
-            raise ValueError("its rows have different parts")
-        if not (encoded.indices.to_numpy().reshape(size, -1) == np.arange(len(names))).all():
-            raise ValueError("its rows have different parts")
-        numbers = items.slice(first, last - first).to_numpy(zero_copy_only=False).reshape(size, -1)
-        blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
+        encoded = chunk.keys.slice(first, last - first).dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        numbers = chunk.items.slice(first, last - first).to_numpy(zero_copy_only=False)
+        if len(codes) == size * len(names) and (codes.reshape(size, -1) == np.arange(len(names))).all():
+            numbers = numbers.reshape(size, -1)
+            blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
+            continue
+        # Rows of a merged part may differ: where every output of a block failed, there are no parts.
+        rows, grid = np.repeat(np.arange(size), counts), np.full((len(names), size), np.nan)
+        grid[codes, rows] = numbers
+        blocks.append((size, dict(zip(names, grid, strict=True))))
     names = list(dict.fromkeys(name for _, block in blocks for name in block))
-    return {
-        name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names
-    }
+    return {name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names}
 
 
 def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The rows of statistics; where none are stored they are (value, 1)."""
+    """The rows of statistics; where none are stored they are (value, 1). A block in which every output failed does not
+    know how many columns its metric has: its rows are filled with zeros."""
     if column.null_count == len(column):
         return plain_stats(values)
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
-        size = len(chunk)
-        if chunk.null_count:
-            blocks.append(plain_stats(values[start : start + size]))
+        size, numbers = len(chunk), chunk.flatten().to_numpy(zero_copy_only=False)
+        counts = chunk.value_lengths().fill_null(0).to_numpy()
+        width = int(counts.max(initial=0))
+        if len(numbers) == size * width and not chunk.null_count:
+            blocks.append(numbers.reshape(size, width))
         else:
-            first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
-            numbers = chunk.values.slice(first, last - first).to_numpy(zero_copy_only=False)
-            blocks.append(numbers.reshape(size, -1) if size else np.empty((0, 0)))
+            block = np.zeros((size, max(2, width)))
+            absent = chunk.is_null().to_numpy(zero_copy_only=False)
+            block[absent, :2] = plain_stats(values[start : start + size][absent])
+            within = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+            block[np.repeat(np.arange(size), counts), within] = numbers
+            blocks.append(block)
         start += size
     width = max(block.shape[1] for block in blocks)
-    # A block in which every output failed cannot know the width of its metric's rows: its zeros are widened.
     return np.concatenate([np.pad(block, ((0, 0), (0, width - block.shape[1]))) for block in blocks])
 
 

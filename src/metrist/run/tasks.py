@@ -188,9 +188,7 @@ def find_scorable(metric: Metric, units: Sequence[Unit]) -> list[int]:
     # Whole columns first: usually every record has every field.
     if isinstance(units, RecordColumns):
         by_need = {"source": units.sources, "references": units.references, "instruction": units.instructions}
-        lacking = [
-            n for need in metric.needs for n, value in enumerate(by_need[need]) if value is None or value == ()
-        ]
+        lacking = [n for need in metric.needs for n, value in enumerate(by_need[need]) if value is None or value == ()]
         return sorted(set(range(len(units))) - set(lacking)) if lacking else list(range(len(units)))
     columns = (
         [] if units and isinstance(units[0], Pair) else [(need, map(attrgetter(need), units)) for need in metric.needs]

@@ -60,4 +60,7 @@ PyObject *scan_texts_13a(PyObject *texts, PyObject *cleaned, PyObject *classes, 
 PyObject *scan_texts_chrf(PyObject *texts, PyObject *classes, Py_buffer *table);
 PyObject *read_characters(PyObject *texts);
 
+/* With the GIL: the arrays as bytes; array r is from starts[r] up to starts[r + 1]. `columns` is a tuple of lists. */
+PyObject *json_arrays(PyObject *columns, int64_t *starts, int64_t rows);
+
 #endif

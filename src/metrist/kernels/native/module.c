@@ -234,6 +234,19 @@ static PyObject *py_characters(PyObject *self, PyObject *args) {
     return read_characters(texts);
 }
 
+static PyObject *py_json_arrays(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *columns, *object, *answer = NULL;
+    Array starts = {0};
+    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &columns, &object)) return NULL;
+    if (open_array(object, &starts, sizeof(int64_t), PyBUF_WRITABLE) == 0) {
+        if (starts.count) answer = json_arrays(columns, starts.view.buf, starts.count - 1);
+        else refuse("there must be a start more than rows");
+    }
+    close_arrays(&starts, 1);
+    return answer;
+}
+
 /* ---- The module ---- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
@@ -243,6 +256,7 @@ static PyMethodDef methods[] = {
     {"scan_13a", py_scan_13a, METH_VARARGS, NULL},
     {"scan_chrf_words", py_scan_chrf_words, METH_VARARGS, NULL},
     {"characters", py_characters, METH_VARARGS, NULL},
+    {"json_arrays", py_json_arrays, METH_VARARGS, NULL},
     {"clipped_matches", FAST(py_clipped_matches), METH_FASTCALL, NULL},
     {"lcs_lengths", FAST(py_lcs_lengths), METH_FASTCALL, NULL},
     {"union_lcs_hits", FAST(py_union_lcs_hits), METH_FASTCALL, NULL},

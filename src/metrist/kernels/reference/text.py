@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import string
 from collections import Counter
@@ -12,7 +13,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, Tokens, from_lists, running_starts
+from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, Tokens, Value, from_lists, running_starts
 
 _MARKS = frozenset(string.punctuation)
 
@@ -45,6 +46,12 @@ def characters(texts: Sequence[str]) -> Tokens:
     bare = ["".join(text.split()) for text in texts]
     ids = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<i4").astype(np.int32)
     return Tokens(ids, running_starts(map(len, bare)), [])
+
+
+def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.int64]]:
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    rows = [encode(row).encode("utf-8", "surrogatepass") for row in zip(*columns, strict=True)]
+    return b"".join(rows), running_starts(map(len, rows))
 
 
 class _Spacing(dict[int, str]):

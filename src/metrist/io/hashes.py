@@ -1,0 +1,28 @@
+"""Hashes of records in columns: those of `metrist.records.hash_units`, several times faster."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from itertools import pairwise
+
+import numpy as np
+
+from metrist import kernels
+from metrist.records import HASH_BYTES, Hashes, RecordColumns, hash_units
+
+
+def hash_records(records: RecordColumns) -> Hashes:
+    """For each record, a hash of everything that metrics see of it, one row of bytes each."""
+    r, count = records, len(records)
+    texts, starts = kernels.json_arrays(
+        # The last entry is that of the extra columns.
+        [r.items, r.systems, r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages, [None] * count]
+    )
+    view = memoryview(texts)
+    digests = b"".join([sha256(view[start:end]).digest()[:HASH_BYTES] for start, end in pairwise(starts.tolist())])
+    hashes = np.frombuffer(digests, np.uint8).reshape(-1, HASH_BYTES)
+    if r.extras is not None:
+        more = [n for n, extra in enumerate(r.extras) if extra]
+        hashes = hashes.copy()
+        hashes[more] = hash_units(r.take(more))
+    return hashes
