@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
 from metrist._version import __version__
@@ -216,10 +216,11 @@ class RayWorkers:
 
     # ---- What runs ask for
 
-    def see_folder(self) -> bool:
-        """Whether workers see the run folder: it is shared, or a URL. Waits for the first one."""
+    def see_folder(self, needs: Resources | None = None) -> bool:
+        """Whether workers see the run folder: it is shared, or a URL. Waits for the first one, which has the resources
+        that are needed next."""
         if self._sees_folder is None:
-            self._start(self._needs)
+            self._start(needs or self._needs)
         while self._sees_folder is None:
             self._advance(deque())
             self._resize()
@@ -228,13 +229,10 @@ class RayWorkers:
 
     @property
     def count(self) -> int:
-        """How many workers there are, or will be."""
-        return max(1, self._size)
-
-    @property
-    def has_deaths(self) -> bool:
-        """Whether a worker has died."""
-        return bool(self._deaths)
+        """How many workers there are, or will be: they are started now."""
+        if not self._size:
+            self._start(self._needs)
+        return self._size
 
     def group_metrics(self, metrics: Sequence[Metric], device: str = "auto") -> list[tuple[Resources, list[Metric]]]:
         """The metrics with the resources that a worker needs for them, those that need most first."""
@@ -283,7 +281,8 @@ class RayWorkers:
         held = None
         try:
             while True:
-                while len(entries) < WINDOW_PER_WORKER * self.count and (job := next(remaining, None)) is not None:
+                window = max(1, WINDOW_PER_WORKER * self._size)
+                for job in islice(remaining, max(0, window - len(entries))):
                     entries.append(_Entry(job))
                     todo.append(entries[-1])
                 if not entries:

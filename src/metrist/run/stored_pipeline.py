@@ -192,7 +192,7 @@ class StoredPipeline(Pipeline):
             for metrics, executor in self._phases:
                 self._begin_phase(metrics)
                 try:
-                    if self._workers and self._write_parts(metrics):
+                    if self._workers and self._write_parts(metrics, self._workers):
                         self._score_slices(metrics, self._workers)
                     else:
                         for result in self._execute(metrics, self._workers or executor, self._plan(metrics)):
@@ -268,16 +268,16 @@ class StoredPipeline(Pipeline):
 
     def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
         """Have workers read the inputs; False if the command has to."""
-        if not ingest.is_large or not workers.see_folder():
+        plan = ingest.plan_slices(workers.count) if ingest.is_large else []
+        if not plan or not workers.see_folder():
             return False
-        plan = ingest.plan_slices(workers.count)
         sources = [source for source, jobs in enumerate(plan) for _ in jobs]
         reads: list[list[SliceRead | None]] = [[] for _ in plan]
         self._store.has_strays = True
         results = workers.perform(job for jobs in plan for job in jobs)
         for source, (_, read) in zip(sources, results, strict=True):
             reads[source].append(read)
-        if not plan or not ingest.add_slices(reads):
+        if not ingest.add_slices(reads):
             return False
         self._own_inputs = ingest.numbers
         self._check_needs(ingest.read_added())
@@ -398,7 +398,7 @@ class StoredPipeline(Pipeline):
 
     # ---- Scoring by workers that write parts
 
-    def _write_parts(self, metrics: Sequence[Metric]) -> bool:
+    def _write_parts(self, metrics: Sequence[Metric], workers: RayWorkers) -> bool:
         """Whether workers can read the records and write the scores; otherwise both are sent. LLMs are asked from
         here."""
         if self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
@@ -406,8 +406,7 @@ class StoredPipeline(Pipeline):
         indexes = [self._writers[metric.text].index for metric in metrics]
         if not any((index.find(hashes) < 0).any() for index in indexes for hashes in self._own_hashes):
             return False  # Nothing is missing: no cluster is needed.
-        assert self._workers is not None
-        if self._workers.see_folder():
+        if workers.see_folder(workers.group_metrics(metrics, self._runtime.device)[0][0]):
             return True
         note = f"workers do not see {self._store.name} and were sent the records: a shared folder or a URL is faster"
         self.notes += [note] if note not in self.notes else []
