@@ -24,7 +24,6 @@ from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra, RunError, did_you_mean, format_count
 from metrist.metrics.base import Metric, calls_llm, is_resident, iterate_nested
 from metrist.run.tasks import Serial, Task, TaskResult, perform
-from metrist.run.worker import attempt
 from metrist.run.worker_pool import describe_range
 
 #: Jobs per worker that are under way or finished and not yet yielded. More than one, since results come in order: a
@@ -488,6 +487,8 @@ class _Actor:
 
     def perform(self, metrics: bytes, job: Job) -> Any:
         """The job's result, or the error that ended it."""
+        from metrist.run.worker import attempt
+
         if metrics != self._data:
             try:
                 self._metrics = pickle.loads(metrics)
