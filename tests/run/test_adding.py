@@ -334,19 +334,6 @@ def test_a_file_that_changes_between_two_readings_ends_the_run(write: Write) -> 
         score("a.jsonl", [Changing(), Model()], out="run", executor="serial")
 
 
-def test_a_folder_of_an_older_version_is_read_and_not_added_to(write: Write) -> None:
-    """A folder as version 0.1 wrote it: no list of inputs, no hashes of records."""
-    write("a", ["x", "yy"])
-    old = Path(__file__).parent / "old_run"
-    shutil.copytree(old, "run")
-    assert load("run")["length"].values.tolist() == [3.0, 1.0, 2.0]
-    with pytest.raises(
-        RunError, match=r"run was written by an older version of metrist: .* name a new folder"
-    ) as error:
-        run("a.jsonl")
-    assert str(error.value).endswith("score again what is here: `metrist score old.jsonl -m length -o run-2/`")
-
-
 # Items that do not line up
 
 

@@ -154,7 +154,7 @@ class _Block:
     hold parsed rows, or what `JudgedRows` keeps of them. `errors` are messages about bad rows.
     """
 
-    records: list[Record] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     row_numbers: list[int] = field(default_factory=list)
     parsed: list[tuple[int, Any]] = field(default_factory=list)
@@ -491,6 +491,19 @@ class Reader:
         for line, row in walk.rows:
             walk.position = walk.position + 1 if layout is None else layout.position
             block.rows += 1
+            if type(row) is PlainRow and parser.is_complete(row):  # The usual row: nothing else is looked at.
+                if row.ratings:
+                    block.judged_rows.add(block.rows)
+                    if judgments == "kept":
+                        block.parsed.append((block.rows, (line, row.item, row.system, row.ratings)))
+                block.good += 1
+                block.records.append(row)
+                block.lines.append(line)
+                block.row_numbers.append(block.rows)
+                room -= len(row.output) + len(row.source or "") + sum(map(len, row.references or ()))
+                if len(block.records) >= size or room < 0:
+                    return True
+                continue
             try:
                 if type(row) is PlainRow:
                     parser.complete(row, walk.position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from metrist.io import Reader
 from metrist.io.remote import is_remote
 from metrist.io.row_model import Batch
 from metrist.io.slices import cut_file
-from metrist.records import Hashes, RecordColumns
+from metrist.records import HASH_BYTES, Hashes, RecordColumns
+from metrist.run.flat_file import encodable
 from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
 from metrist.run.store import Input, Manifest, Part, Store
@@ -34,6 +35,7 @@ SLICE_BYTES = 1 << 20, 1 << 24
 SLICES_PER_WORKER = 4
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
+Key = tuple[str, str]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -51,7 +53,7 @@ class _Draft:
     tables: dict[str, list[Part]] = field(default_factory=dict)
     waiting: list[Batch] = field(default_factory=list)
     waiting_text: int = 0
-    hashes: list[Hashes] = field(default_factory=list)
+    hashes: list[Hashes] = field(default_factory=lambda: [np.empty((0, HASH_BYTES), np.uint8)])
 
 
 class Ingest:
@@ -178,11 +180,12 @@ class Ingest:
         """List what was read. What changed is in `notes`."""
         before = len(self._run.view)
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
-        entries = []
+        entries = list[Input]()
         for draft in self._drafts:
-            if draft.path is None:
-                self._drop_stored_rows(draft)
+            changed = self._drop_stored_rows(draft) if draft.path is None else set[Key]()
             self._write(draft)
+            if draft.path is None:
+                entries += self._replace_judgments(draft, changed)
             if draft.tables or draft.previous:
                 entries.append(self._make_entry(draft, remarks))
         manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
@@ -288,7 +291,7 @@ class Ingest:
 
     def _read_hashes(self, one: Input) -> Hashes:
         parts = [self._run.read_part("records", part, ["record"]) for part in one.tables.get("records", ())]
-        return np.concatenate([np.empty((0, 16), np.uint8), *(read_hashes(part["record"]) for part in parts)])
+        return np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(read_hashes(part["record"]) for part in parts)])
 
     def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
         old, new = self._read_hashes(earlier), np.concatenate(draft.hashes)
@@ -319,27 +322,28 @@ class Ingest:
     def _describe_removal(self) -> str:
         return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
 
-    def _read_names(self, parts: Sequence[Part]) -> dict[tuple[str, str], bytes]:
-        names: dict[tuple[str, str], bytes] = {}
+    def _read_names(self, parts: Sequence[Part]) -> dict[Key, bytes]:
+        names: dict[Key, bytes] = {}
         for part in parts:
             table = self._run.read_part("records", part, ["item", "system", "record"])
             columns = [table[name].to_pylist() for name in ("item", "system", "record")]
             names |= {(item, system): digest for item, system, digest in zip(*columns, strict=True)}
         return names
 
-    def _drop_stored_rows(self, draft: _Draft) -> None:
-        """Leave only those rows in a draft that the folder does not have yet."""
-        known: dict[tuple[str, str], bytes] = {}
+    def _drop_stored_rows(self, draft: _Draft) -> set[Key]:
+        """Leave only those records in a draft that the folder does not have yet, and return which ones it has with
+        other texts."""
+        known: dict[Key, bytes] = {}
         for one in self.manifest.inputs:
             if one.path is None:
                 known |= self._read_names(one.tables.get("records", ()))
-        changed, batches, draft.records = 0, draft.waiting, 0
+        changed, batches, draft.records = set[Key](), draft.waiting, 0
         draft.waiting = []
         for batch in batches:
-            keys = list(zip(batch.records.items, batch.records.systems, strict=True))
+            keys = list(zip(map(encodable, batch.records.items), map(encodable, batch.records.systems), strict=True))
             digests = [row.tobytes() for row in batch.hashes]
             new = [n for n, key in enumerate(keys) if known.get(key) != digests[n]]
-            changed += sum(keys[n] in known for n in new)
+            changed |= {keys[n] for n in new} & known.keys()
             draft.records += len(new)
             draft.waiting.append(
                 replace(
@@ -349,9 +353,40 @@ class Ingest:
                     lines=[batch.lines[n] for n in new],
                 )
             )
-        if changed:
-            outputs = f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again"
+        if count := len(changed):
+            outputs = f"{format_count(count, 'output')} changed and {agree(count, 'was', 'were')} scored again"
             self.notes.append(f"{outputs}; {self._describe_removal()}")
+        return changed
+
+    def _replace_judgments(self, draft: _Draft, changed: set[Key]) -> list[Input]:
+        """Leave only those judgments in a draft of rows in memory that the folder does not have yet. The earlier inputs
+        are returned without those whose place they take and those of outputs that have changed."""
+        earlier = {one.number: one for one in self.manifest.inputs if one.path is None}
+        is_replaced = False
+        for name, fields in _JUDGED.items():
+            parts = [(one, part) for one in earlier.values() for part in one.tables.get(name, ())]
+            stored = [(one, part, self._run.read_part(name, part)) for one, part in parts]
+            known, brought = _Judgments(fields), _Judgments(fields)
+            for *_, table in stored:
+                known.add(table)
+            for part in draft.tables.pop(name, ()):
+                brought.add(self._run.read_part(name, part))
+            same = {key for key, rows in brought.rows.items() if rows == known.rows.get(key)}
+            gone = brought.rows.keys() & known.rows.keys() - same
+            is_replaced = is_replaced or bool(gone)
+            gone |= {key for key in known.rows if not changed.isdisjoint(zip(key[:1] * 2, key[1:3], strict=False))}
+            if brought.table is not None and len(table := brought.drop(brought.table, same)):
+                draft.tables[name] = [self._store.write_part(name, table)]
+            for one, part, table in stored:
+                if len(kept := known.drop(table, gone)) == len(table):
+                    continue
+                listed = [other for other in earlier[one.number].tables[name] if other != part]
+                listed += [self._store.write_part(name, kept)] if len(kept) else []
+                tables = {**earlier[one.number].tables, name: tuple(listed)}
+                earlier[one.number] = msgspec.structs.replace(one, tables=tables)
+        if is_replaced:
+            self.notes.append("rows in memory: their ratings, preferences and errors replace those read before")
+        return [one for one in earlier.values() if one not in self.manifest.inputs]
 
     def _describe_conflict(self, draft: _Draft, item: str, system: str, other: Input) -> str:
         where = self._run.describe_input(other)
@@ -367,7 +402,35 @@ class Ingest:
         )
 
 
-_JUDGED = ("ratings", "preferences", "errors", "given")
+#: The columns by which a judgment is another one's successor, by the table; the first three name outputs.
+_JUDGED = {
+    "ratings": ("item", "system", None, "aspect", "rater"),
+    "preferences": ("item", "first", "second", "aspect", "rater"),
+    "errors": ("item", "system", None, "rater"),
+    "given": ("item", "system", "second", "metric"),
+}
+
+
+class _Judgments:
+    """Rows of a table of judgments, by the columns that say what they are about."""
+
+    def __init__(self, fields: Sequence[str | None]) -> None:
+        self._fields = fields
+        self.rows: dict[tuple[Any, ...], list[str]] = {}
+        self.table: pa.Table | None = None
+
+    def add(self, table: pa.Table) -> None:
+        for key, row in zip(self._list_keys(table), table.drop_columns(["input", "row"]).to_pylist(), strict=True):
+            self.rows.setdefault(key, []).append(repr(row))
+        self.table = table if self.table is None else pa.concat_tables([self.table, table])
+
+    def drop(self, table: pa.Table, keys: Collection[tuple[Any, ...]]) -> pa.Table:
+        """The table without the rows that have one of these keys."""
+        return table.filter(pa.array([key not in keys for key in self._list_keys(table)], pa.bool_()))
+
+    def _list_keys(self, table: pa.Table) -> list[tuple[Any, ...]]:
+        columns = [table[field].to_pylist() if field else [None] * len(table) for field in self._fields]
+        return list(zip(*columns, strict=True))
 
 
 class _OtherRecords:

@@ -44,6 +44,8 @@ class RunRecords:
     #: Digests of the sources, by which systems' items are compared; empty where there is none.
     sources: NameColumn
     inputs: NDArray[np.int32]
+    #: The rows of all parts that the records are in; None: they are all rows in order.
+    rows: NDArray[np.int64] | None = None
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -136,10 +138,12 @@ class Run:
             for part in one.tables.get(folder, ()):
                 yield one, part
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """A part of the run; one that is damaged is an error."""
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        """A part of the run, with columns in `encoded` as dictionaries; one that is damaged is an error."""
         try:
-            return self.store.read_part(folder, part, columns)
+            return self.store.read_part(folder, part, columns, encoded)
         except Damaged as error:
             raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
 
@@ -156,29 +160,30 @@ class Run:
 
     # ---- Records
 
-    @cached_property
-    def view(self) -> RunRecords:
-        """The names and hashes of all records."""
-        return self._read_view()[0]
-
-    @cached_property
+    @property
     def kept_rows(self) -> NDArray[np.bool_] | None:
         """Which rows of the parts are records of the run; None: all."""
-        return self._read_view()[1] if self._has_several_inputs else None
+        if not self._has_several_inputs or self.view.rows is None:
+            return None
+        kept = np.zeros(sum(part.rows for _, part in self.list_parts("records")), np.bool_)
+        kept[self.view.rows] = True
+        return kept
 
     @property
     def _has_several_inputs(self) -> bool:
         return len({one.number for one, _ in self.list_parts("records")}) > 1
 
-    def _read_view(self) -> tuple[RunRecords, NDArray[np.bool_] | None]:
+    @cached_property
+    def view(self) -> RunRecords:
+        """The names and hashes of all records."""
         names = ("item", "system", "source_digest")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
         count = 0
         for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, ["record", *names, "original"])
+            table = self.read_part("records", part, ["record", *names, "original"], names)
             for name in names:
-                columns[name] += table[name].dictionary_encode().chunks
+                columns[name] += table[name].chunks
             hashes.append(read_hashes(table["record"]))
             inputs.append(np.full(len(table), one.number, np.int32))
             if "original" in table.column_names and table["original"].null_count < len(table):
@@ -186,7 +191,7 @@ class Run:
                     count + row: json.loads(text) for row, text in enumerate(table["original"].to_pylist()) if text
                 }
             count += len(table)
-        encoded = {name: _encode_names(chunks) for name, chunks in columns.items()}
+        encoded = {name: read_names(chunks) for name, chunks in columns.items()}
         for number, name in enumerate(("item", "system")):
             if any(original[number] != encoded[name][row] for row, original in originals.items()):
                 texts = list(encoded[name])
@@ -203,23 +208,21 @@ class Run:
         )
         several = self._has_several_inputs
         rows = self._choose_records(records) if several else None
-        kept = None
         if rows is not None:
-            kept = np.zeros(len(records), np.bool_)
-            kept[rows] = True
             records = RunRecords(
                 items=take_names(records.items, rows),
                 systems=take_names(records.systems, rows),
                 sources=take_names(records.sources, rows),
                 hashes=records.hashes[rows],
                 inputs=records.inputs[rows],
+                rows=rows,
                 notes=records.notes,
             )
         if several:
             check = SourceCheck()
             check.add(records.items, records.sources)
             records.notes += check.describe()
-        return records, kept
+        return records
 
     def _choose_records(self, records: RunRecords) -> NDArray[np.int64] | None:
         """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
@@ -377,10 +380,11 @@ def describe_options(options: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def _encode_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
+def read_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
     """A column of names from its encoded chunks, distinct names in the order of their first use."""
     if not chunks:
         return NameColumn(np.empty(0, np.int32), ())
     column = pa.chunked_array(chunks).unify_dictionaries()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
-    return NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
+    codes = tables.read_numbers(pa.chunked_array([chunk.indices for chunk in column.chunks]), np.int32)
+    names = NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
+    return take_names(names, np.arange(len(codes)))

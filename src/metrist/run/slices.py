@@ -24,6 +24,7 @@ from metrist.io.row_model import Batch
 from metrist.io.slices import FileSlice
 from metrist.metrics.base import Metric
 from metrist.records import Hashes
+from metrist.run.flat_file import encodable
 from metrist.run.store import WRITERS, Part, Rows, Store, open_store
 from metrist.run.tables import Damaged, judged_tables, read_hashes, read_records_table, records_table, scores_table
 from metrist.run.tasks import TASK_SECONDS, Task, cut_columns, join_blocks, perform
@@ -82,12 +83,16 @@ def write_batches(store: Store, batches: Sequence[Batch], number: int, texts: bo
 
 
 def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
-    """A hash of each item and system, the same in every process."""
-    digests = (
-        hashlib.blake2b(f"{item}\0{system}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        for item, system in names
-    )
-    return np.frombuffer(b"".join(digests), np.uint64)
+    """A hash of each item and system as tables hold them, the same in every process."""
+    digests = bytearray()
+    for item, system in names:
+        text = f"{item}\0{system}"
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError:
+            data = encodable(text).encode("utf-8")
+        digests += hashlib.blake2b(data, digest_size=8).digest()
+    return np.frombuffer(bytes(digests), np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

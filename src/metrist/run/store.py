@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -49,7 +49,7 @@ _UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
 #: Parts and unfinished files; whatever else is in the folder is not ours to delete.
 _OWN_FILE = re.compile(
     rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
-    r"|\.manifest\.json\.[0-9a-f]{12}\.part"
+    r"|\.(manifest|writer)\.json\.[0-9a-f]{12}\.part"
 )
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
 _LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
@@ -314,6 +314,10 @@ class Store:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
 
+    def open_file(self, name: str) -> BinaryIO:
+        """A file of the run, opened for reading."""
+        return (self.path / name).open("rb")
+
     def list_files(self, folder: str) -> list[str]:
         """The files below a folder, seen from the run folder."""
         root = self.path / folder
@@ -365,15 +369,18 @@ class Store:
         self._written.append(f"{folder}/{file}")
         return Part(file=file, rows=len(table), tokens=tokens)
 
-    def _open_file(self, name: str) -> pq.ParquetFile:
-        return pq.ParquetFile(self.path / name, page_checksum_verification=True, memory_map=False)
+    def _open_file(self, name: str, encoded: Sequence[str]) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            self.path / name, page_checksum_verification=True, memory_map=False, read_dictionary=list(encoded)
+        )
 
-    def open_part(self, folder: str, part: Part) -> pq.ParquetFile:
-        """A part, opened for reading. Raises `Damaged` where it is missing or not whole."""
+    def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
+        """A part, opened for reading; columns in `encoded` are read as dictionaries. Raises `Damaged` where it is
+        missing or not whole."""
         name = f"{folder}/{part.file}"
         path = f"{self.path}/{name}"
         try:
-            file = self._open_file(name)
+            file = self._open_file(name, encoded)
         except FileNotFoundError:
             raise Missing(f"{path} is missing") from None
         except OSError as error:
@@ -386,17 +393,20 @@ class Store:
             raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
         return file
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """The columns of a part that it has. One that was merged with others since the manifest was read is read from
-        the part that has its rows now."""
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        """The columns of a part that it has, those in `encoded` as dictionaries. One that was merged with others since
+        the manifest was read is read from the part that has its rows now."""
         try:
-            return self._read_columns(folder, part, columns)
+            return self._read_columns(folder, part, columns, encoded)
         except Missing:
             merged, start = self._find_merged(folder, part)
-            return self._read_columns(folder, merged, columns).take(pa.array(range(start, start + part.rows)))
+            table = self._read_columns(folder, merged, columns, encoded)
+            return table.take(pa.array(range(start, start + part.rows)))
 
-    def _read_columns(self, folder: str, part: Part, columns: Sequence[str] | None) -> pa.Table:
-        file = self.open_part(folder, part)
+    def _read_columns(self, folder: str, part: Part, columns: Sequence[str] | None, encoded: Sequence[str]) -> pa.Table:
+        file = self.open_part(folder, part, encoded)
         names = file.schema_arrow.names
         wanted = None if columns is None else [name for name in columns if name in names]
         try:
@@ -431,6 +441,21 @@ class Store:
             raise Damaged(f"{self.path}/{folder}/{part.file} is missing")
         if f"{hashlib.sha256(data).hexdigest()[:32]}.parquet" != part.file:
             raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
+
+    def find_filled(self, folder: str, part: Part) -> set[str]:
+        """The columns of a part that have a value in some row, perhaps in one of another part that it was merged with."""
+        try:
+            file = self.open_part(folder, part)
+        except Missing:
+            file = self.open_part(folder, self._find_merged(folder, part)[0])
+        with file:
+            groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
+            columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+        return {
+            column.path_in_schema.partition(".")[0]
+            for column in columns
+            if not (known := column.statistics) or not known.has_null_count or known.null_count < column.num_values
+        }
 
     def read_facts(self, folder: str, part: Part) -> dict[str, Any]:
         """What the metadata of a part say; empty where there is nothing."""
@@ -474,9 +499,7 @@ class Store:
             listed = set(manifest.list_parts()) if manifest else set[str]()
             self.delete(name for name in self._written if name not in listed)
             if manifest is None:
-                for name in (_LOCK, WRITERS):
-                    (self.path / name).unlink(missing_ok=True)
-                self.path.rmdir()
+                self._delete_folder()
 
     def delete_run(self) -> None:
         """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
@@ -484,7 +507,11 @@ class Store:
         with self.write():
             self.update(lambda manifest: Manifest(texts=manifest.texts))
             self.delete([*self.list_written(), *self.list_files(LOG)])
-        self.delete([MANIFEST, _LOCK, WRITERS])
+            self.delete([MANIFEST])
+        self._delete_folder()
+
+    def _delete_folder(self) -> None:
+        self.delete([_LOCK, WRITERS])
         with suppress(OSError):  # Something else is in it.
             self.path.rmdir()
 

@@ -187,7 +187,7 @@ class StoredPipeline(Pipeline):
                 self._ingest(units)
             else:
                 self._keep_pairs(units)
-            self._count = self._total = sum(len(hashes) for hashes in self._own_hashes)
+            self._total = self._count
             self._open_metrics()
             for metrics, executor in self._phases:
                 self._begin_phase(metrics)
@@ -244,14 +244,14 @@ class StoredPipeline(Pipeline):
         self._own_inputs = ingest.numbers
         self.notes += ingest.notes
         self._run = Run(self._store, manifest)
+        own_inputs = [one for one in manifest.inputs if one.number in self._own_inputs]
+        self._count = sum(len(hashes) for _, hashes in self._kept or ()) or sum(one.records for one in own_inputs)
         if self._kept is not None:
             self._own_hashes = [hashes for _, hashes in self._kept]
-        else:
-            self._own_hashes = [
-                read_hashes(self._run.read_part("records", part, ["record"])["record"])
-                for one, part in self._run.list_parts("records")
-                if one.number in self._own_inputs
-            ]
+        elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
+            parts = [part for one in own_inputs for part in one.tables.get("records", ())]
+            tables = (self._run.read_part("records", part, ["record"]) for part in parts)
+            self._own_hashes = [read_hashes(table["record"]) for table in tables]
         if ingest.is_stored:
             self._check_needs((number, records) for number, (records, _) in self._read_records())
 
@@ -294,6 +294,7 @@ class StoredPipeline(Pipeline):
         needs.finish()
         self._kept = kept
         self._own_hashes = [hashes for _, hashes in kept]
+        self._count = sum(map(len, self._own_hashes))
         manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
         self._run, self._texts = Run(self._store, manifest), manifest.texts
 
@@ -372,8 +373,8 @@ class StoredPipeline(Pipeline):
         if len(self._own_inputs) < 2:
             return None
         hashes = np.concatenate(self._own_hashes)
-        index = HashIndex(hashes[::-1])
-        return index.find(hashes) == np.arange(len(hashes))[::-1]
+        is_first: NDArray[np.bool_] = HashIndex(hashes[::-1]).find(hashes) == np.arange(len(hashes))[::-1]
+        return is_first
 
     def _cut(
         self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
