@@ -181,7 +181,7 @@ def _read_known(run: Run, one: Input) -> dict[Key, Record | bytes]:
 def _is_same(record: Record, known: Record | bytes) -> bool:
     """Whether a record is as it was scored, columns aside that were added since."""
     if isinstance(known, bytes):
-        return hash_units([record])[0].tobytes() == known
+        return bool(hash_units([record])[0].tobytes() == known)
     extra = {name: record.extra[name] for name in known.extra if name in record.extra}
     return bool(replace(record, extra=extra) == replace(known, extra=dict(known.extra)))
 

@@ -323,6 +323,10 @@ class LazyMapping(Mapping[int, Any]):
     def __len__(self) -> int:
         return len(self._reader.read_sparse(self._name))
 
+    def __bool__(self) -> bool:
+        is_filled = any(_SPARSE[self._name] in filled for filled in self._reader.filled)
+        return is_filled and (self._reader.positions is None or len(self) > 0)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
