@@ -29,7 +29,7 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
-from metrist.run.ray import Ray, RayWorkers
+from metrist.run.ray import Ray, RayWorkers, Resources
 from metrist.run.run import Run
 from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
@@ -192,8 +192,8 @@ class StoredPipeline(Pipeline):
             for metrics, executor in self._phases:
                 self._begin_phase(metrics)
                 try:
-                    if self._workers and self._write_parts(metrics, self._workers):
-                        self._score_slices(metrics, self._workers)
+                    if self._workers and (groups := self._group_metrics(metrics, self._workers)) is not None:
+                        self._score_slices(groups, self._workers)
                     else:
                         for result in self._execute(metrics, self._workers or executor, self._plan(metrics)):
                             self._take(result)
@@ -399,28 +399,34 @@ class StoredPipeline(Pipeline):
 
     # ---- Scoring by workers that write parts
 
-    def _write_parts(self, metrics: Sequence[Metric], workers: RayWorkers) -> bool:
-        """Whether workers can read the records and write the scores; otherwise both are sent. LLMs are asked from
-        here."""
+    def _group_metrics(
+        self, metrics: Sequence[Metric], workers: RayWorkers
+    ) -> list[tuple[Resources, list[Metric]]] | None:
+        """The metrics with what a worker needs for them; None where workers cannot read the records and write the
+        scores, so that both are sent. LLMs are asked from here."""
         if self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
-            return False
+            return None
+        parts = (part for one, part in self._run.list_parts("records") if one.number in self._own_inputs)
+        columns = (self._run.read_part("records", part, ["record"])["record"] for part in parts)
         indexes = [self._writers[metric.text].index for metric in metrics]
-        if not any((index.find(hashes) < 0).any() for index in indexes for hashes in self._own_hashes):
-            return False  # Nothing is missing: no cluster is needed.
-        if workers.see_folder(workers.group_metrics(metrics, self._runtime.device)[0][0]):
-            return True
+        if not any((index.find(read_hashes(column)) < 0).any() for column in columns for index in indexes):
+            self._report(self._count, self._count)
+            return []
+        groups = workers.group_metrics(metrics, self._runtime.device)
+        if workers.see_folder(groups[0][0]):
+            return groups
         note = f"workers do not see {self._store.name} and were sent the records: a shared folder or a URL is faster"
         self.notes += [note] if note not in self.notes else []
-        return False
+        return None
 
-    def _score_slices(self, metrics: Sequence[Metric], workers: RayWorkers) -> None:
+    def _score_slices(self, groups: Sequence[tuple[Resources, Sequence[Metric]]], workers: RayWorkers) -> None:
         """Have workers score slices of the stored records, and list the parts that they write."""
         self._store.has_strays = True
-        for needs, group in workers.group_metrics(metrics, self._runtime.device):
-            self._begin_phase(group)
-            size, rows, listed = self._choose_size(Kind.of(group[0]), workers), list[Rows](), monotonic()
+        for needs, metrics in groups:
+            self._begin_phase(metrics)
+            size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers), list[Rows](), monotonic()
             try:
-                for job, results in workers.perform(self._plan_slices(group, size), group, needs):
+                for job, results in workers.perform(self._plan_slices(metrics, size), metrics, needs):
                     size.measure(len(job), sum(result.seconds for result in results))
                     for result in results:
                         self._writers[result.rows.metric.text].usages |= result.usages
