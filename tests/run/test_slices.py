@@ -77,7 +77,7 @@ def test_workers_read_and_write_what_a_serial_run_does(fake: FakeRay, tmp_path: 
     assert sum(map(len, jobs(fake, ScoreSlice))) == 200
     assert len({worker for worker in fake.workers if worker.jobs}) == 2
     # Parts are in the order of the records, so that nothing has to be sorted when they are read.
-    run_folder = Store(tmp_path / "ray").open_run()
+    run_folder = Run.open(Store(tmp_path / "ray"))
     for metric in run_folder.manifest.metrics:
         parts = [run_folder.read_part(metric.place, part, ["record"]) for part in metric.versions[0].parts]
         assert pa.concat_tables(parts)["record"].to_pylist() == run_folder.records()["record"].to_pylist()
@@ -229,7 +229,7 @@ def test_dead_workers_leave_no_part_behind(fake: FakeRay, tmp_path: Path) -> Non
             return False
         deaths[kind] = 1000
         for result in getattr(job, "results", ()):
-            Store(out).write_part(result.metric.place, Store(out).open_run().records(["record"]), {"seconds": 1.0})
+            Store(out).write_part(result.metric.place, Run.open(Store(out)).records(["record"]), {"seconds": 1.0})
         return True
 
     fake.dies = dies

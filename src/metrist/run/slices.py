@@ -25,7 +25,8 @@ from metrist.io.slices import FileSlice
 from metrist.metrics.base import Metric
 from metrist.records import Hashes
 from metrist.run.flat_file import encodable
-from metrist.run.store import WRITERS, Part, Rows, Store, open_store
+from metrist.run.store import WRITERS, Part, Rows, Store
+from metrist.run.stores import open_store
 from metrist.run.tables import Damaged, judged_tables, read_hashes, read_records_table, records_table, scores_table
 from metrist.run.tasks import TASK_SECONDS, Task, cut_columns, join_blocks, perform
 from metrist.runtime import Runtime

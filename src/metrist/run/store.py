@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -31,12 +31,8 @@ import pyarrow.parquet as pq
 
 from metrist._version import __version__
 from metrist.documents import check_folder
-from metrist.errors import MetristError, RunError, format_path, quote_word
-from metrist.io.remote import is_pattern, is_remote
+from metrist.errors import RunError, format_path, quote_word
 from metrist.run.tables import Damaged
-
-if TYPE_CHECKING:
-    from metrist.run.run import Run
 
 MANIFEST = "manifest.json"
 FORMAT = 3
@@ -207,17 +203,6 @@ def folder_name(text: str) -> str:
 def is_run_folder(path: Path) -> bool:
     """Whether a run was begun here."""
     return path.is_dir() and (path / MANIFEST).is_file()
-
-
-def is_run(path: Any) -> bool:
-    """Whether this is the path or the URL of a run."""
-    if isinstance(path, str) and is_remote(path):
-        store = None if is_pattern(path) else open_store(path)
-        try:
-            return store is not None and store.read_bytes(MANIFEST) is not None
-        except MetristError:  # Whoever reads the URL reports it.
-            return False
-    return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
 
 
 class Missing(Damaged):
@@ -607,15 +592,6 @@ class Store:
         if metric := manifest.metric(text):
             self.delete({f"{metric.place}/{part.file}" for part in (*parts, *added)} - set(manifest.list_parts()))
 
-    def open_run(self) -> Run:
-        """The run, for reading."""
-        from metrist.run.run import Run
-
-        manifest = self.read_manifest()
-        if manifest is None:
-            raise RunError(f"{self.name} is not a run folder: it has no {MANIFEST}")
-        return Run(self, manifest)
-
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one metric's table to be added to a run, or the `part` that holds them already. `facts` are what their
@@ -709,15 +685,6 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
         write_page_checksum=True,
     )
     return sink.getbuffer()
-
-
-def open_store(path: str | os.PathLike[str]) -> Store:
-    """The store of a run folder, or of its URL."""
-    if isinstance(path, str) and is_remote(path):
-        from metrist.run.remote_store import RemoteStore
-
-        return RemoteStore(path)
-    return Store(Path(path))
 
 
 def format_manifest(manifest: Manifest) -> bytes:

@@ -33,9 +33,10 @@ from metrist.run.ray import Ray, RayWorkers, Resources
 from metrist.run.run import Run
 from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
-from metrist.run.stored_scores import HashIndex, find_unsettled
+from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import (
     Damaged,
+    find_unsettled,
     judgments_table,
     read_hashes,
     read_judgments_table,
@@ -573,7 +574,7 @@ class StoredPipeline(Pipeline):
         self._store.drop_parts(writer.metric.text, parts, [part])
 
     def _collect(self) -> dict[str, Any]:
-        run = self._store.open_run()
+        run = Run.open(self._store)
         view = run.view
         self.items, self.systems, self.sources = view.items, view.systems, view.sources
         self.reference_counts = set(run.reference_counts)
@@ -600,7 +601,7 @@ class StoredPipeline(Pipeline):
 
     def _collect_pairs(self) -> dict[str, Any]:
         """The judgments of the pairs of this command, in their order."""
-        run = self._store.open_run()
+        run = Run.open(self._store)
         wanted = np.concatenate(self._own_hashes)
         blocks: dict[str, Any] = {}
         for metric in self._metrics:
