@@ -32,7 +32,7 @@ from metrist._version import __version__
 from metrist.documents import check_folder
 from metrist.errors import MetristError, RunError, format_path, quote_word
 from metrist.io.remote import is_pattern, is_remote
-from metrist.run.tables import Damaged
+from metrist.run.tables import Damaged, has_schema
 
 if TYPE_CHECKING:
     from metrist.run.run import Run
@@ -352,8 +352,14 @@ class Store:
             raise RunError(f"cannot read {path}: {error.strerror}") from error
         except (pa.ArrowException, ValueError) as error:
             raise Damaged(f"{path}: {error}") from None
-        if file.metadata.num_rows != part.rows:
-            raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
+        try:
+            if file.metadata.num_rows != part.rows:
+                raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
+            if not has_schema(folder.partition("/")[0], file.schema_arrow):
+                raise Damaged(f"{path} has other columns than it should")
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
@@ -363,7 +369,10 @@ class Store:
         wanted = None if columns is None else [name for name in columns if name in names]
         try:
             with file:
-                return file.read(wanted, use_threads=False)
+                table = file.read(wanted, use_threads=False)
+            if len(table) != part.rows:
+                raise ValueError(f"{len(table)} of its {part.rows} rows are there")
+            return table
         except (OSError, pa.ArrowException, ValueError) as error:
             raise Damaged(f"{self.path / folder / part.file}: {error}") from None
 
@@ -447,9 +456,7 @@ class Store:
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
         parts = [
-            self.write_part(
-                one.metric.place, one.table, {**one.facts, "signature": one.signature}, tokens=one.tokens
-            )
+            self.write_part(one.metric.place, one.table, {**one.facts, "signature": one.signature}, tokens=one.tokens)
             if one.table
             else None
             for one in rows
