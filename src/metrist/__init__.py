@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from metrist.run import load as load
     from metrist.run import score as score
     from metrist.run.prefer import prefer as prefer
+    from metrist.run.run import Run as Run
+    from metrist.run.run import open_run as open_run
     from metrist.runtime import Runtime as Runtime
     from metrist.scores import Failure as Failure
     from metrist.scores import FailureKind as FailureKind
@@ -104,6 +106,8 @@ _MODULES = {
     "load": "metrist.run",
     "score": "metrist.run",
     "prefer": "metrist.run.prefer",
+    "Run": "metrist.run.run",
+    "open_run": "metrist.run.run",
     "Runtime": "metrist.runtime",
     "Failure": "metrist.scores",
     "FailureKind": "metrist.scores",

@@ -143,9 +143,10 @@ class Scores(Sequence[Score]):
     incomplete: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.stats.size == 0:
+        if isinstance(self.stats, np.ndarray) and self.stats.size == 0:
             object.__setattr__(self, "stats", plain_stats(self.values))
-        if len(self.stats) != len(self.values) or any(len(p) != len(self.values) for p in self.parts.values()):
+        parts = self.parts.values() if isinstance(self.parts, dict) else ()  # Others are not read yet.
+        if len(self.stats) != len(self.values) or any(len(part) != len(self.values) for part in parts):
             raise ValueError("values, parts and stats of a block of scores must have one row per output")
         unscored = np.flatnonzero(np.isnan(self.values))
         object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})
@@ -259,34 +260,6 @@ def plain_stats(values: Column) -> Column:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NarrowRows:
-    """Rows of numbers stored in a narrower type. What is taken from them are rows of doubles."""
-
-    rows: NDArray[Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
-
-    @property
-    def size(self) -> int:
-        return self.rows.size
-
-    @property
-    def dtype(self) -> np.dtype[np.float64]:
-        return np.dtype(np.float64)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> NDArray[np.float64]:
-        return np.asarray(self.rows[index], np.float64)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.rows, dtype or np.float64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class MeanRows:
     """The rows (value, 1) of scores that pool to their mean, or (0, 0) where there is no score, made when asked for."""
 
@@ -315,8 +288,8 @@ class MeanRows:
 
 
 def take_rows(rows: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
-    """The rows at these positions. Narrow rows stay narrow."""
-    return np.asarray((rows.rows if isinstance(rows, NarrowRows) else rows)[positions])
+    """The rows at these positions. Those of columns on disk may have a narrower type."""
+    return np.asarray(getattr(rows, "rows", rows)[positions])
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")

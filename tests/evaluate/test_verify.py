@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import datetime
 import json
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -13,6 +16,7 @@ import metrist
 from metrist.cli.app import app
 from metrist.errors import RunError
 from metrist.evaluate.verify import verify
+from metrist.run.store import Store
 
 METRICS = ["rougeL", "chrf"]
 
@@ -21,6 +25,7 @@ METRICS = ["rougeL", "chrf"]
 def run(tmp_path: Path) -> Path:
     rows = [
         {"item": f"i{n}", "system": f"s{n % 3}", "output": f"a text of number {n} b", "references": [f"a text {n} c"]}
+        | {"ratings": {"quality": n % 5}}
         for n in range(60)
     ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -38,52 +43,81 @@ def test_a_run_that_nobody_touched_passes(run):
     assert not failures(verification)
     assert {(f.check, f.metric) for f in verification.findings} == {
         ("inputs", ""),
+        ("files", ""),
         *((check, metric) for check in ("files", "signature", "scores") for metric in METRICS),
     }
     assert "10 outputs scored again: equal" in str(verification)
 
 
-def test_a_changed_byte_is_found(run):
-    shard = sorted((run / "results" / "chrf").glob("*-*.jsonl"))[1]
-    data = bytearray(shard.read_bytes())
+def change_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
-    assert ("files", "chrf") in failures(verify(run))
+    path.write_bytes(data)
 
 
-def forge(shard: Path, change) -> None:
-    """Change the rows of a shard file, and write a checksum that fits."""
-    header, *rows, _ = shard.read_text().splitlines()
-    body = "\n".join([header, *(json.dumps(change(json.loads(row))) for row in rows)]) + "\n"
-    shard.write_text(body + json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest()}) + "\n")
+def find_part(run: Path, folder: str) -> Path:
+    return next(run.glob(f"{folder}*/*.parquet"))
 
 
-def test_forged_scores_with_the_right_checksum_are_found_by_scoring_again(run):
-    for shard in (run / "results" / "rougeL").glob("*-*.jsonl"):
-        forge(shard, lambda row: [*row[:2], min(1.0, row[2] + 0.05), *row[3:]])
+@pytest.mark.parametrize(("folder", "metric"), [("scores/chrf", "chrf"), ("records", ""), ("ratings", "")])
+def test_a_changed_byte_and_a_missing_file_are_found(run, folder, metric):
+    part = find_part(run, folder)
+    change_byte(part)
+    assert ("files", metric) in failures(verify(run))
+    part.unlink()
+    verification = verify(run)
+    assert ("files", metric) in failures(verification)
+    assert f"{folder}/{part.name} is missing" in str(verification)
+
+
+def forge(run: Path, folder: str, change) -> None:
+    """Change the table of a part, and write it and the manifest as if a run had."""
+    part = find_part(run, folder)
+    table = pq.read_table(part)
+    facts = json.loads((table.schema.metadata or {}).get(b"metrist", b"{}"))
+    folder = part.parent.relative_to(run).as_posix()
+    forged = Store(run).write_part(folder, change(table).replace_schema_metadata(), facts)
+    manifest = run / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(part.name, forged.file))
+    part.unlink()
+
+
+def replace_column(table: pa.Table, name: str, change) -> pa.Table:
+    values = [change(value) for value in table[name].to_pylist()]
+    return table.set_column(table.column_names.index(name), table.schema.field(name), [values])
+
+
+def test_forged_scores_with_the_right_hashes_are_found_by_scoring_again(run):
+    forge(run, "scores/rougeL", lambda table: replace_column(table, "value", lambda value: min(1.0, value + 0.05)))
     verification = verify(run, sample=5)
     assert failures(verification) == {("scores", "rougeL")}
     assert "5 of 5 outputs differ" in str(verification)
 
 
-def test_a_missing_file_and_a_wrong_count_are_found(run):
-    first, second, *_ = sorted((run / "results" / "rougeL").glob("*-*.jsonl"))
-    first.unlink()
-    assert ("files", "rougeL") in failures(verify(run))
-    page = run / "results" / "chrf" / "complete.json"
-    facts = json.loads(page.read_text())
-    page.write_text(json.dumps({**facts, "records": 61}))
-    assert ("files", "chrf") in failures(verify(run))
-    assert second.exists()
+def test_forged_statistics_of_which_systems_are_scored_are_found(run):
+    forge(run, "scores/chrf", lambda table: replace_column(table, "statistics", lambda row: [row[0] + 1, *row[1:]]))
+    assert failures(verify(run, sample=5)) == {("scores", "chrf")}
+
+
+def test_forged_texts_with_the_right_hashes_of_files_are_found_by_the_hashes_of_records(run):
+    forge(run, "records", lambda table: replace_column(table, "output", lambda text: text.replace("text", "book")))
+    assert ("files", "") in failures(verify(run))
+
+
+def test_a_wrong_count_is_found(run):
+    forge(run, "scores/chrf", lambda table: table.slice(1))
+    verification = verify(run)
+    assert failures(verification) == {("files", "chrf")}
+    assert "holds 59 rows, the manifest says 60" in str(verification)
 
 
 def test_another_signature_is_told(run):
-    page = run / "results" / "chrf" / "complete.json"
-    facts = json.loads(page.read_text())
-    page.write_text(json.dumps({**facts, "signature": facts["signature"] + " | other"}))
+    manifest = run / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    facts["metrics"][1]["versions"][0]["signature"] += " | other"
+    manifest.write_text(json.dumps(facts))
     verification = verify(run)
-    assert ("signature", "chrf") in failures(verification)
-    assert ("files", "chrf") in failures(verification)
+    assert failures(verification) == {("signature", "chrf"), ("files", "chrf")}
 
 
 def test_changed_and_missing_inputs(run):
@@ -93,12 +127,32 @@ def test_changed_and_missing_inputs(run):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     verification = verify(run, sample=60)
     assert failures(verification) == {("inputs", "")}
-    # What is unchanged can still be scored again.
-    assert "59 outputs scored again: equal" in str(verification)
+    # The texts that were scored are in the run.
+    assert "60 outputs scored again: equal" in str(verification)
     path.unlink()
     verification = verify(run)
-    assert not failures(verification)
-    assert not verification.passed  # Nothing could be scored again.
+    assert verification.passed
+    assert {finding.passed for finding in verification.findings if finding.check == "inputs"} == {None}
+
+
+def test_a_run_without_texts_reads_its_inputs_again(run):
+    path, bare = run.parent / "in.jsonl", run.parent / "bare"
+    metrist.score(path, METRICS, out=bare, texts=False, progress=False)
+    assert "60 outputs scored again: equal" in str(verify(bare))
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([rows[0].replace("text", "book"), *rows[1:]]))
+    verification = verify(bare)
+    assert failures(verification) == {("inputs", "")}
+    assert "59 outputs scored again: equal" in str(verification)
+    path.unlink()
+    assert not verify(bare).passed  # Nothing could be scored again.
+
+
+def test_columns_that_json_cannot_hold_keep_their_hash(tmp_path):
+    when = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
+    rows = [{"item": "1", "output": "a text", "when": when, "price": Decimal("1.50"), "data": b"x", "list": (1, 2)}]
+    metrist.score(rows, ["length"], out=tmp_path / "run", progress=False)
+    assert verify(tmp_path / "run").passed
 
 
 def test_a_metric_of_ones_own_is_imported_only_if_it_is_named(run, tmp_path, monkeypatch):
@@ -134,7 +188,7 @@ def test_the_command_exits_with_1_where_something_differs(run):
     runner = CliRunner()
     result = runner.invoke(app, ["verify", str(run), "--format", "json", "--sample", "3"])
     assert result.exit_code == 0, result.output
-    next((run / "results" / "chrf").glob("*-*.jsonl")).unlink()
+    find_part(run, "scores/chrf").unlink()
     assert runner.invoke(app, ["verify", str(run)]).exit_code == 1
 
 
@@ -177,16 +231,13 @@ def test_a_run_in_a_store_is_verified_and_not_written_to(url, tmp_path):
     before = list_store(tmp_path)
     answer = CliRunner().invoke(app, ["verify", url])
     assert answer.exit_code == 0, answer.output
-    assert f"metrist verify {url}: 7 checks, none failed" in answer.output
+    assert f"metrist verify {url}: 8 checks, none failed" in answer.output
     assert list_store(tmp_path) == before
 
 
 def test_a_changed_byte_in_a_store_is_found(url, tmp_path):
     assert verify(url).passed
-    shard = sorted((tmp_path / "store" / "run" / "results" / "chrf").glob("*-*.jsonl"))[1]
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
+    change_byte(find_part(tmp_path / "store" / "run", "scores/chrf"))
     assert failures(verify(url)) == {("files", "chrf")}
 
 
@@ -203,19 +254,17 @@ def test_a_changed_input_in_a_store_is_found(url, tmp_path):
 
 
 def test_an_input_in_another_bucket_is_not_fetched_because_a_run_says_so(url, tmp_path):
-    for page in (tmp_path / "store" / "run" / "inputs").iterdir():
-        header, *rows, _ = page.read_text().splitlines()
-        facts = {**json.loads(header), "name": "memory://elsewhere/in.jsonl"}
-        body = "\n".join([json.dumps(facts), *rows]) + "\n"
-        page.write_text(body + json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest()}) + "\n")
-    verification = verify(url)
-    assert not verification.passed
-    assert {finding.passed for finding in verification.findings if finding.check in ("inputs", "scores")} == {None}
-    assert verify(url, [f"file://{tmp_path}/store/in.jsonl"]).passed
+    manifest = tmp_path / "store" / "run" / "manifest.json"
+    manifest.write_text(
+        manifest.read_text().replace(f"file://{tmp_path}/store/in.jsonl", "memory://elsewhere/in.jsonl")
+    )
+    checks = {(finding.check, finding.metric): finding.passed for finding in verify(url).findings}
+    assert checks["inputs", ""] is None
+    assert checks["scores", "chrf"]  # The texts are in the run.
 
 
 def test_a_url_without_a_run_is_refused(url, tmp_path):
-    with pytest.raises(RunError, match="there is no run at"):
+    with pytest.raises(RunError, match="is not a run folder"):
         verify(url.removesuffix("/run"))
     assert not (tmp_path / "copies").exists() or not list((tmp_path / "copies").rglob("*.jsonl"))
 

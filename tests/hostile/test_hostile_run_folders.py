@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from metrist.run.shard_file import CHECKSUM, digest_of
 
 import metrist
 from metrist.errors import RunError
 from metrist.run import columns, load, score
-from metrist.run.shard_file import CHECKSUM, digest_of
 
 Refused = Callable[..., str]
 

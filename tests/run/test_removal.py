@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import metrist
 from metrist.errors import RunError
 from metrist.run import load, score
 from metrist.run.removal import plan_removal
+from metrist.run.store import Store, is_run
 
 
 @pytest.fixture
@@ -67,10 +71,10 @@ def test_a_system_goes_with_its_scores(run: Path) -> None:
 
 
 def test_a_metric_goes_and_the_user_s_files_stay(run: Path) -> None:
-    (run / "results/length/1-notes.jsonl").write_text("mine")
-    assert remove(run, metrics=["length"]) == ["5 scores by length, all that it has"]
+    (run / "scores/length/1-notes.jsonl").write_text("mine")
+    assert remove(run, metrics=["length"]) == ["4 scores by length, all that it has"]
     assert list(load(run).scores) == ["distinct"]
-    assert os.listdir(run / "results/length") == ["1-notes.jsonl"]
+    assert os.listdir(run / "scores/length") == ["1-notes.jsonl"]
     assert "length" not in (run / "manifest.json").read_text()
 
 
@@ -79,7 +83,12 @@ def test_unused_scores_go_and_all_others_stay(run: Path, monkeypatch: pytest.Mon
     write("a", [("0", "s", "x x"), ("1", "s", "now edited")])
     score("a.jsonl", ["length", "distinct"], out=run)
     expected = list(load(run).rows())
-    assert remove(run, unused=True) == ["2 scores by length", "2 scores by distinct"]
+    assert remove(run, unused=True) == [
+        "2 scores by length",
+        "2 scores by distinct",
+        "1 file that the run no longer uses",
+    ]
+    assert set(Store(run).list_written()) == set(metrist.open_run(run).manifest.list_parts())
     assert list(load(run).rows()) == expected
     assert not plan_removal(run, unused=True).deletes
     monkeypatch.setattr("metrist.metrics.base.__version__", "99.0")
@@ -87,6 +96,89 @@ def test_unused_scores_go_and_all_others_stay(run: Path, monkeypatch: pytest.Mon
     (message,) = remove(run, unused=True)
     assert message.endswith("scores by length")
     assert list(load(run).scores) == ["length", "distinct"]
+
+
+def test_what_people_said_of_a_system_and_choices_about_it_go_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_text(
+        "".join(
+            json.dumps({"item": item, "system": system, "output": text, "ratings": {"quality": len(text)}}) + "\n"
+            for item in "01"
+            for system, text in (("s", "x y"), ("t", "x"), ("u", "z z z"))
+        )
+    )
+    score("in.jsonl", ["length"], out="run")
+    metrist.prefer("in.jsonl", ["by_score(metric=length, better='higher')"], out="run")
+    remove(Path("run"), systems=["t"])
+    run = metrist.open_run("run")
+    assert set(run.ratings()["system"].to_pylist()) == {"s", "u"}
+    (comparator,) = (metric for metric in run.manifest.metrics if metric.compares)
+    (part,) = comparator.versions[0].parts
+    rows = run.read_part(comparator.place, part)
+    assert set(zip(rows["first"].to_pylist(), rows["second"].to_pylist(), strict=True)) == {("s", "u")}
+    (export,) = (tmp_path / "run/preferences").glob("*.jsonl")
+    assert {tuple(json.loads(line)["systems"]) for line in export.read_text().splitlines()} == {("s", "u")}
+    remove(Path("run"), metrics=[comparator.label])
+    assert not export.exists()
+    assert not list((tmp_path / "run").glob("judgments/*/*"))
+
+
+@pytest.mark.parametrize("options", [{"systems": ["s"]}, {"inputs": ["a.jsonl"]}, {"metrics": ["length"]}, {}])
+def test_a_removal_that_is_killed_at_any_step_can_be_repeated(
+    run: Path, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(run, "removed"))
+    plan_removal(copy, **options).apply()
+    before, after = contents(run), contents(copy)
+    for step in range(100):
+        copy = Path(shutil.copytree(run, f"copy{step}"))
+        with monkeypatch.context() as patch:
+            kill_after(patch, step)
+            try:
+                plan_removal(copy, **options).apply()
+                break
+            except Killed:
+                pass
+        assert contents(copy) in (before, after), step
+        with suppress(RunError):  # It was done but for the files.
+            plan_removal(copy, **options).apply()
+        assert contents(copy) == after
+        if options and is_run(copy):
+            score("b.jsonl", ["distinct"], out=copy)
+            assert set(Store(copy).list_written()) == set(metrist.open_run(copy).manifest.list_parts())
+    assert step > 2
+    assert copy.exists() == bool(options)
+
+
+def contents(run: Path) -> list[Any] | None:
+    """The rows of a run; None if it has none."""
+    try:
+        return list(load(run).rows())
+    except RunError:
+        return None
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill_after(patch: pytest.MonkeyPatch, steps: int) -> None:
+    """Let a removal write or delete so many files, and no more."""
+    left = [steps]
+
+    def count(function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return function(*args, **options)
+
+        return call
+
+    patch.setattr(Store, "write_bytes", count(Store.write_bytes))
+    patch.setattr(Path, "unlink", count(Path.unlink))
 
 
 def test_the_whole_run_goes_but_for_other_people_s_files(run: Path) -> None:
@@ -127,3 +219,15 @@ def test_a_name_that_two_inputs_had_must_say_which(run: Path, monkeypatch: pytes
     monkeypatch.chdir("x")
     assert remove(Path("../run"), inputs=["data.jsonl"])[0].startswith("1 record of data.jsonl")
     assert [row[1] for row in rows(Path("../run"))] == ["s", "s", "t", "u", "y"]
+
+
+def test_a_run_in_a_store_is_removed_by_its_url(run: Path, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/run"
+    for name in (".lock", ".writers"):
+        (run / name).unlink()
+    plan_removal(url, systems=["s"]).apply()
+    assert rows(run) == [("0", "t", 3.0), ("0", "u", 2.0)]
+    removal = plan_removal(url)
+    assert removal.messages == [f"the whole run {url}: scores by length, distinct of 2 records"]
+    removal.apply()
+    assert not [path for path in run.rglob("*") if path.is_file()]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_contents import contents, written
 
 import metrist
 from metrist import Metric, Record, Shard, read_records
@@ -25,6 +24,7 @@ from metrist.run.tasks import Pace, check_needs, cut_shards
 from metrist.runtime import loading_watchers
 from metrist.scores import Scores
 from metrist.spec import parse
+from run_contents import contents, written
 
 METRICS = ["exact", "chrf", "length"]
 Rows = list[dict[str, Any]]

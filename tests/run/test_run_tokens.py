@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
-from run_contents import contents
 
 from metrist.metrics.base import Metric
 from metrist.run import export, load, score
 from metrist.run.flat_file import COLUMNS
+from run_contents import contents
 
 Rows = list[dict[str, Any]]
 

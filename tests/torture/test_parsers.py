@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faults import write_records
+from metrist.run.run_folder import RunFolder
 
 import metrist
 import tiny_models
@@ -36,7 +37,6 @@ from metrist.metrics.judge.rubrics import load_rubric, parse_rubric
 from metrist.metrics.registry import build_all
 from metrist.models.numpy_inference.storage import read_arrays, read_quantized
 from metrist.models.weights import convert_state_dict
-from metrist.run.run_folder import RunFolder
 from metrist.train.checkpoints import _read_tensors
 from metrist.web.annotation.project import open_project
 from metrist.web.annotation.schemas import load_schema

@@ -26,6 +26,7 @@ from metrist.cli.meta import meta
 from metrist.cli.metrics import explain_metric, list_metrics, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
+from metrist.cli.query import query
 from metrist.cli.report import plot, report
 from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
 from metrist.cli.score import remove, run, score
@@ -69,6 +70,7 @@ app = _group(
         "check": check,
         "verify": verify,
         "worst": worst,
+        "query": query,
         "report": report,
         "plot": plot,
         "view": view,
@@ -197,8 +199,7 @@ def _describe_stored_scores(arguments: list[str]) -> str:
         if argument in ("-o", "--out") or argument.startswith(("--out=", "-o"))
     ]
     out = outs[-1] if outs else ""
-    shards = Path(out) / "preferences" / "shards" if arguments[0] == "prefer" else Path(out)
-    if out and (shards / "results").is_dir():
+    if out and any((Path(out) / folder).is_dir() for folder in ("scores", "judgments", "log")):
         return f"interrupted; {out} keeps what was scored so far: run the same command again to continue"
     if out and (out.endswith("/") or not Path(out).suffix):
         return "interrupted before anything was scored"

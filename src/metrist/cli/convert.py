@@ -1,4 +1,4 @@
-"""`metrist convert` and `export`: records from other formats, and run folders as flat files."""
+"""`metrist convert` and `export`: records from other formats, runs of older versions, and runs as flat files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ class Kind(StrEnum):
 
 
 def convert(
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst; a folder for a run."),
+    ],
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="[IN…]",
-            help="JSON of BARTScore, AlpacaEval or Label Studio, or an mt-metrics-eval folder.",
+            help="JSON of BARTScore, AlpacaEval or Label Studio, an mt-metrics-eval folder, or a run folder of metrist "
+            "0.1.",
         ),
     ] = None,
     source: Annotated[Path | None, typer.Option("--source", help="Line file of sources.")] = None,
@@ -60,10 +64,20 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    """Convert other tools' files to records: line files, BARTScore, AlpacaEval, mt-metrics-eval, Label Studio."""
+    """Convert other tools' files to records: line files, BARTScore, AlpacaEval, mt-metrics-eval, Label Studio. A run
+    folder of metrist 0.1 becomes a run."""
     from metrist.cli.output import format_count, print_note
     from metrist.io import convert as formats
+    from metrist.run.store import is_run_folder
 
+    if paths and any(map(is_run_folder, (paths[0], paths[0] / "preferences" / "shards"))):
+        if len(paths) > 1:
+            raise InputError("runs are converted one at a time, each into a folder of its own")
+        from metrist.run.convert import convert_run
+
+        for line in convert_run(paths[0], out).describe():
+            print_note(line)
+        return
     rows: Iterator[dict[str, Any]]
     if output:
         if paths:

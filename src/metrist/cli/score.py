@@ -184,7 +184,7 @@ def run(
 
 
 def remove(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     inputs: Annotated[
         list[str] | None, typer.Option("--input", metavar="FILE", help="The records of this file; repeatable.")
     ] = None,

@@ -109,7 +109,7 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
 
     source = fetch_flat(source)
     parts = [*map(fetch_flat, source)] if isinstance(source, list | tuple) else []
-    if any(_is_run(part) for part in parts if not isinstance(part, str | os.PathLike) or Path(part).is_dir()):
+    if any(_is_run(part) for part in parts if not _is_file(part)):
         return _load_with_records(parts, metric)
     if not _is_run(source):
         if metric is None:
@@ -144,14 +144,21 @@ def _load_with_records(sources: list[Source], metric: str | None) -> tuple[Resul
     return results, [by_key[key] for key in zip(results.items, results.systems, strict=True)], chosen
 
 
+def _is_file(source: Source) -> bool:
+    return isinstance(source, str | os.PathLike) and not (is_remote(source) or Path(source).is_dir())
+
+
 def _is_run(source: Source) -> bool:
     """Whether the source has scores: results, a run folder, or a file that `metrist score` wrote."""
     from metrist.run.results import Results
+    from metrist.run.store import is_run
 
     if isinstance(source, Results):
         return True
-    if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-" or is_remote(source):
+    if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-":
         return False
+    if is_remote(source):
+        return is_run(source)
     if Path(source).is_dir() or not Path(source).exists():
         return True  # The loader reports a missing path.
     _, first = next(iter(read_rows(source)), (None, {}))

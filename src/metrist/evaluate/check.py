@@ -22,6 +22,7 @@ from metrist.evaluate.selection import (
     select_systems,
     warn_off_scale,
 )
+from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
 from metrist.names import encode_names, list_distinct, select_names
 from metrist.report.junit import JUnitCase, junit_xml
@@ -226,7 +227,7 @@ def _open_baseline(
 ) -> Results | str:
     """The run to check against, or the name of a system of this run."""
     if not isinstance(against, str) or against not in results.systems:
-        if isinstance(against, str) and not os.path.exists(against):
+        if isinstance(against, str) and not (is_remote(against) or os.path.exists(against)):
             known = list_distinct(results.systems)
             raise RunError(
                 f"nothing to check against: there is no run at {against}, and no system of that name in this run, "

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import io
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, agree, format_count
-from metrist.io.remote import is_remote
+from metrist.io.hashes import hash_records
 from metrist.metrics.base import Metric, calls_llm
 from metrist.metrics.registry import build
-from metrist.records import Record
+from metrist.records import Record, RecordColumns
 from metrist.report.tables import Column, Table
-from metrist.run.columns import remove_columns
 from metrist.run.inputs import find_changed_inputs, read_inputs
-from metrist.run.loading import StoredMetric, build_stored_metric
+from metrist.run.loading import StoredMetric as UnavailableMetric
+from metrist.run.loading import build_stored_metric
 from metrist.run.pipeline import score
-from metrist.run.remote_folder import fetch_inputs, fetch_run
-from metrist.run.run_folder import Complete, MetricFolder, RunFolder, is_run_folder, read_shard
-from metrist.run.shard_file import Torn, digest_of, hash_units
+from metrist.run.run import Run, open_run
+from metrist.run.store import Part, Store, StoredMetric, Version, is_run
+from metrist.run.stored_scores import HashIndex
+from metrist.run.tables import Damaged, read_hashes, read_records_table
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 
 CheckName = Literal["files", "inputs", "signature", "scores"]
 #: Differences up to this, absolute or relative, are those of other batches and processors.
 TOLERANCE = 1e-6
+#: Records that are hashed at once.
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,80 +113,110 @@ def verify(
 ) -> Verification:
     """Check the files of a run folder, its inputs and signatures, and score a sample of its outputs again.
 
-    `run` may be a URL (s3://…): its files are copied, with the inputs in the same bucket, and nothing is written there.
-    `files` are the run's inputs where they are no longer found, `reading` options of `read_records`. Metrics from
-    outside the catalog are imported only if `metrics` names them. `sample` outputs are chosen by `seed`. Metrics that
-    call an LLM are scored again only with `allow_llm`: their answers may differ, and cost money.
+    `run` may be a URL (s3://…); nothing is written there. `files` are the inputs of a run without texts where they are
+    no longer found, `reading` options of `read_records`. Metrics from outside the catalog are imported only if
+    `metrics` names them. `sample` outputs are chosen by `seed`. Metrics that call an LLM are scored again only with
+    `allow_llm`: their answers may differ, and cost money.
     """
-    if isinstance(run, str) and is_remote(run):
-        path = fetch_run(run)
-        fetch_inputs(run, path)
-    else:
-        path = Path(run)
-    if not is_run_folder(path):
+    if not is_run(run):
         raise RunError(f"{run} is not a run folder: only a run folder has the hashes that `verify` checks")
     if sample < 1:
         raise RunError(f"sample must be at least 1, got {sample}")
-    folder = RunFolder(path)
-    # Columns are copies of what the files hold, and whoever wrote them could have written other numbers.
-    remove_columns(path)
+    opened = open_run(run)
     built = {metric.text: metric for metric in map(build, metrics)}
-    parts = {name: MetricFolder(path, name) for name in folder.metric_folders()}
-    pages = {name: page for name, part in parts.items() if (page := part.complete())}
+    finished = [(metric, version) for metric in opened.manifest.metrics if (version := metric.finished)]
     findings = [
-        Finding(check="files", metric=folder.metric_folders()[name], passed=False, message="it was not finished")
-        for name in parts
-        if name not in pages
+        Finding(check="files", metric=metric.text, passed=False, message="it was not finished")
+        for metric in opened.manifest.metrics
+        if not metric.finished
     ]
-    findings += [_check_files(parts[name], page) for name, page in pages.items()]
-    findings += _check_inputs(path, [page.metric for page in pages.values()])
+    findings += [_check_records(opened), *(_check_scores_files(opened, *stored) for stored in finished)]
+    findings += _check_inputs(opened, [metric.text for metric, _ in finished])
     try:
-        records = _draw_sample(read_inputs(path, files, **reading), sample, seed)
+        records = _draw_sample(read_inputs(opened, files, **reading), sample, seed)
     except MetristError as error:
         records, missing = [], str(error)
     else:
         missing = "the inputs hold none of the outputs that were scored"
-    for name, page in pages.items():
-        metric = built.get(page.metric) or build_stored_metric(
-            page.metric, page.signature, page.higher_is_better, Scores(values=np.empty(0))
+    for stored, version in finished:
+        metric = built.get(stored.text) or build_stored_metric(
+            stored.text, version.signature, stored.higher_is_better, Scores(values=np.empty(0))
         )
-        findings.append(_check_signature(metric, page))
+        findings.append(_check_signature(metric, stored.text, version.signature))
         if not records:
-            findings.append(Finding(check="scores", metric=page.metric, passed=None, message=missing))
+            findings.append(Finding(check="scores", metric=stored.text, passed=None, message=missing))
             continue
-        findings.append(_check_scores(metric, parts[name], page, records, tolerance, allow_llm, runtime))
+        findings.append(_check_scores(metric, opened, stored, records, tolerance, allow_llm, runtime))
     return Verification(run=os.fspath(run), findings=tuple(findings))
 
 
-def _check_files(part: MetricFolder, page: Complete) -> Finding:
-    """Whether all files are there, whole, and of the records and the signature that their names promise."""
+def _read_part(store: Store, folder: str, part: Part) -> pa.Table:
+    """A part whose bytes are those that its name stands for, with as many rows as the manifest says; else `Damaged`."""
+    name = f"{folder}/{part.file}"
+    data = store.read_bytes(name)
+    if data is None:
+        raise Damaged(f"{name} is missing")
+    if not part.file.startswith(hashlib.sha256(data).hexdigest()[:32]):
+        raise Damaged(f"{name} is damaged: its bytes are not those that its name stands for")
+    try:
+        table = pq.read_table(io.BytesIO(data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Damaged(f"{name} cannot be read: {error}") from None
+    if len(table) != part.rows:
+        raise Damaged(f"{name} holds {format_count(len(table), 'row')}, the manifest says {part.rows:,}")
+    return table
+
+
+def _check_records(run: Run) -> Finding:
+    """Whether the tables of the inputs are whole, and the hashes of records those of their texts."""
+    problems, files, count = list[str](), 0, 0
+    for one in run.manifest.inputs:
+        for folder, part in ((folder, part) for folder, parts in one.tables.items() for part in parts):
+            files += 1
+            try:
+                table = _read_part(run.store, folder, part)
+                if folder == "records":
+                    count += len(table)
+                    if run.has_texts and not np.array_equal(
+                        hash_records(read_records_table(table)), read_hashes(table["record"])
+                    ):
+                        raise Damaged(f"{folder}/{part.file} has a record with another hash than that of its texts")
+            except Damaged as error:
+                problems.append(str(error))
+            except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
+                problems.append(f"{folder}/{part.file} is no table of records: {error}")
+    expected = sum(one.records for one in run.manifest.inputs)
+    if not problems and count != expected:
+        problems.append(f"the files hold {format_count(count, 'record')}, expected {expected:,}")
+    return _conclude_files("", problems, files, format_count(count, "record"))
+
+
+def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Finding:
+    """Whether all files of a metric are there, whole, and of this metric and signature."""
     problems, count = list[str](), 0
-    for name in page.shards:
+    for part in version.parts:
         try:
-            header = read_shard(part.results / name).header
-        except FileNotFoundError:
-            problems.append(f"{name} is missing")
+            table = _read_part(run.store, metric.place, part)
+            facts = json.loads((table.schema.metadata or {}).get(b"metrist", b"{}"))
+        except (Damaged, ValueError) as error:
+            problems.append(str(error))
             continue
-        except Torn as error:
-            problems.append(f"{name} is damaged: {error}")
-            continue
-        count += header.count
-        if header.signature != page.signature:
-            problems.append(f"{name} has another signature: {header.signature!r}")
-        # Files of old versions have no hashes.
-        elif header.hashes and header.digest != digest_of(header.hashes, header.signature, tokens=header.tokens):
-            problems.append(f"{name} is not of the records that its name stands for")
-    if not problems and count != page.records:
-        problems.append(f"the files hold {count:,} scores, expected {page.records:,}")
+        count += len(table)
+        if facts.get("signature") != version.signature:
+            problems.append(f"{metric.place}/{part.file} has another signature: {facts.get('signature')!r}")
+    return _conclude_files(metric.text, problems, len(version.parts), format_count(count, "score"))
+
+
+def _conclude_files(metric: str, problems: Sequence[str], files: int, rows: str) -> Finding:
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
-        return Finding(check="files", metric=page.metric, passed=False, message=problems[0] + more)
-    message = f"{format_count(len(page.shards), 'file')} with {format_count(count, 'score')}, all hashes right"
-    return Finding(check="files", metric=page.metric, passed=True, message=message)
+        return Finding(check="files", metric=metric, passed=False, message=problems[0] + more)
+    message = f"{format_count(files, 'file')} with {rows}, all hashes right"
+    return Finding(check="files", metric=metric, passed=True, message=message)
 
 
-def _check_inputs(path: Path, metrics: Sequence[str]) -> Iterator[Finding]:
-    changed, notes = find_changed_inputs(path, metrics)
+def _check_inputs(run: Run, metrics: Sequence[str]) -> Iterator[Finding]:
+    changed, notes = find_changed_inputs(run, metrics)
     for change in changed:
         yield Finding(check="inputs", passed=False, message=change.message)
     for note in notes:
@@ -187,41 +225,43 @@ def _check_inputs(path: Path, metrics: Sequence[str]) -> Iterator[Finding]:
         yield Finding(check="inputs", passed=True, message="all files are as they were scored")
 
 
-def _check_signature(metric: Metric, page: Complete) -> Finding:
+def _check_signature(metric: Metric, text: str, stored: str) -> Finding:
     """Whether this installation computes the metric as the run did."""
-    if isinstance(metric, StoredMetric):
+    if isinstance(metric, UnavailableMetric):
         message = "its code is not available here: name it with -m to have it imported"
-        return Finding(check="signature", metric=page.metric, passed=None, message=message)
+        return Finding(check="signature", metric=text, passed=None, message=message)
     try:
         signature = metric.signature
     except MetristError as error:
-        return Finding(check="signature", metric=page.metric, passed=None, message=str(error))
-    if signature == page.signature:
-        return Finding(check="signature", metric=page.metric, passed=True, message=signature)
-    old, new = set(page.signature.split(" | ")), set(signature.split(" | "))
-    then = [piece for piece in page.signature.split(" | ") if piece not in new]
+        return Finding(check="signature", metric=text, passed=None, message=str(error))
+    if signature == stored:
+        return Finding(check="signature", metric=text, passed=True, message=signature)
+    old, new = set(stored.split(" | ")), set(signature.split(" | "))
+    then = [piece for piece in stored.split(" | ") if piece not in new]
     now = [piece for piece in signature.split(" | ") if piece not in old]
     message = f"the run has {' | '.join(then)!r} where this installation has {' | '.join(now)!r}"
-    return Finding(check="signature", metric=page.metric, passed=False, message=message)
+    return Finding(check="signature", metric=text, passed=False, message=message)
 
 
 def _draw_sample(records: Iterable[Record], size: int, seed: int) -> list[Record]:
     """The records whose hashes come first if they are hashed again with the seed: the same whatever the order of the
     input, and without holding it in memory."""
-    prefix = f"{seed}:".encode()
+    prefix, source = f"{seed}:".encode(), iter(records)
 
     def keyed() -> Iterator[tuple[bytes, int, Record]]:
-        for number, record in enumerate(records):
-            (digest,) = hash_units([record])
-            yield hashlib.sha256(prefix + digest.encode()).digest(), number, record
+        number = 0
+        while block := list(islice(source, _BLOCK)):
+            for record, digest in zip(block, hash_records(RecordColumns.of(block)), strict=True):
+                number += 1
+                yield hashlib.sha256(prefix + digest.tobytes().hex().encode()).digest(), number, record
 
     return [record for *_, record in heapq.nsmallest(size, keyed())]
 
 
 def _check_scores(
     metric: Metric,
-    part: MetricFolder,
-    page: Complete,
+    run: Run,
+    stored: StoredMetric,
     records: Sequence[Record],
     tolerance: float,
     allow_llm: bool,
@@ -230,48 +270,60 @@ def _check_scores(
     """Whether scoring some records again gives the stored scores."""
 
     def conclude(passed: bool | None, message: str) -> Finding:
-        return Finding(check="scores", metric=page.metric, passed=passed, message=message)
+        return Finding(check="scores", metric=stored.text, passed=passed, message=message)
 
-    if isinstance(metric, StoredMetric):
+    if stored.compares:
+        return conclude(None, "choices between two outputs are not made again")
+    if isinstance(metric, UnavailableMetric):
         return conclude(None, "its code is not available here: name it with -m to have it imported")
     if calls_llm(metric) and not allow_llm:
         return conclude(None, "it calls an LLM, whose answers may differ and cost money: --llm scores it again")
-    pieces, _ = part.find(0, hash_units(records), page.signature, tokens=False)
-    stored = {row: (block, n) for rows, block, _ in pieces if isinstance(block, Scores) for n, row in enumerate(rows)}
-    if not stored:
-        return conclude(None, "none of the sampled outputs has a stored score")
-    rows = sorted(stored)
     try:
-        results = score([records[row] for row in rows], [metric], runtime=runtime, progress=False)
+        block, missing = run.read_scores(stored)
+        numbers = HashIndex(run.view.hashes).find(hash_records(RecordColumns.of(records)))
+        numbers[np.isin(numbers, missing)] = -1
+        rows = np.flatnonzero(numbers >= 0)
+        then = _take_numbers(block, numbers[rows])
+    except RunError as error:
+        return conclude(None, str(error))
+    if not len(rows):
+        return conclude(None, "none of the sampled outputs has a stored score")
+    sampled = [records[row] for row in rows.tolist()]
+    try:
+        results = score(sampled, [metric], runtime=runtime, progress=False)
     except MetristError as error:
         return conclude(False, f"it cannot be scored again: {error}")
-    again = results.scores[metric.label]
-    problems, largest = list[str](), 0.0
-    for position, row in enumerate(rows):
-        block, number = stored[row]
-        difference = _measure_difference(block, number, again, position)
-        if difference > tolerance:
-            record = records[row]
-            now, then = again.values[position], block.values[number]
-            problems.append(f"item {record.item!r} of {record.system!r} has {then:.6g} in the run and {now:.6g} now")
-        else:
-            largest = max(largest, difference)
-    count = format_count(len(rows), "output")
-    if problems:
-        share = f"{len(problems):,} of {count} {agree(len(problems), 'differs', 'differ')}"
-        return conclude(False, f"{share}, such as: {problems[0]}")
+    now = _take_numbers(results.scores[metric.label], np.arange(len(sampled)))
+    differences = _measure_differences(then, now)
+    wrong = np.flatnonzero(differences > tolerance)
+    count = format_count(len(sampled), "output")
+    if len(wrong):
+        record, old, new = sampled[wrong[0]], then["value"][wrong[0]], now["value"][wrong[0]]
+        share = f"{len(wrong):,} of {count} {agree(len(wrong), 'differs', 'differ')}"
+        example = f"item {record.item!r} of {record.system!r} has {old:.6g} in the run and {new:.6g} now"
+        return conclude(False, f"{share}, such as: {example}")
+    largest = differences.max()
     return conclude(True, f"{count} scored again: {'equal' if not largest else f'equal within {largest:.1g}'}")
 
 
-def _measure_difference(stored: Scores, number: int, again: Scores, position: int) -> float:
-    """The largest difference between two scores, relative to numbers above 1; infinite where one is missing."""
-    if (number in stored.failures) != (position in again.failures) or set(stored.parts) != set(again.parts):
-        return np.inf
-    then = [stored.values[number], *(column[number] for column in stored.parts.values())]
-    now = [again.values[position], *(again.parts[name][position] for name in stored.parts)]
-    old, new = np.asarray(then, np.float64), np.asarray(now, np.float64)
-    if (np.isnan(old) != np.isnan(new)).any():
-        return np.inf
+def _take_numbers(scores: Scores, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """The values, parts and statistics of some scores."""
+    parts = {f"part {name}": np.asarray(column[rows], np.float64) for name, column in scores.parts.items()}
+    statistics = {f"statistic {n}": column for n, column in enumerate(np.asarray(scores.stats[rows], np.float64).T)}
+    return {"value": scores.values[rows], **parts, **statistics}
+
+
+def _measure_differences(
+    then: dict[str, NDArray[np.float64]], now: dict[str, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """For each score the largest difference between two computations, relative to numbers above 1; infinite where one
+    lacks a number."""
+    # Where every output failed, there are no parts, and the width of the metric's statistics is not known.
+    absent = {name: np.full(len(then["value"]), 0.0 if name.startswith("statistic") else np.nan) for name in then | now}
+    old, new = (np.stack([*{**absent, **numbers}.values()]) for numbers in (then, now))
     with np.errstate(invalid="ignore"):
-        difference = np.where((old == new) | np.isnan(old), 0, np.abs(old - new) / np.maximum(1, np.abs(old)))
-    return float(difference.max())
+        differences = np.abs(old - new) / np.maximum(1, np.abs(old))
+    differences[(old == new) | (np.isnan(old) & np.isnan(new))] = 0
+    differences[np.isnan(old) != np.isnan(new)] = np.inf
+    largest: NDArray[np.float64] = differences.max(axis=0)
+    return largest

@@ -28,7 +28,7 @@ from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, Wish
 from metrist.io.row_model import Batch, JudgedRows, ParsedRow, PlainRow, RowError, format_value
-from metrist.io.row_parser import RowParser, parse_judgments
+from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
 from metrist.records import Record, RecordColumns
@@ -153,7 +153,7 @@ class _Block:
     hold parsed rows, or what `JudgedRows` keeps of them. `errors` are messages about bad rows.
     """
 
-    records: list[Record] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     row_numbers: list[int] = field(default_factory=list)
     parsed: list[tuple[int, Any]] = field(default_factory=list)
@@ -422,13 +422,29 @@ class Reader:
         """Parse rows until the block is full; return whether there may be more."""
         source, parser, columns, layout, wish = walk.source, walk.parser, walk.columns, walk.layout, walk.wish
         can_be_plain = layout is None and not self.item_key and judgments != "required"
+        records: Any
+        parts: RowParts | None
         room = BATCH_CHARACTERS
         for line, row in walk.rows:
             walk.position = walk.position + 1 if layout is None else layout.position
             block.rows += 1
+            if type(row) is PlainRow and parser.is_complete(row):  # The usual row: nothing else is looked at.
+                if row.ratings:
+                    block.judged_rows.add(block.rows)
+                    if judgments == "kept":
+                        block.parsed.append((block.rows, (line, row.item, row.system, row.ratings)))
+                block.good += 1
+                block.records.append(row)
+                block.lines.append(line)
+                block.row_numbers.append(block.rows)
+                room -= len(row.output) + len(row.source or "") + sum(map(len, row.references or ()))
+                if len(block.records) >= size or room < 0:
+                    return True
+                continue
             try:
                 if type(row) is PlainRow:
-                    parts = parser.complete(row, walk.position)
+                    parser.complete(row, walk.position)
+                    parts, records, is_judged = None, (row,), bool(row.ratings or row.rater)
                 else:
                     wish.plain = False
                     if type(row) is dict or type(row) is Cells:
@@ -441,27 +457,34 @@ class Reader:
                     plain = can_be_plain and not columns.fields and type(row) is dict and row.keys() <= PLAIN_NAMES
                     parts = parser.parse(row, walk.position)
                     wish.plain = plain
-                if judgments == "required":
-                    block.parsed.append((block.rows, parse_judgments(parts, source.location(line), parts.records)))
+                    records, is_judged = parts.records, any(parts.judged.values())
+                    if judgments == "required":
+                        block.parsed.append((block.rows, parse_judgments(parts, source.location(line), records)))
             except RowError as error:
                 message = _locate(source, line, error)
                 if not self.skip_bad:
                     raise InputError(message) from None
                 block.errors.append((block.rows, message))
+                if block.rows >= 2 * size:
+                    return True
                 continue
             block.good += 1
-            is_judged = bool(parts.judged) and any(parts.judged.values())
-            if is_judged or len(parts.records) != 1:
+            if is_judged or len(records) != 1:
                 block.judged_rows.add(block.rows)
             if is_judged and judgments == "kept":
                 try:
-                    if type(row) is PlainRow and row.is_simple:
-                        block.parsed.append((block.rows, (line, row)))
+                    if parts is None:
+                        ratings = row.simple_ratings
                     else:
-                        block.parsed.append((block.rows, parse_judgments(parts, source.location(line))))
+                        ratings = simple_ratings(parts.judged) if len(records) == 1 else None
+                    if ratings is not None:
+                        block.parsed.append((block.rows, (line, records[0].item, records[0].system, ratings)))
+                    else:
+                        entry = parse_judgments(parts or plain_parts(row), source.location(line))
+                        block.parsed.append((block.rows, entry))
                 except RowError as error:
                     self._left_out.add(_locate(source, line, error))
-            for record in parts.records:
+            for record in records:
                 block.records.append(record)
                 block.lines.append(line)
                 block.row_numbers.append(block.rows)
@@ -508,7 +531,7 @@ class Reader:
                     block.parsed[at] = row, replace(entry, new=texts)
             columns, block.lines = columns.take(new), [block.lines[n] for n in new]
         block.columns = columns
-        block.entries = [entry if type(entry) is tuple else _drop_repeated(entry, seen) for _, entry in block.parsed]
+        block.entries = [entry if type(entry) is tuple else drop_repeated(entry, seen) for _, entry in block.parsed]
         if block.is_table:
             self._empty_outputs += sum(not output for output in columns.outputs)
         if len(self.sources) > 1:
@@ -656,7 +679,7 @@ def _has_judgment(entry: ParsedRow) -> bool:
     return bool(e.ratings or e.scores or e.errors or e.preferences or e.choices or e.raters or e.columns or e.weight)
 
 
-def _drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
+def drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
     """Return the row without judgments that repeat an earlier row exactly."""
     emptied: dict[str, Any] = {}
     raters = [

@@ -30,6 +30,8 @@ _STAMP = ".metrist-stamp"
 _ATTEMPTS = 3
 RETRY_SECONDS = 0.5
 _T = TypeVar("_T")
+#: Errors by which a store answers; others may have passed the next time.
+_ANSWERS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, MetristError)
 #: What stores say of a file that changes with its content.
 _VERSION_NAMES = (
     *("ETag", "etag", "md5Hash", "md5", "Content-MD5", "Digest", "sha", "blob_id"),
@@ -48,7 +50,7 @@ def is_pattern(url: str) -> bool:
 
 
 def local_folder() -> Path:
-    """The folder that holds copies of remote files and run folders."""
+    """The folder that holds copies of remote files."""
     if folder := os.environ.get(VARIABLE):
         return Path(folder).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
@@ -97,11 +99,11 @@ def has_version(info: dict[str, Any]) -> bool:
 
 
 def retry(call: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a store, again if it fails. FileNotFoundError is an answer, and so are errors of metrist."""
+    """Call a store, again if it fails."""
     for attempt in range(1, _ATTEMPTS):
         try:
             return call(*arguments)
-        except (FileNotFoundError, MetristError):
+        except _ANSWERS:
             raise
         except Exception:  # Each store has exceptions of its own.
             time.sleep(attempt * RETRY_SECONDS)
@@ -124,6 +126,19 @@ def fetch(url: str) -> Path:
     except Exception as error:
         raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
     raise InputError(f"{url}: it changed each time while it was read: try again when it is no longer written")
+
+
+def find_copy(url: str, run: str) -> Path | None:
+    """The copy of an input of a run; None if there is none. Only an input in the bucket of the run is fetched: a run
+    does not choose which servers are asked."""
+    try:
+        target = local_path(url)
+        buckets = [local_path(place).relative_to(local_folder()).parts[:2] for place in (url, run) if is_remote(place)]
+        if buckets[1:] == buckets[:1]:
+            return fetch(url)
+    except InputError:
+        return None
+    return target if target.is_file() else None
 
 
 def _copy(store: Any, path: str, url: str, target: Path, digests: list[str]) -> bool:
@@ -200,10 +215,11 @@ def expand(url: str) -> list[str]:
 
 
 def call_store(action: str, call: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a store, again if it fails, and raise what stays wrong as a `RunError`. FileNotFoundError is an answer."""
+    """Call a store, again if it fails, and raise what stays wrong as a `RunError`. That there is no such file is an
+    answer."""
     try:
         return retry(call, *arguments)
-    except (FileNotFoundError, MetristError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, MetristError):
         raise
     except Exception as error:
         raise RunError(f"cannot {action}: {type(error).__name__}: {error}") from error

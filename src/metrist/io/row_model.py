@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -142,18 +142,19 @@ class PlainRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     extra: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     @property
-    def is_simple(self) -> bool:
-        """Whether it has one number at most for each aspect, by a rater without a name."""
-        return self.rater is None and self.ratings is not None and list not in map(type, self.ratings.values())
+    def simple_ratings(self) -> dict[str, Any] | None:
+        """The ratings if there is one number for each aspect, by a rater without a name."""
+        is_simple = self.rater is None and self.ratings and {*map(type, self.ratings.values())} == {float}
+        return self.ratings if is_simple else None
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRows(Sequence[ParsedRow]):
     """Parsed rows of one file. Those that hold one number for each aspect, by a rater without a name, are kept as their
-    line and row, and parsed where they are asked for: most rows with judgments are of that kind."""
+    line, item, system and ratings, and made where they are asked for: most rows with judgments are of that kind."""
 
     file: str | None
-    rows: Sequence[ParsedRow | tuple[int, PlainRow]]
+    rows: Sequence[ParsedRow | tuple[int, str, str, Mapping[str, float]]]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -164,13 +165,9 @@ class JudgedRows(Sequence[ParsedRow]):
         row = self.rows[index]
         if isinstance(row, ParsedRow):
             return row
-        line, plain = row
-        item, system = cast(str, plain.item), cast(str, plain.system)
-        values = cast("dict[str, float | None]", plain.ratings).items()
+        line, item, system, values = row
         ratings = [
-            Rating(item=item, system=system, aspect=aspect, rater=None, value=value)
-            for aspect, value in values
-            if value is not None
+            Rating(item=item, system=system, aspect=aspect, rater=None, value=value) for aspect, value in values.items()
         ]
         return ParsedRow(location=Location(self.file, line), keys=((item, system),), ratings=tuple(ratings))
 

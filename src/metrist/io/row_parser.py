@@ -82,7 +82,20 @@ class RowParser:
         compares = "outputs" in row or ("systems" in row and "output" not in row)
         return self._pair(item, row, judged) if compares else self._single(item, row, judged, is_null)
 
-    def complete(self, row: PlainRow, position: int) -> RowParts:
+    def is_complete(self, row: PlainRow) -> bool:
+        """Whether a row names everything itself, and has one number at most for each aspect."""
+        return bool(
+            self.items_are_named
+            and type(row.item) is str
+            and row.item
+            and row.system
+            and row.references is not None
+            and row.reference is None
+            and row.rater is None
+            and (not row.ratings or row.simple_ratings)
+        )
+
+    def complete(self, row: PlainRow, position: int) -> None:
         """Fill in what the row leaves out, as `parse` does."""
         if not (self.items_are_named and row.item and type(row.item) is str):
             row.item = self._name_item(row.item, position)
@@ -92,8 +105,6 @@ class RowParser:
             row.references = (*(row.references or ()), row.reference)
         elif row.references is None:
             row.references = ()
-        judged = {"ratings": row.ratings, "rater": row.rater} if row.ratings or row.rater is not None else {}
-        return RowParts(((row.item, row.system),), (cast(Record, row),), judged)
 
     def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any], is_null: bool) -> RowParts:
         system = row.pop("system", None)
@@ -153,6 +164,15 @@ class RowParser:
         if item is None:
             raise RowError("no 'item', but earlier rows have one; it must be in all rows or in none")
         return as_name("item", item)
+
+
+def plain_parts(row: PlainRow) -> RowParts:
+    """The parts of a row that is complete."""
+    key = cast(str, row.item), cast(str, row.system)
+    judged: dict[str, Any] = {"ratings": row.ratings}
+    if row.rater is not None:
+        judged["rater"] = row.rater
+    return RowParts((key,), (cast(Record, row),), judged)
 
 
 def _join_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
@@ -368,6 +388,14 @@ def add_stored_choice(judged: dict[str, Any], row: dict[str, Any]) -> dict[str, 
 def has_judgment(judged: dict[str, Any]) -> bool:
     """Whether there is a rating, an error or a score, so that a row without text is worth reading."""
     return any(judged.get(name) for name in ("ratings", "errors", "scores"))
+
+
+def simple_ratings(judged: dict[str, Any]) -> dict[str, float] | None:
+    """The ratings of a row that holds nothing else, one number for each aspect, and names no rater; None for others."""
+    ratings = judged.get("ratings")
+    if len(judged) > 1 or type(ratings) is not dict or not {*map(type, ratings.values())} <= {int, float}:
+        return None
+    return {aspect: as_number(f"the rating {aspect!r}", value) for aspect, value in ratings.items()}
 
 
 def parse_ratings(judged: dict[str, Any], key: Key) -> tuple[Rating, ...]:

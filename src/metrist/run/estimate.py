@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist.errors import MetristError
@@ -19,6 +20,7 @@ from metrist.metrics.base import Metric, Shard, calls_llm
 from metrist.metrics.registry import MetricList, build_all
 from metrist.models.devices import no_downloads
 from metrist.records import Record, hash_units
+from metrist.run.flat_file import flat_suffix
 from metrist.run.pipeline import resolve_destination
 from metrist.run.tasks import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards, find_scorable, score_shard
 from metrist.runtime import Runtime
@@ -134,13 +136,16 @@ def estimate_run(
 
 def _open_run(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Run | None:
     """The run that may hold scores. A store that cannot be reached is noted."""
+    if isinstance(out, str) and is_remote(out):
+        local_path(out)  # Refuses what `score` refuses.
+        if flat_suffix(Path(out)):
+            return None
     try:
         _, store = resolve_destination(out)
         manifest = store.read_manifest() if store else None
     except MetristError as error:
         if not (isinstance(out, str) and is_remote(out)):
             raise
-        local_path(out)  # Refuses what `score` refuses.
         notes[f"scores that {out} may hold are not counted: {error}"] = None
         return None
     return store.open_run() if store and manifest else None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
+from metrist.io.remote import is_remote
 from metrist.io.row_model import Batch
 from metrist.records import HASH_BYTES, Hashes, RecordColumns
 from metrist.run.flat_file import encodable
@@ -155,9 +156,10 @@ class Ingest:
         entry = Input(
             number=draft.number,
             name=draft.name,
-            path=self._place(draft.path),
+            path=self._place(draft),
             sha256=draft.sha256,
             options=dict(draft.options),
+            columns=dict(self._reader.fields_by_column),
             references=tuple(sorted(draft.references)),
             records=draft.records,
             notes=remarks,
@@ -202,11 +204,16 @@ class Ingest:
 
     # ---- Earlier inputs
 
-    def _place(self, path: str | None) -> str | None:
-        """The path of a file, as seen from the run folder."""
-        if path is None:
+    def _place(self, draft: _Draft) -> str | None:
+        """The path of a file as seen from the run folder, or its URL; the whole path where the run is in a store."""
+        if draft.path is None:
             return None
-        return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(self._store.path))).as_posix()
+        if is_remote(draft.name):
+            return draft.name
+        path = os.path.realpath(draft.path)
+        if not is_remote(self._store.path):
+            path = os.path.relpath(path, os.path.realpath(self._store.path))
+        return Path(path).as_posix()
 
     def _find_previous(self, draft: _Draft) -> Input | None:
         """The input that was read from this file with these options, also where the same file was moved since."""
@@ -214,7 +221,7 @@ class Ingest:
         for one in self.manifest.inputs:
             if one.path is None or one.name is None or _normal_form(one.options) != _normal_form(draft.options):
                 continue
-            places = {os.path.realpath(Path(self._store.path) / one.path)}
+            places = {os.path.realpath(self._run.find_place(one))}
             if os.path.isabs(one.name):
                 places.add(os.path.realpath(one.name))
             if os.path.realpath(path) in places:
@@ -227,7 +234,7 @@ class Ingest:
     def _find_same(self, draft: _Draft) -> Input | None:
         """The same file, read with other options that changed nothing: it stays one input."""
         for one in self.manifest.inputs if draft.path else ():
-            is_same_file = one.path == self._place(draft.path)
+            is_same_file = one.path == self._place(draft)
             if is_same_file and np.array_equal(self._read_hashes(one), np.concatenate(draft.hashes)):
                 return one
         return None
@@ -326,7 +333,7 @@ class Ingest:
     def _describe_conflict(self, draft: _Draft, item: str, system: str, other: Input) -> str:
         where = self._run.describe_input(other)
         removal = f"`metrist remove {quote_word(f'{self._store.name}/')} --input {quote_word(where)}`"
-        if draft.path is not None and other.path == self._place(draft.path):
+        if draft.path is not None and other.path == self._place(draft):
             now = msgspec.structs.replace(other, options=dict(draft.options))
             earlier, later = self._run.describe_reading(other), self._run.describe_reading(now)
             where += f", read as `{earlier}` and now as `{later}` (--output NAME=COLUMN for each column reads both)"

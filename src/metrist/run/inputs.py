@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
-from metrist.io.reader import RowProgress
+from metrist.io.reader import RowProgress, drop_repeated
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.ratings import Error, Preference, Rating
 from metrist.records import Record, hash_units
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Reading options that say what the columns of a file are; they belong together.
 _COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})
+#: Reading options that do not matter where rows are stored.
+_PASSING_OPTIONS = frozenset({"announce", "skip_bad"})
 _JUDGMENTS = frozenset({"rating", "ratings", "score", "scores", "rater", "raters"})
 Key = tuple[str, str]
 
@@ -46,7 +48,7 @@ def read_inputs(
     if files:
         return read_files(files, [run], **reading)
     reading = {name: value for name, value in reading.items() if value}
-    if run.has_texts and not reading:
+    if run.has_texts and not reading.keys() - _PASSING_OPTIONS:
         return StoredReader(sources=(), run=run)
     inputs = [one for one in run.manifest.inputs if one.path is not None]
     if not inputs:
@@ -55,7 +57,7 @@ def read_inputs(
     for one in inputs:
         place = _find(one, run)
         readers.append(read_records(format_path(place), **_add_options(one, reading)))
-        if place.resolve() != (Path(run.store.path) / str(one.path)).resolve():
+        if place.resolve() != run.find_place(one).resolve():
             notes.append(f"{one.name} has moved since it was scored: it is read from {format_path(place)}")
     if not run.has_texts:
         notes.append(f"{run.name} stores no texts: {', '.join(str(one.name) for one in inputs)} was read again")
@@ -107,7 +109,7 @@ def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[
     from metrist.run.ingest import hash_file
 
     place = os.path.realpath(path)
-    if known := [(run, one) for run, one in inputs if os.path.realpath(Path(run.store.path) / str(one.path)) == place]:
+    if known := [(run, one) for run, one in inputs if os.path.realpath(run.find_place(one)) == place]:
         return known
     digest = hash_file(path)
     if known := [(run, one) for run, one in inputs if one.sha256 == digest]:
@@ -134,7 +136,7 @@ def find_changed_inputs(run: Run, metrics: Iterable[str]) -> tuple[list[InputCha
     for one in run.manifest.inputs:
         if one.path is None:
             continue
-        name, place = run.describe_input(one), Path(run.store.path) / one.path
+        name, place = run.describe_input(one), run.find_place(one)
         found = run.find_file(one)
         try:
             if found is not None and hash_file(str(found)) == one.sha256:
@@ -179,7 +181,7 @@ def _read_known(run: Run, one: Input) -> dict[Key, Record | bytes]:
 def _is_same(record: Record, known: Record | bytes) -> bool:
     """Whether a record is as it was scored, columns aside that were added since."""
     if isinstance(known, bytes):
-        return hash_units([record])[0].tobytes() == known
+        return bool(hash_units([record])[0].tobytes() == known)
     extra = {name: record.extra[name] for name in known.extra if name in record.extra}
     return bool(replace(record, extra=extra) == replace(known, extra=dict(known.extra)))
 
@@ -223,10 +225,12 @@ class CheckedReader(Reader):
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         self.skipped.count, self.skipped.messages = 0, []
         self._changed.clear()
+        seen: set[int] = set()
         for n, reader in enumerate(self.readers):
             known = self._read_known(n)
             left_out: set[Key] = set()
-            for entry in reader.entries(progress):
+            for row in reader.entries(progress):
+                entry = drop_repeated(row, seen) if len(self.readers) > 1 else row
                 if known is None:
                     yield entry
                     continue
@@ -261,11 +265,15 @@ class StoredReader(Reader):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.run.manifest.inputs if one.name is not None)
+        return tuple(self.run.describe_input(one) for one in self.run.manifest.inputs if one.name is not None)
 
     @property
     def remarks(self) -> list[str]:
-        return []
+        return list(dict.fromkeys(note for one in self.run.manifest.inputs for note in one.notes))
+
+    @property
+    def fields_by_column(self) -> dict[str, str]:
+        return {column: name for one in self.run.manifest.inputs for column, name in one.columns.items()}
 
     def __iter__(self) -> Iterator[Record]:
         from metrist.run.tables import read_records_table

@@ -35,9 +35,9 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     A metric from outside the catalog (`my_module.Mine`) is imported only if `metrics` names it; otherwise its scores
     are there, and its system scores too where they are plain means.
     """
-    if isinstance(path, str) and is_remote(path) and flat_suffix(Path(path)):
-        path = fetch(path)
-    if is_run(path):
+    if isinstance(path, str) and is_remote(path):
+        path = fetch(path) if flat_suffix(Path(path)) else path
+    if is_remote(path) or is_run(path):
         return load_run(open_run(path), metrics)
     path = Path(path)
     if not path.exists():

@@ -12,31 +12,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, format_path, label_item, quote_word
 from metrist.io.dedup import SourceCheck
-from metrist.io.remote import is_remote
+from metrist.io.remote import find_copy, is_remote, local_path
 from metrist.names import NameColumn, encode_names, take_names
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
-from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, Version, open_store
+from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, open_store
+from metrist.run.stored_scores import ScoreReader, find_unsettled
 from metrist.run.tables import Damaged, read_hashes
-from metrist.scores import Failure, FailureKind, MeanRows, NarrowRows, Scores, plain_stats
-
-#: Rows of scores from which on statistics are kept in narrower numbers.
-_MANY = 1 << 20
-_NARROW = (np.dtype(np.uint16), np.dtype(np.int32))
-_NUMBERS = ("record", "value", "parts", "statistics", "failure", "failure_kind", "incomplete", "original")
-#: Columns that only some scores have, by the field of `Scores`.
-_SPARSE = {
-    "errors": "errors",
-    "explanations": "explanation",
-    "raws": "raw",
-    "tokens": "tokens",
-    "usages": "usage",
-}
+from metrist.scores import Scores
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
@@ -44,37 +31,6 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     store = open_store(path)
     store.check()
     return store.open_run()
-
-
-class HashIndex:
-    """Finds hashes among many others."""
-
-    def __init__(self, hashes: Hashes) -> None:
-        self._hashes = hashes
-        beginnings = _begin(hashes)
-        self._order = np.argsort(beginnings, kind="stable")
-        self._beginnings = beginnings[self._order]
-
-    def find(self, hashes: Hashes) -> NDArray[np.int64]:
-        """The position of each hash, that of its last occurrence; -1 where there is none."""
-        if not len(self._order):
-            return np.full(len(hashes), -1, np.int64)
-        wanted = _begin(hashes)
-        at = np.searchsorted(self._beginnings, wanted, "right") - 1
-        rows = self._order[np.maximum(at, 0)]
-        same = (at >= 0) & (self._hashes[rows] == hashes).all(axis=1)
-        found = np.where(same, rows, -1).astype(np.int64)
-        # Two hashes with the same beginning are one in 10^19 pairs; the rest of them decides.
-        for n in np.flatnonzero(~same & (at >= 0) & (self._beginnings[np.maximum(at, 0)] == wanted)).tolist():
-            first = int(np.searchsorted(self._beginnings, wanted[n], "left"))
-            rows_here = self._order[first : int(at[n]) + 1]
-            equal = rows_here[(self._hashes[rows_here] == hashes[n]).all(axis=1)]
-            found[n] = equal[-1] if len(equal) else -1
-        return found
-
-
-def _begin(hashes: Hashes) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
 @dataclass(eq=False)
@@ -88,6 +44,8 @@ class RunRecords:
     #: Digests of the sources, by which systems' items are compared; empty where there is none.
     sources: NameColumn
     inputs: NDArray[np.int32]
+    #: The rows of all parts that the records are in; None: they are all rows in order.
+    rows: NDArray[np.int64] | None = None
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -142,11 +100,9 @@ class Run:
         wanted = list(columns) if columns else [name for name in tables.SCORES.names if name != "original"]
         blocks = []
         for metric in chosen:
-            version = metric.finished
-            assert version is not None
-            table = self._read_version(metric, version, [*wanted, "record", "failure_kind", "incomplete"])
-            positions, _ = self._find_rows(read_hashes(table["record"]), find_unsettled(table))
-            blocks.append(table.take(pa.array(positions[positions >= 0])).select(wanted))
+            table = self._read_version(metric, wanted)
+            positions = ScoreReader(self, metric).positions
+            blocks.append(table if positions is None else table.take(pa.array(positions[positions >= 0])))
         schema = pa.schema([tables.SCORES.field(name) for name in wanted])
         return pa.concat_tables(blocks) if blocks else schema.empty_table()
 
@@ -182,17 +138,19 @@ class Run:
             for part in one.tables.get(folder, ()):
                 yield one, part
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """A part of the run; one that is damaged is an error."""
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        """A part of the run, with columns in `encoded` as dictionaries; one that is damaged is an error."""
         try:
-            return self.store.read_part(folder, part, columns)
+            return self.store.read_part(folder, part, columns, encoded)
         except Damaged as error:
             raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
 
     def iterate_records(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Input, pa.Table]]:
         """The records part by part, each with its input; a record that several inputs share is there once."""
         start = 0
-        kept = self._kept
+        kept = self.kept_rows
         for one, part in self.list_parts("records"):
             table = self.read_part("records", part, columns)
             if kept is not None:
@@ -202,25 +160,30 @@ class Run:
 
     # ---- Records
 
+    @property
+    def kept_rows(self) -> NDArray[np.bool_] | None:
+        """Which rows of the parts are records of the run; None: all."""
+        if not self._has_several_inputs or self.view.rows is None:
+            return None
+        kept = np.zeros(sum(part.rows for _, part in self.list_parts("records")), np.bool_)
+        kept[self.view.rows] = True
+        return kept
+
+    @property
+    def _has_several_inputs(self) -> bool:
+        return len({one.number for one, _ in self.list_parts("records")}) > 1
+
     @cached_property
     def view(self) -> RunRecords:
         """The names and hashes of all records."""
-        return self._read_view()[0]
-
-    @cached_property
-    def _kept(self) -> NDArray[np.bool_] | None:
-        """Which rows of the parts are records of the run; None: all."""
-        return self._read_view()[1]
-
-    def _read_view(self) -> tuple[RunRecords, NDArray[np.bool_] | None]:
         names = ("item", "system", "source_digest")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
         count = 0
         for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, ["record", *names, "original"])
+            table = self.read_part("records", part, ["record", *names, "original"], names)
             for name in names:
-                columns[name] += table[name].dictionary_encode().chunks
+                columns[name] += table[name].chunks
             hashes.append(read_hashes(table["record"]))
             inputs.append(np.full(len(table), one.number, np.int32))
             if "original" in table.column_names and table["original"].null_count < len(table):
@@ -228,7 +191,7 @@ class Run:
                     count + row: json.loads(text) for row, text in enumerate(table["original"].to_pylist()) if text
                 }
             count += len(table)
-        encoded = {name: _encode_names(chunks) for name, chunks in columns.items()}
+        encoded = {name: read_names(chunks) for name, chunks in columns.items()}
         for number, name in enumerate(("item", "system")):
             if any(original[number] != encoded[name][row] for row, original in originals.items()):
                 texts = list(encoded[name])
@@ -243,25 +206,23 @@ class Run:
             hashes=np.concatenate([empty, *hashes]),
             inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
         )
-        several = len({one.number for one, _ in self.list_parts("records")}) > 1
+        several = self._has_several_inputs
         rows = self._choose_records(records) if several else None
-        kept = None
         if rows is not None:
-            kept = np.zeros(len(records), np.bool_)
-            kept[rows] = True
             records = RunRecords(
                 items=take_names(records.items, rows),
                 systems=take_names(records.systems, rows),
                 sources=take_names(records.sources, rows),
                 hashes=records.hashes[rows],
                 inputs=records.inputs[rows],
+                rows=rows,
                 notes=records.notes,
             )
         if several:
             check = SourceCheck()
             check.add(records.items, records.sources)
             records.notes += check.describe()
-        return records, kept
+        return records
 
     def _choose_records(self, records: RunRecords) -> NDArray[np.int64] | None:
         """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
@@ -305,62 +266,22 @@ class Run:
         """The metrics whose scores can be read."""
         return [metric for metric in self.manifest.metrics if metric.finished and not metric.compares]
 
-    def _read_version(self, metric: StoredMetric, version: Version, columns: Sequence[str]) -> pa.Table:
-        wanted = list(dict.fromkeys(columns))
+    def _read_version(self, metric: StoredMetric, wanted: Sequence[str]) -> pa.Table:
         schema = pa.schema([tables.SCORES.field(name) for name in wanted])
         parts = []
-        for part in version.parts:
+        for part in metric.finished.parts if metric.finished else ():
             table = self.read_part(metric.place, part, wanted)
             for name in wanted:
                 if name not in table.column_names:
                     table = table.append_column(schema.field(name), pa.nulls(len(table), schema.field(name).type))
-            parts.append(table.select(wanted).replace_schema_metadata())
+            parts.append(table.select(list(wanted)).replace_schema_metadata())
         return pa.concat_tables([schema.empty_table(), *parts])
-
-    def _find_rows(self, hashes: Hashes, unsettled: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
-        """For each record the row of its score, -1 if there is none, and whether all rows are in order: of several
-        rows, the last that is not to be computed again, or the last."""
-        wanted = self.view.hashes
-        if not len(unsettled) and np.array_equal(hashes, wanted):
-            return np.arange(len(wanted)), True
-        settled = np.delete(np.arange(len(hashes)), unsettled)
-        found = HashIndex(hashes[settled]).find(wanted)
-        positions = np.where(found >= 0, settled[found] if len(settled) else -1, -1)
-        missing = np.flatnonzero(positions < 0)
-        if len(unsettled) and len(missing):
-            found = HashIndex(hashes[unsettled]).find(wanted[missing])
-            positions[missing] = np.where(found >= 0, unsettled[found], -1)
-        return positions, False
 
     def read_scores(self, metric: StoredMetric) -> tuple[Scores, NDArray[np.int64]]:
         """One metric's scores of all records, and the positions of those that it has not scored yet, which have a
         failure of kind `pending`. Texts and errors are read when they are asked for."""
-        version = metric.finished
-        if version is None:
-            raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
-        try:
-            blocks = [
-                _Numbers.read(self.read_part(metric.place, part, _NUMBERS), many=len(self.view) > _MANY)
-                for part in version.parts
-            ]
-            stored = _Numbers.join(blocks)
-            positions, in_order = self._find_rows(stored.hashes, stored.unsettled)
-            missing = np.flatnonzero(positions < 0)
-            if not in_order:
-                stored = stored.take(positions)
-            pending = Failure(FailureKind.pending, f"{metric.text} has not scored this output yet")
-            loader = _SparseLoader(self, metric, version, None if in_order else positions)
-            scores = Scores(
-                values=stored.values,
-                parts=stored.parts,
-                stats=stored.wrap_statistics(),
-                failures={**stored.failures, **dict.fromkeys(missing.tolist(), pending)},
-                incomplete=stored.incomplete,
-                **{name: LazyMapping(loader, name) for name in _SPARSE},
-            )
-        except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
-            raise RunError(f"{self.name}: the scores of {metric.label} are damaged: {error}") from None
-        return scores, missing
+        reader = ScoreReader(self, metric)
+        return reader.read(), reader.missing
 
     def read_settled(
         self,
@@ -415,24 +336,29 @@ class Run:
         """An input as messages name it: its URL, or its file as seen from the current folder."""
         if one.path is None or one.name is None or is_remote(one.name):
             return one.name or "rows in memory"
-        return format_path(self.find_file(one) or self._place(one))
+        return format_path(self.find_file(one) or self.find_place(one))
 
     def describe_reading(self, one: Input) -> str:
         """The arguments that read an input again, from the current folder."""
         return " ".join([quote_word(self.describe_input(one)), *describe_options(one.options)])
 
-    def _place(self, one: Input) -> Path:
-        base = Path() if is_remote(str(self.store.path)) else Path(self.store.path)
-        return base / str(one.path)
+    def find_place(self, one: Input) -> Path:
+        """Where the file of an input lay when it was scored; for one by URL, its copy."""
+        if is_remote(one.path):
+            return local_path(str(one.path))
+        return Path("" if is_remote(self.store.path) else self.store.path) / str(one.path)
 
     def find_file(self, one: Input) -> Path | None:
         """Where the file of an input is now: where it lay as seen from the run folder, under the name that was typed,
         or beside the run folder; None if it is in none of these places."""
         if one.path is None or one.name is None:
             return None
-        place = self._place(one)
-        beside = Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name))
-        return next((path for path in (place, Path(one.name), beside) if path.is_file()), None)
+        if is_remote(one.path):
+            return find_copy(one.path, str(self.store.path))
+        places = [self.find_place(one), Path(one.name)]
+        if not is_remote(self.store.path):
+            places.append(Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name)))
+        return next((path for path in places if path.is_file()), None)
 
 
 def describe_options(options: Mapping[str, Any]) -> list[str]:
@@ -454,172 +380,11 @@ def describe_options(options: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-@dataclass(eq=False, kw_only=True)
-class _Numbers:
-    """The numbers of some scores. `statistics` is None where they are (value, 1)."""
-
-    hashes: Hashes
-    values: NDArray[np.float64]
-    parts: dict[str, NDArray[np.float64]]
-    statistics: NDArray[Any] | None
-    failures: dict[int, Failure]
-    incomplete: frozenset[int]
-    unsettled: NDArray[np.int64]
-
-    @classmethod
-    def read(cls, table: pa.Table, *, many: bool) -> _Numbers:
-        values = table["value"].to_numpy()
-        column = table["statistics"]
-        statistics = None
-        if column.null_count < len(column):
-            statistics = tables.read_statistics(column, values)
-            if many:
-                statistics = _narrow(statistics)
-        failures = tables.read_failures(table)
-        originals = table["original"] if "original" in table.column_names else None
-        if originals is not None and originals.null_count < len(originals):
-            for row, text in enumerate(originals.to_pylist()):
-                if text and "failure" in (original := json.loads(text)):
-                    failures[row] = Failure(failures[row].kind, original["failure"])
-        return cls(
-            hashes=read_hashes(table["record"]),
-            values=values,
-            parts=tables.read_parts(table["parts"]),
-            statistics=statistics,
-            failures=failures,
-            incomplete=frozenset(np.flatnonzero(table["incomplete"].to_numpy()).tolist()),
-            unsettled=find_unsettled(table),
-        )
-
-    @classmethod
-    def join(cls, blocks: Sequence[_Numbers]) -> _Numbers:
-        starts = np.cumsum([0, *(len(block.values) for block in blocks)]).tolist()
-        placed = list(zip(starts, blocks, strict=False))
-        names = dict.fromkeys(name for block in blocks for name in block.parts)
-        statistics = None
-        if any(block.statistics is not None for block in blocks):
-            rows = [plain_stats(b.values) if b.statistics is None else b.statistics for b in blocks]
-            width = max(row.shape[1] for row in rows)
-            # A block in which every output failed cannot know the width of its metric's rows.
-            statistics = np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1]))) for row in rows])
-        return cls(
-            hashes=np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(block.hashes for block in blocks)]),
-            values=np.concatenate([np.empty(0), *(block.values for block in blocks)]),
-            parts={n: np.concatenate([b.parts.get(n, np.full(len(b.values), np.nan)) for b in blocks]) for n in names},
-            statistics=statistics,
-            failures={start + n: failure for start, block in placed for n, failure in block.failures.items()},
-            incomplete=frozenset(start + n for start, block in placed for n in block.incomplete),
-            unsettled=np.concatenate([np.empty(0, np.int64), *(start + block.unsettled for start, block in placed)]),
-        )
-
-    def take(self, positions: NDArray[np.int64]) -> _Numbers:
-        """The rows at these positions; at -1 there is no score."""
-        absent = positions < 0
-        at = np.where(absent, 0, positions)
-        has_rows = len(self.values) > 0
-
-        def pick(column: NDArray[Any], fill: float) -> NDArray[Any]:
-            rows = column[at] if has_rows else np.zeros((len(at), *column.shape[1:]), column.dtype)
-            rows[absent] = fill
-            return rows
-
-        by_row: dict[int, list[int]] = {}
-        special = set(self.failures) | self.incomplete
-        for n in np.flatnonzero(np.isin(positions, list(special))).tolist() if special else ():
-            by_row.setdefault(int(positions[n]), []).append(n)
-        return _Numbers(
-            hashes=self.hashes,
-            values=pick(self.values, np.nan),
-            parts={name: pick(column, np.nan) for name, column in self.parts.items()},
-            statistics=None if self.statistics is None else pick(self.statistics, 0),
-            failures={n: f for row, f in self.failures.items() for n in by_row.get(row, ())},
-            incomplete=frozenset(n for row in self.incomplete for n in by_row.get(row, ())),
-            unsettled=np.empty(0, np.int64),
-        )
-
-    def wrap_statistics(self) -> Any:
-        """The statistics as `Scores` takes them."""
-        if self.statistics is None:
-            return MeanRows(self.values) if len(self.values) > _MANY else plain_stats(self.values)
-        return self.statistics if self.statistics.dtype == np.float64 else NarrowRows(self.statistics)
-
-
-def _narrow(rows: NDArray[np.float64]) -> NDArray[Any]:
-    """Whole numbers in the narrowest type that holds them all."""
-    for dtype in _NARROW:
-        limits = np.iinfo(dtype)
-        if rows.size and rows.min() >= limits.min and rows.max() <= limits.max and (rows == np.trunc(rows)).all():
-            return rows.astype(dtype)
-    return rows
-
-
-def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
-    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
-    `retry_failed`, any failure but a missing input counts as such a reason."""
-    kinds = table["failure_kind"]
-    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
-    if retry_failed:
-        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
-    unsettled = table["incomplete"].to_numpy().astype(bool)
-    if kinds.null_count < len(kinds):
-        unsettled |= pc.is_in(kinds, pa.array(retryable)).to_numpy()
-    return np.flatnonzero(unsettled)
-
-
-class LazyMapping(Mapping[int, Any]):
-    """What only some scores carry, by position, read when it is first asked for."""
-
-    def __init__(self, loader: _SparseLoader, name: str) -> None:
-        self._loader, self._name = loader, name
-
-    def _values(self) -> Mapping[int, Any]:
-        return self._loader.load(self._name)
-
-    def __getitem__(self, position: int) -> Any:
-        return self._values()[position]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._values())
-
-    def __len__(self) -> int:
-        return len(self._values())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
-
-
-class _SparseLoader:
-    """Reads errors, explanations and other texts of a metric's scores."""
-
-    def __init__(self, run: Run, metric: StoredMetric, version: Version, positions: NDArray[np.int64] | None) -> None:
-        self._run, self._metric, self._version, self._positions = run, metric, version, positions
-        self._loaded: dict[str, dict[int, Any]] = {}
-
-    def load(self, name: str) -> dict[int, Any]:
-        if name not in self._loaded:
-            column = _SPARSE[name]
-            rows: dict[int, Any] = {}
-            start = 0
-            for part in self._version.parts:
-                columns = ["value", "failure_kind", column, "original"]
-                table = self._run.read_part(self._metric.place, part, columns)
-                if column in table.column_names and table[column].null_count < len(table):
-                    values = getattr(tables.read_scores_table(table), name)
-                    rows |= {start + row: value for row, value in values.items()}
-                start += part.rows
-            if self._positions is not None and rows:
-                places: dict[int, list[int]] = {}
-                for n in np.flatnonzero(np.isin(self._positions, list(rows))).tolist():
-                    places.setdefault(int(self._positions[n]), []).append(n)
-                rows = {n: rows[row] for row in sorted(places) for n in places[row]}
-            self._loaded[name] = dict(sorted(rows.items()))
-        return self._loaded[name]
-
-
-def _encode_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
+def read_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
     """A column of names from its encoded chunks, distinct names in the order of their first use."""
     if not chunks:
         return NameColumn(np.empty(0, np.int32), ())
     column = pa.chunked_array(chunks).unify_dictionaries()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
-    return NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
+    codes = tables.read_numbers(pa.chunked_array([chunk.indices for chunk in column.chunks]), np.int32)
+    names = NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
+    return take_names(names, np.arange(len(codes)))

@@ -22,10 +22,11 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metrist._version import __version__
@@ -41,14 +42,14 @@ MANIFEST = "manifest.json"
 FORMAT = 3
 TABLES = ("records", "ratings", "errors", "preferences", "given")
 LOG = "log"
-_ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
+ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 #: A file that a killed writer did not come to rename.
 _UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
 #: Parts and unfinished files; whatever else is in the folder is not ours to delete.
 _OWN_FILE = re.compile(
     rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
-    r"|\.manifest\.json\.[0-9a-f]{12}\.part"
+    r"|\.(manifest|writer)\.json\.[0-9a-f]{12}\.part"
 )
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
 _LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
@@ -80,6 +81,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str | None = None
     sha256: str | None = None
     options: dict[str, Any] = {}
+    #: The field that each column with another name was read as, such as `system` for `model`.
+    columns: dict[str, str] = {}
     #: The different numbers of references that records have, records without any aside.
     references: tuple[int, ...] = ()
     records: int = 0
@@ -159,26 +162,37 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield from (f"{metric.place}/{part.file}" for version in metric.versions for part in version.parts)
 
 
+class _Format(msgspec.Struct):
+    """What the manifests of all versions have; the first had no number."""
+
+    format: int = 1
+
+
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """Read a manifest. What no run has written, and paths out of the folder, are refused."""
     try:
+        version = msgspec.json.decode(data, type=_Format).format
+        if version != FORMAT:
+            other = f"{name} is a run of {'an older' if version < FORMAT else 'a newer'} version of metrist"
+            hint = f"`metrist convert {quote_word(name)} -o NEW` makes a run of this version from it"
+            raise RunError(f"{other}: {hint if version < FORMAT else 'update metrist'}")
         manifest = msgspec.json.decode(data, type=Manifest)
-        if manifest.format != FORMAT:
-            raise RunError(
-                f"{name} is a run of another version of metrist: `metrist convert {quote_word(name)} -o NEW` reads it"
-            )
         for one in manifest.inputs:
             if not set(one.tables) <= set(TABLES):
                 raise ValueError("it names a table that there is not")
         for metric in manifest.metrics:
-            if not _FOLDER.fullmatch(metric.folder) or metric.folder.startswith("."):
-                raise ValueError("it names a folder out of the run")
+            _check_folder(metric)
         for path in manifest.list_parts():
             if not _PART.fullmatch(path.rpartition("/")[2]):
                 raise ValueError("it names a part that no run has written")
     except (ValueError, RecursionError) as error:
         raise RunError(f"{name}/{MANIFEST} is damaged ({error}): restore it, or score into a new folder") from None
     return manifest
+
+
+def _check_folder(metric: StoredMetric) -> None:
+    if not _FOLDER.fullmatch(metric.folder) or metric.folder.startswith("."):
+        raise ValueError("it names a folder out of the run")
 
 
 def folder_name(text: str) -> str:
@@ -198,11 +212,16 @@ def is_run_folder(path: Path) -> bool:
 def is_run(path: Any) -> bool:
     """Whether this is the path or the URL of a run."""
     if isinstance(path, str) and is_remote(path):
+        store = None if is_pattern(path) else open_store(path)
         try:
-            return not is_pattern(path) and open_store(path).read_bytes(MANIFEST) is not None
+            return store is not None and store.read_bytes(MANIFEST) is not None
         except MetristError:  # Whoever reads the URL reports it.
             return False
     return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
+
+
+class Missing(Damaged):
+    """A part that is not there."""
 
 
 class Store:
@@ -234,7 +253,7 @@ class Store:
             raise RunError(
                 f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
             )
-        check_folder(self.path, _ENTRIES, RunError)
+        check_folder(self.path, ENTRIES, RunError)
 
     # ---- The manifest
 
@@ -258,7 +277,7 @@ class Store:
             old = self.read_manifest() or Manifest()
             new = change(old)
             if new != old or not (self.path / MANIFEST).exists():
-                self.write_bytes(MANIFEST, _format_manifest(new))
+                self.write_bytes(MANIFEST, format_manifest(new))
         return new
 
     # ---- Files
@@ -292,10 +311,18 @@ class Store:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
 
+    def open_file(self, name: str) -> BinaryIO:
+        """A file of the run, opened for reading."""
+        return (self.path / name).open("rb")
+
     def list_files(self, folder: str) -> list[str]:
         """The files below a folder, seen from the run folder."""
         root = self.path / folder
         return sorted(path.relative_to(self.path).as_posix() for path in root.rglob("*") if path.is_file())
+
+    def list_written(self) -> list[str]:
+        """The parts in the folder, whether they are listed or not, and files that were not written to their end."""
+        return [name for name in self.list_files("") if _OWN_FILE.fullmatch(name)]
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that the manifest no longer lists, and folders that are then empty."""
@@ -339,32 +366,50 @@ class Store:
         self._written.append(f"{folder}/{file}")
         return Part(file=file, rows=len(table), tokens=tokens)
 
-    def open_part(self, folder: str, part: Part) -> pq.ParquetFile:
-        """A part, opened for reading. Raises `Damaged` where it is missing or not whole."""
-        path = self.path / folder / part.file
+    def _open_file(self, name: str, encoded: Sequence[str]) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            self.path / name, page_checksum_verification=True, memory_map=False, read_dictionary=list(encoded)
+        )
+
+    def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
+        """A part, opened for reading; columns in `encoded` are read as dictionaries. Raises `Damaged` where it is
+        missing or not whole."""
+        name = f"{folder}/{part.file}"
+        path = f"{self.path}/{name}"
         try:
-            file = pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+            file = self._open_file(name, encoded)
         except FileNotFoundError:
-            raise Damaged(f"{path} is missing") from None
+            raise Missing(f"{path} is missing") from None
         except OSError as error:
             if isinstance(error, pa.ArrowException) or error.errno is None:
-                raise Damaged(f"{path}: {error}") from None
+                raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
             raise RunError(f"cannot read {path}: {error.strerror}") from error
         except (pa.ArrowException, ValueError) as error:
-            raise Damaged(f"{path}: {error}") from None
+            raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
         try:
             if file.metadata.num_rows != part.rows:
                 raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
-            if not has_schema(folder.partition("/")[0], file.schema_arrow):
+            if not has_schema(folder.partition("/")[0], file.metadata.schema.to_arrow_schema()):
                 raise Damaged(f"{path} has other columns than it should")
         except BaseException:
             file.close()
             raise
         return file
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """The columns of a part that it has."""
-        file = self.open_part(folder, part)
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        """The columns of a part that it has, those in `encoded` as dictionaries. One that was merged with others since
+        the manifest was read is read from the part that has its rows now."""
+        try:
+            return self._read_columns(folder, part, columns, encoded)
+        except Missing:
+            merged, start = self._find_merged(folder, part)
+            table = self._read_columns(folder, merged, columns, encoded)
+            return table.take(pa.array(range(start, start + part.rows)))
+
+    def _read_columns(self, folder: str, part: Part, columns: Sequence[str] | None, encoded: Sequence[str]) -> pa.Table:
+        file = self.open_part(folder, part, encoded)
         names = file.schema_arrow.names
         wanted = None if columns is None else [name for name in columns if name in names]
         try:
@@ -373,8 +418,27 @@ class Store:
             if len(table) != part.rows:
                 raise ValueError(f"{len(table)} of its {part.rows} rows are there")
             return table
+        except FileNotFoundError:
+            raise Missing(f"{self.path}/{folder}/{part.file} is missing") from None
         except (OSError, pa.ArrowException, ValueError) as error:
-            raise Damaged(f"{self.path / folder / part.file}: {error}") from None
+            raise Damaged(f"{self.path}/{folder}/{part.file} is damaged ({_shorten(error)})") from None
+
+    def _find_merged(self, folder: str, part: Part) -> tuple[Part, int]:
+        """The part that another process has merged a missing part into, and the first of its rows there."""
+        manifest = self.read_manifest() or Manifest()
+        if f"{folder}/{part.file}" in manifest.list_parts():
+            raise Missing(f"{self.path}/{folder}/{part.file} is missing")
+        versions = (version for metric in manifest.metrics if metric.place == folder for version in metric.versions)
+        for other in (other for version in versions for other in version.parts if other.rows > part.rows):
+            start = self.read_merged(folder, other).get(part.file)
+            if start is not None and 0 <= start <= other.rows - part.rows:
+                return other, start
+        raise RunError(f"{self.name} changed while it was read: run the command again")
+
+    def read_merged(self, folder: str, part: Part) -> dict[str, int]:
+        """The parts that were merged into one, with the first of their rows there."""
+        merged = self.read_facts(folder, part).get("merged")
+        return {k: v for k, v in merged.items() if isinstance(v, int)} if isinstance(merged, dict) else {}
 
     def verify_part(self, folder: str, part: Part) -> None:
         """Raise `Damaged` where a part does not have the bytes that were written."""
@@ -383,6 +447,21 @@ class Store:
             raise Damaged(f"{self.path}/{folder}/{part.file} is missing")
         if f"{hashlib.sha256(data).hexdigest()[:32]}.parquet" != part.file:
             raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
+
+    def find_filled(self, folder: str, part: Part) -> set[str]:
+        """The columns of a part that have a value in some row, perhaps in another part that it was merged with."""
+        try:
+            file = self.open_part(folder, part)
+        except Missing:
+            file = self.open_part(folder, self._find_merged(folder, part)[0])
+        with file:
+            groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
+            columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+        return {
+            column.path_in_schema.partition(".")[0]
+            for column in columns
+            if not (known := column.statistics) or not known.has_null_count or known.null_count < column.num_values
+        }
 
     def read_facts(self, folder: str, part: Part) -> dict[str, Any]:
         """What the metadata of a part say; empty where there is nothing."""
@@ -424,9 +503,21 @@ class Store:
             listed = set(manifest.list_parts()) if manifest else set[str]()
             self.delete(name for name in self._written if name not in listed)
             if manifest is None:
-                for name in (_LOCK, _WRITERS):
-                    (self.path / name).unlink(missing_ok=True)
-                self.path.rmdir()
+                self._delete_folder()
+
+    def delete_run(self) -> None:
+        """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
+        removal can be repeated."""
+        with self.write():
+            self.update(lambda manifest: Manifest(texts=manifest.texts))
+            self.delete([*self.list_written(), *self.list_files(LOG)])
+            self.delete([MANIFEST])
+        self._delete_folder()
+
+    def _delete_folder(self) -> None:
+        self.delete([_LOCK, _WRITERS])
+        with suppress(OSError):  # Something else is in it.
+            self.path.rmdir()
 
     def _open_lock(self, name: str) -> Any:
         try:
@@ -446,12 +537,25 @@ class Store:
         writer that is alone."""
         manifest = self.read_manifest() or Manifest()
         logs = self.list_files(LOG)
-        for name in logs:
-            for results in _read_log(self.read_bytes(name) or b""):
-                self.add_results([results])
+        for results in _join_logs(result for name in logs for result in _read_log(self.read_bytes(name) or b"")):
+            table = self._find_new_rows(manifest, results)
+            if len(table):
+                self.add_results([msgspec.structs.replace(results, table=table)])
         listed = set((self.read_manifest() or manifest).list_parts())
-        stale = [name for name in self.list_files("") if _OWN_FILE.fullmatch(name) and name not in listed]
-        self.delete([*logs, *stale])
+        self.delete([*logs, *(name for name in self.list_written() if name not in listed)])
+
+    def _find_new_rows(self, manifest: Manifest, results: Rows) -> pa.Table:
+        """The logged rows that are in no listed part: a killed writer may not have come to delete its log."""
+        key = "pair" if results.metric.compares else "record"
+        keys, known = results.table[key].combine_chunks(), set[str]()
+        metric = manifest.metric(results.metric.text)
+        versions = [version for version in metric.versions if version.signature == results.signature] if metric else []
+        for part in (part for version in versions for part in version.parts if part.tokens == results.tokens):
+            with suppress(Damaged):
+                table = self.read_part(results.metric.place, part)
+                known |= set(_format_rows(table.filter(pc.is_in(table[key], keys))))
+        is_new = [row not in known for row in _format_rows(results.table)]
+        return results.table.filter(pa.array(is_new, pa.bool_()))
 
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
@@ -488,7 +592,8 @@ class Store:
         gone = set(parts)
 
         def replace_parts(listed: Sequence[Part]) -> tuple[Part, ...]:
-            if gone.isdisjoint(listed):
+            # Another process may have merged some of them already.
+            if gone.isdisjoint(listed) or (added and not gone.issubset(listed)):
                 return tuple(listed)
             first = next(n for n, part in enumerate(listed) if part in gone)
             return tuple(part for part in (*listed[:first], *added, *listed[first:]) if part not in gone)
@@ -500,9 +605,9 @@ class Store:
             versions = [msgspec.structs.replace(v, parts=replace_parts(v.parts)) for v in metric.versions]
             return manifest.replace_metric(msgspec.structs.replace(metric, versions=tuple(versions)))
 
-        metric = self.update(change).metric(text)
-        if metric:
-            self.delete(f"{metric.place}/{part.file}" for part in parts)
+        manifest = self.update(change)
+        if metric := manifest.metric(text):
+            self.delete({f"{metric.place}/{part.file}" for part in (*parts, *added)} - set(manifest.list_parts()))
 
     def open_run(self) -> Run:
         """The run, for reading."""
@@ -554,12 +659,39 @@ def _read_log(data: bytes) -> Iterator[Rows]:
         body = data[position + _FRAME.size : position + _FRAME.size + size]
         if size < 0 or hashlib.sha256(body).digest() != digest:
             return
-        table = pq.read_table(io.BytesIO(body))
-        facts = msgspec.json.decode((table.schema.metadata or {}).get(b"metrist", b"{}"))
-        metric = msgspec.convert(facts.pop("metric"), StoredMetric)
-        signature, tokens = facts.pop("signature"), facts.pop("tokens")
-        yield Rows(metric=metric, signature=signature, table=table, facts=facts, tokens=tokens)
+        try:
+            table = pq.read_table(io.BytesIO(body))
+            facts = msgspec.json.decode((table.schema.metadata or {}).get(b"metrist", b"{}"))
+            metric = msgspec.convert(facts.pop("metric"), StoredMetric)
+            _check_folder(metric)
+            yield Rows(
+                metric=metric,
+                signature=facts.pop("signature"),
+                tokens=facts.pop("tokens"),
+                table=table.replace_schema_metadata(),
+                facts=facts,
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException):  # No run has written it.
+            return
         position += _FRAME.size + size
+
+
+def _join_logs(logged: Iterable[Rows]) -> list[Rows]:
+    """Logged rows by metric and version, each row once."""
+    groups: dict[tuple[str, str, bool], list[Rows]] = {}
+    for one in logged:
+        groups.setdefault((one.metric.text, one.signature, one.tokens), []).append(one)
+    joined = []
+    for group in groups.values():
+        facts = {name: sum(one.facts.get(name, 0) for one in group) for name in group[0].facts}
+        table = pa.concat_tables([one.table for one in group], promote_options="default")
+        joined.append(msgspec.structs.replace(group[-1], table=table, facts=facts))
+    return joined
+
+
+def _format_rows(table: pa.Table) -> list[str]:
+    """Rows as texts that are the same for the same rows, whatever empty columns their tables have."""
+    return [repr(sorted((k, v) for k, v in row.items() if v is not None)) for row in table.to_pylist()]
 
 
 def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
@@ -579,6 +711,10 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
     return sink.getbuffer()
 
 
+def _shorten(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0].rstrip(".:")
+
+
 def open_store(path: str | os.PathLike[str]) -> Store:
     """The store of a run folder, or of its URL."""
     if isinstance(path, str) and is_remote(path):
@@ -588,9 +724,10 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     return Store(Path(path))
 
 
-def _format_manifest(manifest: Manifest) -> bytes:
+def format_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a manifest, with a part in a line."""
     page = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-    return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"  # A part in a line.
+    return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"
 
 
 def _sync_folder(folder: Path) -> None:

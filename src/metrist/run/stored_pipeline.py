@@ -28,8 +28,9 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import Ingest
 from metrist.run.pipeline import Pipeline
-from metrist.run.run import HashIndex, Run, find_unsettled
+from metrist.run.run import Run
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
+from metrist.run.stored_scores import HashIndex, find_unsettled
 from metrist.run.tables import (
     Damaged,
     judgments_table,
@@ -61,7 +62,7 @@ _SAVE_ROWS = 1 << 18
 _COSTLY_SECONDS = 0.1
 _LOGGED_SECONDS = 60.0
 #: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
-_SMALL_PART = 1 << 15
+_SMALL_PART = 1 << 13
 _FEW_PARTS = 4
 
 
@@ -180,7 +181,7 @@ class StoredPipeline(Pipeline):
                 self._ingest(units)
             else:
                 self._keep_pairs(units)
-            self._count = self._total = sum(len(hashes) for hashes in self._own_hashes)
+            self._total = self._count
             self._open_metrics()
             for metrics, executor in self._phases:
                 self._begin_phase(metrics)
@@ -218,14 +219,14 @@ class StoredPipeline(Pipeline):
         self._own_inputs = ingest.numbers
         self.notes += ingest.notes
         self._run = Run(self._store, manifest)
+        own_inputs = [one for one in manifest.inputs if one.number in self._own_inputs]
+        self._count = sum(len(hashes) for _, hashes in self._kept or ()) or sum(one.records for one in own_inputs)
         if self._kept is not None:
             self._own_hashes = [hashes for _, hashes in self._kept]
-        else:
-            self._own_hashes = [
-                read_hashes(self._run.read_part("records", part, ["record"])["record"])
-                for one, part in self._run.list_parts("records")
-                if one.number in self._own_inputs
-            ]
+        elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
+            parts = [part for one in own_inputs for part in one.tables.get("records", ())]
+            tables = (self._run.read_part("records", part, ["record"]) for part in parts)
+            self._own_hashes = [read_hashes(table["record"]) for table in tables]
         if ingest.is_stored:
             needs = NeedsCheck(self._metrics)
             source = None
@@ -248,6 +249,7 @@ class StoredPipeline(Pipeline):
         needs.finish()
         self._kept = kept
         self._own_hashes = [hashes for _, hashes in kept]
+        self._count = sum(map(len, self._own_hashes))
         manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
         self._run, self._texts = Run(self._store, manifest), manifest.texts
 
@@ -438,8 +440,13 @@ class StoredPipeline(Pipeline):
         except Damaged:  # Another process may have merged them.
             return
         total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+        total |= {"signature": writer.signature, "merged": {}}
+        start = 0
+        for part in parts:  # Readers may know only them.
+            earlier = self._store.read_merged(place, part)
+            total["merged"] |= {part.file: start, **{file: start + row for file, row in earlier.items()}}
+            start += part.rows
         merged = pa.concat_tables(tables, promote_options="default")
-        total["signature"] = writer.signature
         part = self._store.write_part(place, merged, total, tokens=parts[0].tokens)
         self._store.drop_parts(writer.metric.text, parts, [part])
 

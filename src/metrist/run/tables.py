@@ -181,13 +181,27 @@ def read_hashes(column: pa.ChunkedArray | pa.Array) -> Hashes:
     return np.concatenate(rows).reshape(-1, HASH_BYTES) if rows else np.empty((0, HASH_BYTES), np.uint8)
 
 
+def read_numbers(column: pa.ChunkedArray, dtype: type[np.generic] = np.float64) -> np.ndarray[Any, Any]:
+    """A column of numbers as an array, NaN where there is none. `to_numpy` does the same and imports pandas, where that
+    is installed, which takes longer than a command should."""
+    blocks = [np.empty(0, dtype)]
+    for chunk in column.chunks:
+        validity, data = chunk.buffers()
+        numbers = np.frombuffer(data, dtype)[chunk.offset :][: len(chunk)]
+        if chunk.null_count:
+            is_valid = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[chunk.offset :]
+            numbers = np.where(is_valid[: len(chunk)], numbers, np.nan)
+        blocks.append(numbers)
+    return np.concatenate(blocks)
+
+
 def _constant(value: str, size: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), [encodable(value)]).dictionary_decode()
 
 
 def dump_json(value: Any) -> str:
-    """JSON text; ASCII, which can hold every string."""
-    return json.dumps(value, default=str)
+    """JSON text; ASCII, which can hold every string. What JSON cannot hold becomes the text that is hashed."""
+    return json.dumps(value, default=lambda other: dict(other) if isinstance(other, Mapping) else repr(other))
 
 
 # ---- Records
@@ -251,12 +265,12 @@ def read_records_table(table: pa.Table) -> RecordColumns:
     names = ("item", "system", "output", "source", "instruction", "task", "language")
     texts = {name: _read_texts(table[name]) for name in names}
     references = _read_lists(table["references"])
-    for row, text in _present(table["original"]):
+    for row, text in list_present(table, "original"):
         *original, listed = json.loads(text)
         references[row] = tuple(listed)
         for name, value in zip(names, original, strict=True):
             texts[name][row] = value
-    extras = _present(table["extra"])
+    extras = list_present(table, "extra")
     decoded: list[Mapping[str, Any]] = [{}] * (len(table) if extras else 0)
     for row, text in extras:
         decoded[row] = json.loads(text)
@@ -290,11 +304,11 @@ def _read_lists(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     return rows
 
 
-def _present(column: pa.ChunkedArray) -> list[tuple[int, Any]]:
-    """The rows of a column that have a value."""
-    if column.null_count == len(column):
+def list_present(table: pa.Table, name: str) -> list[tuple[int, Any]]:
+    """The rows of a column that have a value; none where the table has no such column."""
+    if name not in table.column_names or table[name].null_count == len(table):
         return []
-    return [(row, value) for row, value in enumerate(column.to_pylist()) if value is not None]
+    return [(row, value) for row, value in enumerate(table[name].to_pylist()) if value is not None]
 
 
 # ---- What people said
@@ -304,11 +318,12 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
     """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
     ratings: list[tuple[Any, ...]] = []
     found: dict[str, list[dict[str, Any]]] = {"preferences": [], "errors": [], "given": []}
-    for row in rows.rows if isinstance(rows, JudgedRows) else rows:
+    listed: Sequence[Any] = rows.rows if isinstance(rows, JudgedRows) else rows
+    simple = [row for row in listed if isinstance(row, tuple)]
+    for row in listed if len(simple) < len(listed) else ():
         if isinstance(row, tuple):
-            line, plain = row
-            values = (plain.ratings or {}).items()
-            ratings += [(plain.item, plain.system, a, None, v, None, number, line) for a, v in values if v is not None]
+            line, item, system, values = row
+            ratings += [(item, system, aspect, None, value, None, number, line) for aspect, value in values.items()]
             continue
         line, weight = row.location.line, row.weight
         place = {"input": number, "row": line, "weight": weight}
@@ -317,17 +332,38 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
         found["errors"] += [{**_fields(e.error), "item": e.item, "system": e.system, **place} for e in row.errors]
         found["given"] += [{**_fields(score), **place} for score in row.scores]
         found["given"] += [{**_fields(choice), "system": choice.first, **place} for choice in row.choices]
-        if row.columns or not (row.ratings or row.preferences or row.errors or row.scores or row.choices):
+        is_weighted = weight is not None and len(row.keys) == 1
+        if row.columns or (is_weighted and not (row.ratings or row.scores or row.choices)):
             columns = dump_json(dict(row.columns)) if row.columns else None
             found["given"] += [
                 {"item": item, "system": system, "columns": columns, **place} for item, system in row.keys
             ]
     schemas = {"preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
     tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
-    if ratings:
-        columns = [_column(values, field) for values, field in zip(zip(*ratings, strict=True), RATINGS, strict=True)]
-        tables["ratings"] = pa.table(columns, schema=RATINGS)
+    if simple and len(simple) == len(listed):
+        tables["ratings"] = _simple_ratings(simple, number)
+    elif ratings:
+        cells = zip(zip(*ratings, strict=True), RATINGS, strict=True)
+        tables["ratings"] = pa.table([_column(values, field) for values, field in cells], schema=RATINGS)
     return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
+
+
+def _simple_ratings(rows: Sequence[tuple[int, str, str, Mapping[str, float]]], number: int) -> pa.Table:
+    """Ratings of rows that hold nothing else: column by column, which takes half the time."""
+    counts = [len(values) for *_, values in rows]
+    at = np.repeat(np.arange(len(rows)), counts)
+    size = len(at)
+    columns = {
+        "item": _texts([item for _, item, _, _ in rows]).take(pa.array(at)),
+        "system": _texts([system for _, _, system, _ in rows]).take(pa.array(at)),
+        "aspect": _texts([aspect for *_, values in rows for aspect in values]),
+        "rater": pa.nulls(size, TEXT),
+        "value": pa.array([value for *_, values in rows for value in values.values()], pa.float64()),
+        "weight": pa.nulls(size, pa.float64()),
+        "input": pa.array(np.full(size, number, np.int32)),
+        "row": pa.array(np.array([line for line, *_ in rows], np.int64)[at]),
+    }
+    return pa.table([columns[name] for name in RATINGS.names], schema=RATINGS)
 
 
 def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
@@ -432,9 +468,9 @@ def _score_originals(scores: Scores) -> dict[int, str]:
 
 def read_failures(table: pa.Table) -> dict[int, Failure]:
     """The failures of a table of scores or judgments, by row."""
-    messages = dict(_present(table["failure"])) if "failure" in table.column_names else {}
+    messages = dict(list_present(table, "failure"))
     failures = {}
-    for row, kind in _present(table["failure_kind"]):
+    for row, kind in list_present(table, "failure_kind"):
         failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
     return failures
 
@@ -450,17 +486,12 @@ def read_scores_table(table: pa.Table) -> Scores:
 def _read_scores(table: pa.Table) -> Scores:
     names = set(table.column_names)
     values = table["value"].to_numpy()
-    sparse: dict[str, dict[int, Any]] = {
-        field: dict(_present(table[name])) if name in names else {} for field, name in _SPARSE.items()
-    }
+    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in _SPARSE.items()}
     for field in ("tokens", "usages"):
         sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
-    errors = {
-        row: tuple(Error(**error) for error in listed)
-        for row, listed in (_present(table["errors"]) if "errors" in names else ())
-    }
+    errors = {row: tuple(Error(**error) for error in listed) for row, listed in list_present(table, "errors")}
     failures = read_failures(table)
-    for row, text in _present(table["original"]) if "original" in names else ():
+    for row, text in list_present(table, "original"):
         original = json.loads(text)
         if "failure" in original:
             failures[row] = Failure(failures[row].kind, original["failure"])
@@ -486,11 +517,11 @@ def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
     blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
     for chunk in column.chunks:
         size = len(chunk)
-        counts = np.diff(chunk.offsets.to_numpy())
+        counts = np.diff(read_numbers(pa.chunked_array([chunk.offsets]), np.int32))
         first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
         encoded = chunk.keys.slice(first, last - first).dictionary_encode()
-        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        numbers = chunk.items.slice(first, last - first).to_numpy(zero_copy_only=False)
+        names, codes = encoded.dictionary.to_pylist(), read_numbers(pa.chunked_array([encoded.indices]), np.int32)
+        numbers = read_numbers(pa.chunked_array([chunk.items.slice(first, last - first)]))
         if len(codes) == size * len(names) and (codes.reshape(size, -1) == np.arange(len(names))).all():
             numbers = numbers.reshape(size, -1)
             blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
@@ -510,8 +541,8 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
         return plain_stats(values)
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
-        size, numbers = len(chunk), chunk.flatten().to_numpy(zero_copy_only=False)
-        counts = chunk.value_lengths().fill_null(0).to_numpy()
+        size, numbers = len(chunk), read_numbers(pa.chunked_array([chunk.flatten()]))
+        counts = np.nan_to_num(read_numbers(pa.chunked_array([chunk.value_lengths()]), np.int32)).astype(np.int32)
         width = int(counts.max(initial=0))
         if len(numbers) == size * width and not chunk.null_count:
             blocks.append(numbers.reshape(size, width))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metrist import columns
 from metrist.evaluate.meta.dataset import JudgedDataset, Labels, MetricScores
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.stats import measures, resampling, threshold_search, tie_optimism, ties
@@ -52,7 +51,6 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def lower(limit: int) -> None:
         for module, name in (
-            (columns, "_LARGE"),
             (measures, "_AT_A_TIME"),
             (resampling, "CHUNK"),
             (threshold_search, "_AT_A_TIME"),

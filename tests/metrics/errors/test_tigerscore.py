@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from metrist.run.shard_file import Header, decode, encode
 
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
@@ -20,7 +21,6 @@ from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.tigerscore import TigerScore, build_prompt
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.run.shard_file import Header, decode, encode
 from metrist.scores import Score, Scores
 
 #: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).

@@ -6,25 +6,26 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metrist.errors import InputError, RunError, label_item
-from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
+from metrist.evaluate.meta.build import OutputNames, build_dataset, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
+from metrist.evaluate.meta.tables import SourceTables
 from metrist.evaluate.selection import pools_to_mean
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART
 from metrist.records import Pair, Record
-from metrist.run import Results, load
+from metrist.run import Results, load, read_inputs
 from metrist.run.flat_file import is_flat_file
 from metrist.run.inputs import read_files
-from metrist.run.loading import fetch_flat
+from metrist.run.loading import fetch_flat, load_run
 from metrist.run.results import sign_metrics
-from metrist.run.run import Run
+from metrist.run.run import Run, open_run
 from metrist.run.store import StoredMetric, is_run
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
@@ -47,8 +48,8 @@ def join(
     """Return everything that the sources hold about each output.
 
     A source is a path (records with `ratings`, `scores`, `errors`; a run folder; a .jsonl file that `metrist score`
-    wrote) or a URL of one, a `Results`, or whatever `read_records` takes. If there are only run folders, the files that
-    they read are read again for their ratings.
+    wrote) or a URL of one, a `Results`, or whatever `read_records` takes. If there are only runs, ratings are those
+    that they have stored, or those of the rows that results in memory were made from.
 
     `parts` uses these parts of the runs' scores (`recall`) instead of their values. Parts that `metrics` name in full
     (`judge:fluency`) are added, whatever else it names. `lower_is_better` names the
@@ -58,38 +59,26 @@ def join(
     if isinstance(data, JudgedDataset):
         return _apply_directions(data, lower_is_better)
     records, runs = _split_sources(data)
-    builder, notes = ColumnsBuilder(), []
-    folders = [results.inputs for _, results in runs if isinstance(results.inputs, Run)]
-    readers = list(_readers(records, folders, **reading))
-    if not records:
-        readers = _input_readers(runs, **reading)
-        files = ", ".join(name for reader in readers for name in reader.names)
-        notes += [f"Ratings are those of the files that the run read: {files}."] if files else []
+    folders = [one.run for one in runs if one.run]
+    readers = list(_readers(records, folders, **reading) if records else _input_readers(runs, **reading))
+    tables, notes = SourceTables(), list[str]()
+    if not records and (files := dict.fromkeys(name for reader in readers for name in reader.names)):
+        notes.append(f"Ratings are those of the files that the run read: {', '.join(files)}.")
     for reader in readers:
-        for entry in reader.entries(progress):
-            builder.add(entry)
+        tables.add(reader, progress)
         notes += [*reader.remarks, *reader.skipped.describe()]
-    scores, errors = _read_runs(builder, runs, parts, metrics)
-    if case := describe_case(builder.outputs.systems.number):
+    dataset, numbers = build_dataset(tables, [one.names for one in runs])
+    # Tables are gone before scores are read.
+    results = [(one.name, one.load()) for one in runs]
+    scores, errors = _read_runs(results, numbers, len(dataset), parts, metrics)
+    if case := describe_case(dataset.systems.names):
         notes.append(f"Warning{case.replace(';', ':', 1)}.")
-    reading_notes = (*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes))
-    items, systems = builder.outputs.labels()
-    # Of very many outputs, only what most analyses need stays in memory.
-    weight, lengths, ratings = builder.weight(), builder.take_lengths(), builder.take_ratings()
-    dataset = JudgedDataset(
-        items=items,
-        systems=systems,
-        columns=builder.columns(),
-        lengths=lengths,
-        raters=tuple(builder.raters.number),
-        ratings=ratings,
-        scores=_merge(_pad(builder.scores().values(), len(builder.outputs)), scores, builder),
-        preferences=builder.preferences(),
-        weight=weight,
-        choices=builder.choices(),
-        errors=builder.errors(),
+    run_notes = (note for _, run in results for note in run.notes)
+    reading_notes = tuple(dict.fromkeys([*notes, *dataset.notes, *run_notes]))
+    dataset = replace(
+        dataset,
+        scores=_merge([*dataset.scores.values(), *scores], dataset),
         metric_errors=errors,
-        label_sets=builder.labels.closed(),
         fields_by_column={column: name for reader in readers for column, name in reader.fields_by_column.items()},
         notes=reading_notes,
         reading_notes=reading_notes,
@@ -106,19 +95,45 @@ def describe_case(systems: Iterable[str]) -> str:
     return f"; systems that differ only in case are not joined: {', '.join(alike[:3])}" if alike else ""
 
 
-def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
-    """Return the sources of records, and the results with their names for messages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScoredSource:
+    """Results, or a run whose scores are read later. `name` is for messages."""
+
+    name: str
+    run: Run | None = None
+    results: Results | None = None
+
+    @property
+    def names(self) -> OutputNames:
+        """The item and the system of each output."""
+        if self.results is not None:
+            return self.results.items, self.results.systems
+        assert self.run is not None
+        return self.run.view.items, self.run.view.systems
+
+    def load(self) -> Results:
+        if self.results is not None:
+            return self.results
+        assert self.run is not None
+        return load_run(self.run)
+
+
+def _split_sources(data: Any) -> tuple[list[Any], list[_ScoredSource]]:
+    """Return the sources of records, and those of scores."""
     data = fetch_flat(data)
     # A list of rows is one source; a list of anything else is a list of sources.
     is_list = isinstance(data, list | tuple) and bool(data)
     is_rows = not is_list or any(isinstance(row, Mapping | Record | Pair) for row in data)
     records: list[Any] = []
-    runs: list[tuple[str, Results]] = []
+    runs: list[_ScoredSource] = []
     for source in [data] if is_rows else map(fetch_flat, data):
         if isinstance(source, Results):
-            runs.append((f"the results {len(runs) + 1}", source))
+            run = source.inputs if isinstance(source.inputs, Run) else None
+            runs.append(_ScoredSource(name=f"the results {len(runs) + 1}", run=run, results=source))
+        elif isinstance(source, str | os.PathLike) and is_run(source):
+            runs.append(_ScoredSource(name=str(source), run=open_run(source)))
         elif isinstance(source, str | os.PathLike) and holds_results(source):
-            runs.append((str(source), load(source)))
+            runs.append(_ScoredSource(name=str(source), results=load(source)))
         else:
             records.append(source)
     return records, runs
@@ -140,52 +155,49 @@ def _readers(sources: Sequence[Any], runs: Sequence[Run], **options: Any) -> Ite
             yield read_records(source, **options)
 
 
-def _input_readers(runs: Sequence[tuple[str, Results]], **options: Any) -> list[Reader]:
-    """Return readers of what these runs read, each file once: of the files of a run folder, and of the files or rows
-    that results in memory were made from."""
-    readers: list[Reader] = []
+def _input_readers(runs: Sequence[_ScoredSource], **options: Any) -> Iterator[Reader]:
+    """Yield readers of what these runs were made from, each file once: of the tables of a run folder, and of the files
+    or rows that results in memory were made from."""
     seen: set[str] = set()
     given = {name: value for name, value in options.items() if value}
-    for _, results in runs:
-        if results.inputs is not None:
-            reader = results.read_inputs(**given)
-        else:
+    for one in runs:
+        if one.run is None and (one.results is None or one.results.inputs is None):
             continue
+        reader = one.results.read_inputs(**given) if one.results else read_inputs(one.run, **given)
         sources = tuple(source for source in reader.sources if source.name is None or source.name not in seen)
-        seen |= set(reader.names)
+        seen.update(source.name for source in reader.sources if source.name is not None)
         if len(sources) == len(reader.sources):
-            readers.append(reader)
+            yield reader
         elif sources:
-            readers.append(replace(reader, sources=sources))
-    return readers
+            yield replace(reader, sources=sources)
 
 
 def _read_runs(
-    builder: ColumnsBuilder, runs: Sequence[tuple[str, Results]], parts: Sequence[str], metrics: Sequence[str]
+    runs: Sequence[tuple[str, Results]],
+    numbers: Sequence[Codes | None],
+    size: int,
+    parts: Sequence[str],
+    metrics: Sequence[str],
 ) -> tuple[list[MetricScores], dict[str, ErrorSpans]]:
+    """Return the scores of runs; `numbers` are those of their outputs, None where these are all in order."""
     _check_parts(runs, parts)
     scores: list[MetricScores] = []
     errors: dict[str, ErrorSpans] = {}
-    for name, results in runs:
-        is_same_order = builder.outputs.has_same_order(results.items, results.systems)
-        at: Sequence[int] | Codes = range(len(results))
-        if not is_same_order:
-            keys = zip(results.items, results.systems, strict=True)
-            at = np.fromiter((builder.number(*key) for key in keys), np.intp, count=len(results))
+    for (name, results), at in zip(runs, numbers, strict=True):
         costs = read_costs(results)
         signatures = sign_metrics(results.metrics, results.signatures, results.reference_counts)
         for metric, signature in zip(results.metrics, signatures, strict=True):
             block = results.scores[metric.label]
             for label, values in _select_parts(metric.label, block.values, block.parts, parts, metrics):
                 column = values
-                if not is_same_order:
-                    column = np.full(len(builder.outputs), np.nan)
+                if at is not None:
+                    column = np.full(size, np.nan)
                     column[at] = values
                 corpus = None
                 if label == metric.label and not pools_to_mean(metric):
                     stats = block.stats
-                    if not is_same_order:
-                        stats = np.zeros((len(column), block.stats.shape[1]))
+                    if at is not None:
+                        stats = np.zeros((size, block.stats.shape[1]))
                         stats[at] = block.stats
                     corpus = CorpusStats(rows=stats, pool=metric.pool)
                 scores.append(
@@ -202,9 +214,13 @@ def _read_runs(
                     )
                 )
             if block.errors:
-                pairs = ((int(at[row]), error) for row, listed in block.errors.items() for error in listed)
+                pairs = (
+                    (row if at is None else int(at[row]), error)
+                    for row, listed in block.errors.items()
+                    for error in listed
+                )
                 errors[metric.label] = collect_error_spans(pairs)
-    return _pad(scores, len(builder.outputs)), errors
+    return scores, errors
 
 
 def _select_parts(
@@ -227,27 +243,10 @@ def _check_parts(runs: Sequence[tuple[str, Results]], names: Sequence[str]) -> N
             raise RunError(describe_unknown("part", part, known))
 
 
-def _pad(scores: Iterable[MetricScores], outputs: int) -> list[MetricScores]:
-    """Extend the columns to the final number of outputs."""
-    return [
-        column
-        if len(column.values) == outputs
-        else replace(
-            column,
-            values=np.append(column.values, np.full(outputs - len(column.values), np.nan)),
-            corpus=column.corpus
-            and replace(column.corpus, rows=np.pad(column.corpus.rows, ((0, outputs - len(column.values)), (0, 0)))),
-        )
-        for column in scores
-    ]
-
-
-def _merge(
-    stored: Sequence[MetricScores], from_runs: Sequence[MetricScores], builder: ColumnsBuilder
-) -> dict[str, MetricScores]:
+def _merge(columns: Sequence[MetricScores], dataset: JudgedDataset) -> dict[str, MetricScores]:
     """Return one column per metric. Two sources may score the same output only if the scores are equal."""
     merged: dict[str, MetricScores] = {}
-    for column in [*stored, *from_runs]:
+    for column in columns:
         if column.name not in merged:
             merged[column.name] = column
             continue
@@ -255,7 +254,7 @@ def _merge(
         both = ~np.isnan(column.values) & ~np.isnan(earlier.values)
         differ = np.flatnonzero(both & (column.values != earlier.values))
         if len(differ):
-            item, system = builder.outputs.name(int(differ[0]))
+            item, system = (labels.names[labels.codes[differ[0]]] for labels in (dataset.items, dataset.systems))
             raise InputError(
                 f"{column.name} is in {earlier.origin} and in {column.origin} with different scores: item "
                 f"{label_item(item)!r} of system {system!r} has {earlier.values[differ[0]]:g} and "

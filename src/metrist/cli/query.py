@@ -1,0 +1,126 @@
+"""`metrist query`: SQL over a run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metrist.cli.options import Format, TableFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def query(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A statement that reads, such as SELECT … FROM scores.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="A .csv, .jsonl or .parquet file for the answer."),
+    ] = None,
+    form: TableFormat = Format.text,
+) -> None:
+    """Answer SQL over the tables of a run: records, scores, wide, ratings, errors, preferences and pairs."""
+    from metrist.cli.output import format_count, print_note, print_table
+    from metrist.report.tables import Column, Table
+    from metrist.run.flat_file import check_writable
+    from metrist.run.run import open_run
+
+    if out is not None:
+        check_writable(out)
+    answer = open_run(run).query(sql)
+    if out is not None:
+        _write(answer, out)
+        print_note(f"wrote {format_count(len(answer), 'row')} to {out}")
+        return
+    numbers = [field.name for field in answer.schema if _is_number(field.type)]
+    rows = [list(row) if form == Format.json else list(map(_make_cell, row)) for row in _iterate_rows(answer)]
+    columns = [Column(name, "right" if name in numbers else "left") for name in _name_columns(answer)]
+    print_table(Table(columns=columns, rows=rows), form)
+
+
+def _write(answer: pa.Table, path: Path) -> None:
+    """Write an answer in the format of the file's suffix."""
+    import pyarrow.parquet as pq
+
+    from metrist.io.writer import atomic_write, atomic_write_bytes, json_line
+    from metrist.run.flat_file import csv_line, encodable, flat_suffix
+
+    names = _name_columns(answer)
+    if flat_suffix(path) == ".parquet":
+        with atomic_write_bytes(path) as file:
+            pq.write_table(answer.rename_columns(names), file, compression="zstd")
+        return
+    with atomic_write(path) as text:
+        if flat_suffix(path) == ".csv":
+            text.write(csv_line(map(encodable, names)))
+            text.writelines(csv_line(map(_make_text, row)) for row in _iterate_rows(answer))
+        else:
+            text.writelines(f"{json_line(dict(zip(names, row, strict=True)))}\n" for row in _iterate_rows(answer))
+
+
+def _name_columns(answer: pa.Table) -> list[str]:
+    """The names of the columns, those that SQL has used before with a number."""
+    seen = Counter[str]()
+    names = []
+    for name in answer.column_names:
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return names
+
+
+def _iterate_rows(answer: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """The rows as data that JSON can hold."""
+    from pyarrow import types
+
+    for batch in answer.to_batches(max_chunksize=1 << 13):
+        columns = []
+        for column in batch.columns:
+            values = column.to_pylist()
+            is_map = types.is_map(column.type)
+            columns.append([_plain(dict(value) if is_map and value is not None else value) for value in values])
+        yield from zip(*columns, strict=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    return list(map(_plain, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _make_text(value: Any) -> Any:
+    """A value for a cell of text: what has several values is JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
+def _make_cell(value: Any) -> Any:
+    return _Value(value) if isinstance(value, float) else _make_text(value)
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind))
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A number of an answer: SQL does not say which digits count, so six are shown."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.6g}"
+
+    def plain(self) -> float:
+        return self.value

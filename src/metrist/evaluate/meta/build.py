@@ -1,0 +1,479 @@
+"""Make a `JudgedDataset` of the tables of all sources: outputs are numbered by item and system, in the order in which
+they first appear."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from metrist.errors import InputError, label_item
+from metrist.evaluate.meta.dataset import LENGTHS, Choices, ErrorSpans, JudgedDataset, Labels, MetricScores
+from metrist.evaluate.meta.tables import NAMES, SourceTables
+from metrist.names import encode_names
+from metrist.ratings import Error
+from metrist.run.flat_file import encodable
+from metrist.stats import Codes, Floats
+from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.samples import whole_weights
+
+_CHOICES = {"first": 1.0, "second": -1.0, "tie": 0.0}
+#: A column with longer values holds texts, not names to slice by.
+_MAX_NAME_LENGTH = 200
+#: Items and systems, one of each per output.
+OutputNames = tuple[Sequence[str], Sequence[str]]
+_Integers = NDArray[np.int64]
+
+
+def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[JudgedDataset, list[Codes | None]]:
+    """Return what the tables say, without the scores of runs, and the numbers of the outputs of `others`, such as those
+    of runs: None where they are all outputs in order. Outputs that only those have come last."""
+    records, ratings, preferences, errors, given = map(
+        tables.take, ("records", "ratings", "preferences", "errors", "given")
+    )
+    chosen = given.filter(pc.is_valid(given["second"]))
+    outputs = _Outputs(tables)
+    outputs.add("records", records, "system")
+    outputs.add("given", given, "system")
+    outputs.add("ratings", ratings, "system")
+    outputs.add("errors", errors, "system")
+    for name in ("first", "second"):
+        outputs.add(name, preferences, name)
+    outputs.add("chosen", chosen, "second")
+    for number, names in enumerate(others):
+        outputs.add_names(f"others {number}", names)
+    outputs.number()
+    raters, rater_codes = _number_raters([ratings, errors, preferences])
+    size = len(outputs)
+    rated = {aspect: rows for aspect, rows in _group(ratings, "aspect")}
+    weight = _read_weights(ratings, given, outputs)
+    dataset = JudgedDataset(
+        items=outputs.items,
+        systems=outputs.systems,
+        columns=_read_columns(records, given, outputs),
+        lengths=_read_lengths(records, outputs),
+        raters=raters,
+        ratings={
+            aspect: Ratings.of(
+                outputs.of["ratings"][rows], rater_codes[0][rows], ratings["value"].to_numpy()[rows], size
+            )
+            for aspect, rows in rated.items()
+        },
+        scores=_read_scores(given, outputs, tables),
+        preferences=_read_preferences(preferences, rater_codes[2], outputs),
+        weight=weight,
+        choices=_read_choices(given, chosen, outputs),
+        errors=_read_errors(errors, rater_codes[1], outputs.of["errors"]) if len(errors) else None,
+        label_sets=tables.labels.closed(),
+        notes=tuple(_describe_repeats(ratings, preferences, rater_codes, outputs)),
+    )
+    return dataset, [outputs.find(f"others {number}") for number in range(len(others))]
+
+
+# ---- Numbers of outputs and names
+
+
+class _Outputs:
+    """Numbers outputs. `of` has the number of the output of each row, by the name of the rows."""
+
+    def __init__(self, tables: SourceTables) -> None:
+        self._tables = tables
+        self._columns: dict[str, tuple[_Integers, pa.ChunkedArray, pa.ChunkedArray]] = {}
+        self.of: dict[str, Codes] = {}
+        self.items = self.systems = Labels(codes=np.empty(0, np.intp), names=())
+
+    def __len__(self) -> int:
+        return len(self.items.codes)
+
+    def add(self, name: str, table: pa.Table, system: str) -> None:
+        self._columns[name] = table["at"].to_numpy(), table["item"], table[system]
+
+    def add_names(self, name: str, names: OutputNames) -> None:
+        """Add outputs that come after all others."""
+        start = self._tables.open_place(None)
+        at = self._tables.number_rows(start, len(names[0]))
+        items, systems = (pa.chunked_array([self._encode(column)]) for column in names)
+        self._columns[name] = at, items, systems
+
+    def _encode(self, names: Sequence[str]) -> pa.DictionaryArray:
+        column = encode_names(names)
+        try:
+            distinct = pa.array(column.names, pa.string())
+        except UnicodeEncodeError:
+            self._tables.originals |= {encodable(name): name for name in column.names if encodable(name) != name}
+            distinct = pa.array(map(encodable, column.names), pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(column.codes, pa.int32()), distinct)
+
+    def number(self) -> None:
+        """Number all outputs; none can be added from now on."""
+        names = list(self._columns)
+        at = [columns[0] for columns in self._columns.values()]
+        items, item_names = _unify([columns[1] for columns in self._columns.values()])
+        systems, system_names = _unify([columns[2] for columns in self._columns.values()])
+        self._columns.clear()
+        width = max(1, len(system_names))
+        keys = [item.astype(np.int64) * width + system for item, system in zip(items, systems, strict=True)]
+        del items, systems
+        # Most rows are about a record that is in the same row, or, of a run, the records in the same order.
+        places = [_find_records(*rows, at[0], keys[0]) for rows in zip(at, keys, strict=True)]
+        elsewhere = [np.flatnonzero(place < 0) for place in places]
+        all_keys = np.concatenate([keys[0], *(key[rows] for key, rows in zip(keys, elsewhere, strict=True))])
+        all_at = np.concatenate([at[0], *(a[rows] for a, rows in zip(at, elsewhere, strict=True))])
+        numbers = _number_in_order(all_keys, all_at)
+        start = len(keys[0])
+        for name, place, rows in zip(names, places, elsewhere, strict=True):
+            if len(rows):
+                place[rows] = np.arange(start, start + len(rows))
+                start += len(rows)
+            self.of[name] = numbers[place]
+        outputs = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
+        outputs[numbers] = all_keys
+        self.items = self._label(outputs // width, item_names)
+        self.systems = self._label(outputs % width, system_names)
+
+    def _label(self, codes: Codes, names: pa.Array) -> Labels:
+        labels = _order_by_use(codes, names)
+        originals = self._tables.originals
+        if not originals:
+            return labels
+        return replace(labels, names=tuple(originals.get(name, name) for name in labels.names))
+
+    def find(self, name: str) -> Codes | None:
+        """The numbers of the outputs of some rows; None if they are all outputs in order."""
+        numbers = self.of[name]
+        return None if np.array_equal(numbers, np.arange(len(self))) else numbers
+
+
+def _find_records(at: _Integers, keys: _Integers, record_at: _Integers, record_keys: _Integers) -> _Integers:
+    """Return the position of the record that each row is about, -1 if it is not in the same row."""
+    if np.array_equal(keys, record_keys) and (record_at <= at).all():
+        return np.arange(len(keys))
+    found = np.full(len(keys), -1)
+    first = np.searchsorted(record_at, at)
+    for place in (first, first + 1):  # A row has one or two outputs.
+        there = np.minimum(place, len(record_at) - 1)
+        if len(record_at):
+            found = np.where((record_at[there] == at) & (record_keys[there] == keys), there, found)
+    return found
+
+
+def _number_in_order(keys: _Integers, at: _Integers) -> Codes:
+    """Number distinct keys in the order in which they appear."""
+    if (keys[1:] > keys[:-1]).all() and (at[1:] >= at[:-1]).all():
+        return np.arange(len(keys))
+    order = np.argsort(at, kind="stable")
+    _, first, inverse = np.unique(keys[order], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    numbers = np.empty(len(keys), np.intp)
+    numbers[order] = rank[inverse.reshape(-1)]
+    return numbers
+
+
+def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:
+    """Return the codes of several columns, -1 where there is no name, and the distinct names of all."""
+    chunks = [chunk.cast(NAMES) for column in columns for chunk in column.chunks if len(chunk)]
+    unified = iter(pa.chunked_array(chunks, NAMES).unify_dictionaries().chunks)
+    codes, names = list[Codes](), pa.array([], pa.string())
+    for column in columns:
+        own = [next(unified) for chunk in column.chunks if len(chunk)]
+        codes.append(
+            np.concatenate([np.empty(0, np.int32), *(pc.fill_null(chunk.indices, -1).to_numpy() for chunk in own)])
+        )
+        names = own[0].dictionary if own else names
+    return codes, names
+
+
+def _encode_column(column: pa.ChunkedArray) -> Labels:
+    (codes,), names = _unify([column])
+    return _order_by_use(codes, names)
+
+
+def _find_first(codes: Codes, size: int) -> Codes:
+    """Return the first position of each code, the number of positions if there is none."""
+    first = np.full(size + 1, len(codes))
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # Those without a code fall on the last entry.
+    return first[:size]
+
+
+def _order_by_use(codes: Codes, names: pa.Array) -> Labels:
+    """Return labels with those names that are used, in the order of their first use."""
+    first = _find_first(codes, len(names))
+    order = np.argsort(first, kind="stable")[: int(np.count_nonzero(first < len(codes)))]
+    number = np.full(len(names) + 1, UNKNOWN)
+    number[order] = np.arange(len(order))
+    return Labels(codes=number[codes], names=tuple(names.take(pa.array(order)).to_pylist()))
+
+
+def _number_raters(tables: Sequence[pa.Table]) -> tuple[tuple[str, ...], list[Codes]]:
+    """Return the raters of these tables in the order in which they first appear, and the raters of each."""
+    codes, names = _unify([table["rater"] for table in tables])
+    firsts = []
+    for own, table in zip(codes, tables, strict=True):
+        position = _find_first(own, len(names))
+        at = np.append(table["at"].to_numpy(), np.iinfo(np.int64).max)[position]
+        firsts.append(np.stack([at, position]))
+    # By row, then by table, then by the position in it.
+    rank = np.argmin([at for at, _ in firsts], axis=0)
+    at, position = np.take_along_axis(np.stack(firsts), rank[None, None], axis=0)[0]
+    order = np.lexsort((position, rank, at))
+    number = np.full(len(names) + 1, UNKNOWN)
+    number[order] = np.arange(len(order))
+    return tuple(names.take(pa.array(order)).to_pylist()), [number[own] for own in codes]
+
+
+def _group(table: pa.Table, column: str) -> list[tuple[str, Any]]:
+    """Return the rows with each name, in the order of the first ones; all rows as a slice where there is one name."""
+    labels = _encode_column(table[column])
+    if len(labels.names) == 1 and labels.codes.min() == 0:
+        return [(labels.names[0], slice(None))]
+    order = np.argsort(labels.codes, kind="stable")
+    ends = np.searchsorted(labels.codes[order], np.arange(len(labels.names) + 1))
+    return [(name, order[ends[n] : ends[n + 1]]) for n, name in enumerate(labels.names)]
+
+
+# ---- What the tables say of outputs
+
+
+def _read_lengths(records: pa.Table, outputs: _Outputs) -> dict[str, Floats]:
+    lengths = {}
+    for name in LENGTHS:
+        if name in records.column_names:
+            values = records[name].to_numpy()
+            known = ~np.isnan(values)
+            lengths[name] = np.full(len(outputs), np.nan)
+            lengths[name][outputs.of["records"][known]] = values[known]
+    return lengths
+
+
+def _read_weights(ratings: pa.Table, given: pa.Table, outputs: _Outputs) -> Floats | None:
+    """Return the sampling weights of the outputs; a rated one without stands for itself, and those that nobody rated
+    have none."""
+    weights = np.full(len(outputs), np.nan)
+    rows = [
+        (table["at"].to_numpy(), outputs.of[name], table["weight"].to_numpy(), is_one)
+        for name, table, is_one in (
+            ("ratings", ratings, np.ones(len(ratings), bool)),
+            ("given", given, pc.is_null(given["second"]).to_numpy()),
+        )
+        if "weight" in table.column_names
+    ]
+    if not rows:
+        return None
+    at, numbers, values, is_one = map(np.concatenate, zip(*rows, strict=True))
+    order = np.argsort(at, kind="stable")
+    order = order[is_one[order] & ~np.isnan(values[order])]
+    if not len(order):
+        return None
+    weights[numbers[order]] = values[order]
+    rated = ~np.isnan(weights)
+    rated[outputs.of["ratings"]] = True
+    whole = whole_weights(np.nan_to_num(weights[rated], nan=1.0))
+    if whole is None:
+        return None
+    weight = np.ones(len(outputs))
+    weight[rated] = whole
+    return weight
+
+
+def _read_scores(given: pa.Table, outputs: _Outputs, tables: SourceTables) -> dict[str, MetricScores]:
+    """Return the scores that the data contain; two rows may score the same output only alike."""
+    is_score = pc.and_(pc.is_valid(given["metric"]), pc.is_null(given["second"]))
+    numbers, given = outputs.of["given"][is_score.to_numpy()], given.filter(is_score)
+    at, values = given["at"].to_numpy(), given["value"].to_numpy()
+    scores, conflicts = dict[str, MetricScores](), list[tuple[int, int, str]]()
+    for metric, rows in _group(given, "metric"):
+        own, scored = values[rows], numbers[rows]
+        if not (scored[1:] > scored[:-1]).all():
+            order = np.argsort(scored, kind="stable")
+            differ = np.flatnonzero((np.diff(scored[order]) == 0) & (np.diff(own[order]) != 0))
+            positions = np.arange(len(given))[rows][order]
+            conflicts += [(int(positions[n + 1]), int(positions[n]), metric) for n in differ.tolist()]
+        column = np.full(len(outputs), np.nan)
+        column[scored] = own
+        origin = tables.locate(int(at[rows][0])).file or "the data"
+        scores[metric] = MetricScores(name=metric, values=column, origin=origin)
+    if conflicts:
+        row, earlier, metric = min(conflicts)
+        item, system = (
+            labels.names[labels.codes[numbers[row]]] for labels in (outputs.items, outputs.systems)
+        )
+        raise InputError(
+            f"{tables.locate(int(at[row]))}: {metric} gives item {label_item(item)!r} of system {system!r} "
+            f"{values[row]:g}, an earlier row gives it {values[earlier]:g}; keep one of the two, or give the metrics "
+            "different names"
+        )
+    return scores
+
+
+def _read_signs(column: pa.ChunkedArray) -> Floats:
+    labels = _encode_column(column)
+    return np.array([*(_CHOICES[name] for name in labels.names), np.nan])[labels.codes]
+
+
+def _read_preferences(table: pa.Table, raters: Codes, outputs: _Outputs) -> dict[str, Choices]:
+    first, second, signs = outputs.of["first"], outputs.of["second"], _read_signs(table["choice"])
+    weights = np.ones(len(table))
+    if "weight" in table.column_names:
+        weights = np.nan_to_num(table["weight"].to_numpy(), nan=1.0)
+    return {
+        aspect: Choices(
+            first=first[rows],
+            second=second[rows],
+            rater=raters[rows],
+            choice=signs[rows],
+            weight=whole_weights(weights[rows]),
+        )
+        for aspect, rows in _group(table, "aspect")
+    }
+
+
+def _read_choices(given: pa.Table, chosen: pa.Table, outputs: _Outputs) -> dict[str, Choices]:
+    first = outputs.of["given"][pc.is_valid(given["second"]).to_numpy()]
+    second, signs = outputs.of["chosen"], _read_signs(chosen["choice"])
+    unnamed = np.full(len(chosen), UNKNOWN)
+    return {
+        metric: Choices(first=first[rows], second=second[rows], rater=unnamed[rows], choice=signs[rows])
+        for metric, rows in _group(chosen, "metric")
+    }
+
+
+def _read_errors(table: pa.Table, raters: Codes, outputs: Codes) -> ErrorSpans:
+    start, end = table["start"].to_numpy(), table["end"].to_numpy()
+    unknown = np.isnan(start) | np.isnan(end)
+    return ErrorSpans(
+        output=outputs,
+        start=np.where(unknown, -1, start).astype(np.intp),
+        end=np.where(unknown, -1, end).astype(np.intp),
+        rater=raters,
+        severity=_encode_column(table["severity"]),
+        aspect=_encode_column(table["aspect"]),
+        on_output=pc.equal(table["side"].cast(pa.string()), "output").to_numpy(),
+    )
+
+
+def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
+    """Return the errors that a metric reported as columns."""
+    outputs, marked = zip(*errors, strict=True)
+    names = ("aspect", "severity", "side", "rater")
+    columns = {
+        name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names
+    }
+    offsets = {name: pa.array([getattr(error, name) for error in marked], pa.int64()) for name in ("start", "end")}
+    raters = _encode_column(columns["rater"]).codes
+    return _read_errors(pa.table({**columns, **offsets}), raters, np.array(outputs, np.intp))
+
+
+def _encode_texts(texts: Sequence[str | None]) -> pa.DictionaryArray:
+    return pa.array([text and encodable(text) for text in texts], pa.string()).dictionary_encode()
+
+
+# ---- Columns to slice by
+
+
+def _read_columns(records: pa.Table, given: pa.Table, outputs: _Outputs) -> dict[str, Labels]:
+    """Return task, language and other columns, in the order in which they first have a value. Of several values for one
+    output the last one counts."""
+    cells: dict[str, list[tuple[_Integers, Codes, Labels]]] = {}
+    for name, table, column in (
+        ("records", records, "task"),
+        ("records", records, "language"),
+        ("records", records, "extra"),
+        ("given", given, "columns"),
+    ):
+        if column not in table.column_names:
+            continue
+        texts = _encode_column(table[column])
+        parsed = map(json.loads, texts.names) if column in ("extra", "columns") else ({column: n} for n in texts.names)
+        for own, labels in _spread(parsed, texts.codes).items():
+            has_value = labels.codes >= 0
+            rows = table["at"].to_numpy()[has_value], outputs.of[name][has_value], labels.at(has_value)
+            cells.setdefault(own, []).append(rows)
+    first = {name: min(int(at[0]) for at, _, _ in pieces) for name, pieces in cells.items()}
+    return {name: _join_cells(cells[name], len(outputs)) for name in sorted(cells, key=first.__getitem__)}
+
+
+def _spread(rows: Iterable[Mapping[str, Any]], codes: Codes) -> dict[str, Labels]:
+    """Return the columns of distinct rows; `codes` says which of them each output has."""
+    columns: dict[str, tuple[list[int], dict[str, int]]] = {}
+    for number, row in enumerate(rows):
+        for column, value in row.items():
+            name = _to_name(value)
+            if name is not None:
+                places, names = columns.setdefault(column, ([], {}))
+                places += [UNKNOWN] * (number - len(places))
+                places.append(names.setdefault(name, len(names)))
+    size = int(codes.max(initial=-1)) + 2
+    return {
+        column: Labels(codes=np.array(places + [UNKNOWN] * (size - len(places)))[codes], names=tuple(names))
+        for column, (places, names) in columns.items()
+    }
+
+
+def _join_cells(pieces: Sequence[tuple[_Integers, Codes, Labels]], size: int) -> Labels:
+    at, outputs, labels = pieces[0]
+    if len(pieces) > 1:
+        names = list(dict.fromkeys(name for _, _, piece in pieces for name in piece.names))
+        number = {name: n for n, name in enumerate(names)}
+        codes = np.concatenate([np.array([number[n] for n in piece.names])[piece.codes] for _, _, piece in pieces])
+        order = np.argsort(np.concatenate([at for at, _, _ in pieces]), kind="stable")
+        outputs = np.concatenate([outputs for _, outputs, _ in pieces])[order]
+        labels = _order_by_use(codes[order], pa.array(names))
+    column = np.full(size, UNKNOWN)
+    column[outputs] = labels.codes
+    return Labels(codes=column, names=labels.names)
+
+
+def _to_name(value: Any) -> str | None:
+    """Return a cell as a name to slice by; None if it is empty, a structure or a long text."""
+    if isinstance(value, bool | int | float):
+        return str(value)
+    return value if isinstance(value, str) and 0 < len(value) <= _MAX_NAME_LENGTH else None
+
+
+# ---- Judgments that come twice
+
+
+def _describe_repeats(
+    ratings: pa.Table, preferences: pa.Table, raters: Sequence[Codes], outputs: _Outputs
+) -> list[str]:
+    """Return notes on judgments that may have been read twice: in two rows by one rater, or by unnamed raters."""
+    first, second = outputs.of["first"], outputs.of["second"]
+    pairs = np.minimum(first, second) * len(outputs) + np.maximum(first, second)
+    aspects: dict[str, list[str]] = {}
+    for what, table, targets, own in (
+        ("outputs are rated", ratings, outputs.of["ratings"], raters[0]),
+        ("pairs are judged", preferences, pairs, raters[2]),
+    ):
+        at = table["at"].to_numpy()
+        for aspect, rows in _group(table, "aspect"):
+            note = _count_repeats(what, targets[rows], own[rows], at[rows])
+            aspects.setdefault(note, []).append(aspect)
+    return [f"{', '.join(listed)}: {note}" for note, listed in aspects.items() if note]
+
+
+def _count_repeats(judgments: str, target: Codes, rater: Codes, row: Codes) -> str:
+    """Say how many were judged again in another row; empty if none."""
+    if (target[1:] > target[:-1]).all():
+        return ""
+    distinct = len(np.unique(target))
+    if distinct == len(target):
+        return ""
+    order = np.lexsort((row, rater, target))
+    # Several unnamed ratings within one row come from different raters.
+    same = np.diff(target[order]) == 0
+    same &= np.diff(rater[order]) == 0
+    same &= np.diff(row[order]) != 0
+    again = len(np.unique(target[order[1:][same]]))
+    if not again:
+        return ""
+    return (
+        f"{again:,} of {distinct:,} {judgments} in more than one row by the same rater, or by unnamed "
+        "raters: if a file was given twice, its ratings count twice."
+    )

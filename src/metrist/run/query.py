@@ -1,0 +1,319 @@
+"""SQL over a run: DuckDB in memory, with views over the parts that the manifest lists.
+
+DuckDB installs and loads no extension; Parquet and JSON are built into its wheels. Its memory is limited, and what does
+not fit goes to a private folder that is removed with the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from metrist.errors import RunError
+from metrist.io.remote import is_remote
+from metrist.run import tables
+from metrist.run.flat_file import encodable
+from metrist.scores import FailureKind
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from metrist.run.run import Run
+    from metrist.run.store import Part, StoredMetric
+
+VIEWS = ("records", "scores", "wide", "ratings", "errors", "preferences", "pairs")
+MEMORY_LIMIT = "1GiB"
+_MAX_THREADS = 4
+#: By which DuckDB asks us for the parts of a remote run.
+_PROTOCOL = "metrist-run"
+_EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
+#: Of the statements that DuckDB runs as several, the only one that reads.
+_PIVOT = re.compile(r"\s*(pivot|with|from|select)\b", re.IGNORECASE)
+
+
+def run_query(run: Run, sql: str) -> pa.Table:
+    """The answer to one reading statement over the views of a run. It can read nothing else."""
+    import duckdb
+
+    with closing(connect(run)) as connection:
+        lock(connection, run)
+        try:
+            _check_statement(connection, sql)
+            return connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise RunError(f"the query failed: {_describe(error)}") from None
+
+
+def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
+    """A connection with the views of a run. Close it: its folder for what does not fit into memory goes with it."""
+    import duckdb
+
+    connection = open_database(run, memory_limit=memory_limit)
+    try:
+        _Views(run, connection).create()
+    except duckdb.Error as error:
+        connection.close()
+        raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_database(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
+    """A connection that can read the parts of a run, without views of them."""
+    import duckdb
+
+    folder = tempfile.mkdtemp(prefix="metrist-")
+    connection = duckdb.connect(
+        config={
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+            "memory_limit": memory_limit,
+            "temp_directory": folder,
+            "threads": min(_MAX_THREADS, os.cpu_count() or 1),
+        }
+    )
+    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    if is_remote(str(run.store.path)):
+        connection.register_filesystem(_open_files(run))
+    return connection
+
+
+def scan_table(run: Run, folder: str) -> str | None:
+    """What reads a table of a run, in SQL; None if it has no rows."""
+    paths = [quote_text(_locate(run, f"{folder}/{part.file}")) for _, part in run.list_parts(folder)]
+    return f"read_parquet([{', '.join(paths)}])" if paths else None
+
+
+def read_rows(
+    connection: duckdb.DuckDBPyConnection,
+    run: Run,
+    folder: str,
+    parts: Sequence[Part],
+    rows: NDArray[np.integer[Any]],
+    schema: pa.Schema,
+) -> pa.Table:
+    """These rows of some parts with the columns of a schema, in this order. Only the pages that hold them are
+    decoded."""
+    if not len(rows):
+        return schema.empty_table()
+    starts = np.cumsum([0, *(part.rows for part in parts)])
+    at = np.searchsorted(starts, rows, "right") - 1
+    names = ", ".join(map(quote_name, schema.names))
+    selects = [
+        f"SELECT {starts[n]} + file_row_number AS position, {names} "
+        f"FROM read_parquet({quote_text(_locate(run, f'{folder}/{parts[n].file}'))}, file_row_number = true) "
+        f"WHERE file_row_number IN ({', '.join(map(str, rows[at == n] - starts[n]))})"
+        for n in np.unique(at).tolist()
+    ]
+    table = connection.sql(" UNION ALL ".join(selects)).to_arrow_table()
+    positions = tables.read_numbers(table["position"], np.int64)
+    order = np.argsort(positions)
+    return table.drop_columns("position").take(pa.array(order[np.searchsorted(positions[order], rows)]))
+
+
+def _describe(error: Exception) -> str:
+    """An error of DuckDB in one line, without the statement and the place in it."""
+    return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
+
+
+def lock(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+    """Confine a connection to the run: its SQL reads no other file and changes no setting."""
+    paths = ", ".join(quote_text(_locate(run, name)) for name in run.manifest.list_parts())
+    connection.execute(f"SET allowed_paths = [{paths}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def quote_text(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + encodable(text).replace("'", "''") + "'"
+
+
+def quote_name(name: str) -> str:
+    """A name of a column or table in SQL."""
+    return '"' + encodable(name).replace('"', '""') + '"'
+
+
+def _check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    statements = connection.extract_statements(sql)
+    kinds = [statement.type.name for statement in statements]
+    if kinds == ["EXPLAIN"]:  # EXPLAIN ANALYZE runs its statement.
+        explained = connection.extract_statements(_EXPLAIN.sub("", statements[0].query, count=1))
+        kinds = [statement.type.name for statement in explained]
+    if kinds == ["SELECT"] or (kinds == ["MULTI"] and _PIVOT.match(statements[0].query)):
+        return
+    what = f"got {len(kinds)} statements" if len(kinds) != 1 else f"got {kinds[0]}"
+    raise RunError(f"a query is one statement that reads, such as SELECT, DESCRIBE or SUMMARIZE; {what}")
+
+
+class _Views:
+    """Creates the views of a run."""
+
+    def __init__(self, run: Run, connection: duckdb.DuckDBPyConnection) -> None:
+        self.run, self.connection = run, connection
+        self._tables = 0
+
+    def create(self) -> None:
+        run = self.run
+        schemas = {"ratings": tables.RATINGS, "errors": tables.ERRORS, "preferences": tables.PREFERENCES}
+        for name, schema in schemas.items():
+            parts = [part for _, part in run.list_parts(name)]
+            self._create_view(name, self._select(name, parts, schema))
+        parts = [part for _, part in run.list_parts("records")]
+        repeated = self._find_repeated_records(parts)
+        self._create_view("records", self._select("records", parts, tables.RECORDS, repeated))
+        finished = run.finished_metrics()
+        superseded = self._find_superseded(finished)
+        selects = [self._select_metric(metric, superseded[metric.text]) for metric in finished]
+        scores = " UNION ALL ".join(selects) or self._select("", [], tables.SCORES)
+        # The grouping tells DuckDB that no record is there twice: it leaves out the join where no name is asked for.
+        names = "SELECT record, any_value(item) AS item, any_value(system) AS system FROM records GROUP BY record"
+        self._create_view(
+            "scores", f"SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN ({names}) r USING (record)"
+        )
+        values = "".join(f", m{n}.value AS {quote_name(metric.label)}" for n, metric in enumerate(finished))
+        joins = "".join(f" LEFT JOIN ({select}) m{n} USING (record)" for n, select in enumerate(selects))
+        self._create_view("wide", f"SELECT r.item, r.system{values} FROM records r{joins}")
+        comparators = [metric for metric in run.manifest.metrics if metric.finished and metric.compares]
+        selects = [self._select_metric(metric, self._examine(metric)) for metric in comparators]
+        self._create_view("pairs", " UNION ALL ".join(selects) or self._select("", [], tables.JUDGMENTS))
+
+    def _create_view(self, name: str, select: str) -> None:
+        self.connection.execute(f"CREATE VIEW {name} AS {select}")
+
+    def _select(
+        self, folder: str, parts: Sequence[Part], schema: pa.Schema, left_out: str = "", label: str = ""
+    ) -> str:
+        """SQL that reads parts, without the rows that the table `left_out` lists. A label takes the place of the first
+        column."""
+        hidden = {"original"} if self.run.has_texts else {"original", *tables.TEXT_COLUMNS}
+        names = [name for name in schema.names if name not in hidden]
+        if not parts:
+            return f"SELECT * FROM {self._create_table(schema.empty_table().select(names))}"
+        columns = [f"p.{quote_name(name)}" for name in names]
+        if label:
+            columns[0] = f"{quote_text(label)} AS {quote_name(names[0])}"
+        source = self._read(folder, parts)
+        if left_out:
+            source = f"{source} p ANTI JOIN {left_out} l ON p.filename = l.path AND p.file_row_number = l.position"
+        return f"SELECT {', '.join(columns)} FROM {source}{'' if left_out else ' p'}"
+
+    def _select_metric(self, metric: StoredMetric, left_out: str) -> str:
+        assert metric.finished is not None
+        schema = tables.JUDGMENTS if metric.compares else tables.SCORES
+        return self._select(metric.place, metric.finished.parts, schema, left_out, metric.label)
+
+    def _read(self, folder: str, parts: Sequence[Part]) -> str:
+        paths = self._list_paths(folder, parts)
+        return f"read_parquet({paths}, filename = true, file_row_number = true)"
+
+    def _list_paths(self, folder: str, parts: Sequence[Part]) -> str:
+        return f"[{', '.join(quote_text(_locate(self.run, f'{folder}/{part.file}')) for part in parts)}]"
+
+    # ---- Rows that do not count
+
+    def _find_repeated_records(self, parts: Sequence[Part]) -> str:
+        """The name of a table of the records that are in another input, too; empty if there are none."""
+        kept = self.run.kept_rows
+        if kept is None:
+            return ""
+        starts = np.cumsum([0, *(part.rows for part in parts)])
+        dropped = np.flatnonzero(~kept)
+        at = np.searchsorted(starts, dropped, "right") - 1
+        paths = [_locate(self.run, f"records/{part.file}") for part in parts]
+        rows = pa.table({"path": [paths[n] for n in at.tolist()], "position": dropped - starts[at]})
+        return self._create_table(rows)
+
+    def _find_superseded(self, metrics: Sequence[StoredMetric]) -> dict[str, str]:
+        """For each metric the name of a table of its rows that are not the score of a record: there are later ones, or
+        the record is gone; empty if there are none. Where the scores are of exactly the records, which sums of hashes
+        tell, there are none."""
+        count = "SELECT count(*), sum(hash(record)) FROM"
+        records = self.connection.execute(f"{count} records").fetchall()
+        superseded = {}
+        for metric in metrics:
+            select = self._select_metric(metric, "")
+            scored = self.connection.execute(f"{count} ({select})").fetchall()
+            superseded[metric.text] = "" if scored == records else self._examine(metric)
+        return superseded
+
+    def _examine(self, metric: StoredMetric) -> str:
+        """The name of a table of a metric's rows that do not count: of several rows of one record, the last that is
+        not to be computed again counts, or the last."""
+        assert metric.finished is not None
+        parts = metric.finished.parts
+        if not parts:
+            return ""
+        key = "pair" if metric.compares else "record"
+        paths = self._list_paths(metric.place, parts)
+        retryable = ", ".join(quote_text(kind.value) for kind in FailureKind if kind.is_retryable)
+        gone = "" if metric.compares else f" OR {key} NOT IN (SELECT record FROM records)"
+        rows = self.connection.sql(
+            f"""SELECT filename AS path, file_row_number AS position FROM (
+                SELECT *, row_number() OVER (PARTITION BY {key}
+                    ORDER BY is_settled DESC, list_position({paths}, filename) DESC, file_row_number DESC) AS place
+                FROM (SELECT {key}, filename, file_row_number,
+                        NOT incomplete AND coalesce(failure_kind NOT IN ({retryable}), true) AS is_settled
+                    FROM {self._read(metric.place, parts)}))
+            WHERE place > 1{gone}"""
+        ).to_arrow_table()
+        return self._create_table(rows) if len(rows) else ""
+
+    def _create_table(self, rows: pa.Table) -> str:
+        self._tables += 1
+        name = f"run_rows_{self._tables}"
+        self.connection.register("new_rows", rows)
+        self.connection.execute(f"CREATE TABLE {name} AS SELECT * FROM new_rows")
+        self.connection.unregister("new_rows")
+        return name
+
+
+def _locate(run: Run, name: str) -> str:
+    """The path of a part, which is named as seen from the run folder, for DuckDB."""
+    root = str(run.store.path)
+    return f"{_PROTOCOL}://{name}" if is_remote(root) else os.path.join(os.path.abspath(root), name)
+
+
+def _open_files(run: Run) -> Any:
+    """A file system for DuckDB that holds the parts of a run which is not in a local folder, and nothing else."""
+    from fsspec import AbstractFileSystem
+
+    listed = set(run.manifest.list_parts())
+
+    class RunFiles(AbstractFileSystem):  # type: ignore[misc]
+        protocol = _PROTOCOL
+        cachable = False
+
+        def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+            name = path.removeprefix(f"{_PROTOCOL}://")
+            if name not in listed:
+                raise FileNotFoundError(path)
+            if mode != "rb":
+                raise PermissionError("a run is read, not written")
+            return run.store.open_file(name)
+
+        def info(self, path: str, **_: Any) -> Any:
+            with self.open(path) as file:
+                return {"name": path, "size": file.seek(0, os.SEEK_END), "type": "file"}
+
+        def modified(self, path: str) -> datetime:  # noqa: ARG002
+            return datetime.fromtimestamp(0, UTC)  # Parts never change.
+
+        def glob(self, path: str, **_: Any) -> list[str]:
+            return [path]
+
+    return RunFiles()

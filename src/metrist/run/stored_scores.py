@@ -1,0 +1,414 @@
+"""One metric's scores of a run, read from its parts: values at once, everything else when it is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from metrist.errors import RunError
+from metrist.records import HASH_BYTES, Hashes
+from metrist.run import tables
+from metrist.run.store import Part, StoredMetric
+from metrist.run.tables import Damaged, read_hashes
+from metrist.scores import Failure, FailureKind, MeanRows, Scores, plain_stats
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from metrist.run.run import Run
+
+#: Rows from which on parts and statistics are read again each time, and statistics are narrow numbers: a run of ten
+#: million outputs must fit into a gigabyte.
+_MANY = 1 << 20
+#: Rows that are read to learn how many statistics a score has.
+_FIRST_ROWS = 256
+_NARROW = (np.dtype(np.uint16), np.dtype(np.int32))
+#: Columns that only some scores have, by the field of `Scores`.
+_SPARSE = {
+    "errors": "errors",
+    "explanations": "explanation",
+    "raws": "raw",
+    "tokens": "tokens",
+    "usages": "usage",
+}
+
+
+class HashIndex:
+    """Finds hashes among many others."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        self._hashes = hashes
+        beginnings = _begin(hashes)
+        self._order = np.argsort(beginnings, kind="stable")
+        self._beginnings = beginnings[self._order]
+
+    def find(self, hashes: Hashes) -> NDArray[np.int64]:
+        """The position of each hash, that of its last occurrence; -1 where there is none."""
+        if not len(self._order):
+            return np.full(len(hashes), -1, np.int64)
+        wanted = _begin(hashes)
+        at = np.searchsorted(self._beginnings, wanted, "right") - 1
+        rows = self._order[np.maximum(at, 0)]
+        same = (at >= 0) & (self._hashes[rows] == hashes).all(axis=1)
+        found = np.where(same, rows, -1).astype(np.int64)
+        # Two hashes with the same beginning are one in 10^19 pairs; the rest of them decides.
+        for n in np.flatnonzero(~same & (at >= 0) & (self._beginnings[np.maximum(at, 0)] == wanted)).tolist():
+            first = int(np.searchsorted(self._beginnings, wanted[n], "left"))
+            rows_here = self._order[first : int(at[n]) + 1]
+            equal = rows_here[(self._hashes[rows_here] == hashes[n]).all(axis=1)]
+            found[n] = equal[-1] if len(equal) else -1
+        return found
+
+
+def _begin(hashes: Hashes) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
+
+
+def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
+    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
+    `retry_failed`, any failure but a missing input counts as such a reason."""
+    kinds = table["failure_kind"]
+    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
+    if retry_failed:
+        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
+    unsettled = table["incomplete"]
+    if kinds.null_count < len(kinds):
+        unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
+    return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
+
+
+class ScoreReader:
+    """Reads the columns of one metric's finished version, arranged as the records of the run are."""
+
+    def __init__(self, run: Run, metric: StoredMetric) -> None:
+        version = metric.finished
+        if version is None:
+            raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
+        self.metric, self._run, self._parts = metric, run, version.parts
+        self._rows = sum(part.rows for part in version.parts)
+        self._values = np.full(self._rows, np.nan)
+        self._incomplete: dict[int, bool] = {}
+        #: Whether a part has failures.
+        self._has_failures: list[bool] = []
+        #: For each record the row of its score, -1 if there is none; None: all rows are in order.
+        self.positions = self._find_positions()
+        self.size = self._rows if self.positions is None else len(self.positions)
+        self._kept: dict[str, Any] = {}
+
+    def _read(self, columns: Sequence[str], chosen: Sequence[bool] | None = None) -> Iterator[tuple[int, pa.Table]]:
+        """The parts, or the chosen ones, with the number of rows before each."""
+        start = 0
+        for number, part in enumerate(self._parts):
+            if chosen is None or chosen[number]:
+                yield start, self._run.read_part(self.metric.place, part, columns)
+            start += part.rows
+
+    def _find_positions(self) -> NDArray[np.int64] | None:
+        wanted, in_order = self._run.view.hashes, True
+        unsettled = [np.empty(0, np.int64)]
+        for start, table in self._read(["record", "value", "failure_kind", "incomplete"]):
+            self._values[start : start + len(table)] = tables.read_numbers(table["value"])
+            self._has_failures.append(table["failure_kind"].null_count < len(table))
+            self._incomplete |= {start + row: True for row in pc.indices_nonzero(table["incomplete"]).to_pylist()}
+            unsettled.append(start + find_unsettled(table))
+            own = wanted[start : start + len(table)]
+            in_order = in_order and not len(unsettled[-1]) and np.array_equal(read_hashes(table["record"]), own)
+        if in_order and self._rows == len(wanted):
+            return None
+        return self._match(np.concatenate(unsettled))
+
+    def _match(self, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of several rows of one record, the last that is not to be computed again, or the last."""
+        wanted = self._run.view.hashes
+        blocks = (read_hashes(table["record"]) for _, table in self._read(["record"]))
+        hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
+        settled = np.delete(np.arange(len(hashes)), unsettled)
+        found = HashIndex(hashes[settled]).find(wanted)
+        positions = np.where(found >= 0, settled[found] if len(settled) else -1, -1)
+        missing = np.flatnonzero(positions < 0)
+        if len(unsettled) and len(missing):
+            found = HashIndex(hashes[unsettled]).find(wanted[missing])
+            positions[missing] = np.where(found >= 0, unsettled[found], -1)
+        return positions
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """The positions of the records that have no score yet."""
+        return np.empty(0, np.int64) if self.positions is None else np.flatnonzero(self.positions < 0)
+
+    def _arrange(self, column: NDArray[Any], fill: float) -> NDArray[Any]:
+        if self.positions is None:
+            return column
+        rows = np.full((len(self.positions), *column.shape[1:]), fill, column.dtype)
+        known = self.positions >= 0
+        rows[known] = column[self.positions[known]]
+        return rows
+
+    def _arrange_sparse(self, values: Mapping[int, Any]) -> dict[int, Any]:
+        if self.positions is None or not values:
+            return dict(sorted(values.items()))
+        wanted = np.flatnonzero(np.isin(self.positions, list(values)))
+        return {n: values[row] for n, row in zip(wanted.tolist(), self.positions[wanted].tolist(), strict=True)}
+
+    def _keep(self, key: str, value: Any) -> Any:
+        if self.size <= _MANY:
+            self._kept[key] = value
+        return value
+
+    def read_parts(self) -> dict[str, NDArray[np.float64]]:
+        """The parts of the scores."""
+        if "parts" in self._kept:
+            kept: dict[str, NDArray[np.float64]] = self._kept["parts"]
+            return kept
+        columns: dict[str, NDArray[np.float64]] = {}
+        for start, table in self._read(["parts"]):
+            for name, numbers in tables.read_parts(table["parts"]).items():
+                column = columns.setdefault(name, np.full(self._rows, np.nan))
+                column[start : start + len(table)] = numbers
+        parts: dict[str, NDArray[np.float64]] = self._keep(
+            "parts", {name: self._arrange(column, np.nan) for name, column in columns.items()}
+        )
+        return parts
+
+    def list_parts(self) -> list[str]:
+        """The names of the parts."""
+        names: dict[str, None] = {}
+        for _, table in self._read(["parts"]):
+            column = table["parts"].drop_null()
+            names |= dict.fromkeys(column.combine_chunks().keys.unique().to_pylist() if len(column) else ())
+        return list(names)
+
+    @cached_property
+    def filled(self) -> list[set[str]]:
+        """The columns that have values, of each part."""
+        return [self._run.store.find_filled(self.metric.place, part) for part in self._parts]
+
+    def find_width(self) -> int:
+        """How many statistics a score has."""
+        lengths = [
+            pc.max(pc.list_value_length(table["statistics"])).as_py() or 0
+            for (_, table), filled in zip(self._read(["statistics"]), self.filled, strict=True)
+            if "statistics" in filled
+        ]
+        return max(lengths, default=2)
+
+    def read_first_statistics(self) -> NDArray[np.float64]:
+        """The statistics of one score, by which their number is known."""
+        for part, filled in zip(self._parts, self.filled, strict=True):
+            if "statistics" in filled:
+                with self._run.store.open_part(self.metric.place, part) as file:
+                    for batch in file.iter_batches(_FIRST_ROWS, columns=["statistics", "value"], use_threads=False):
+                        if batch["statistics"].null_count < len(batch):
+                            rows: NDArray[np.float64] = _read_statistics(pa.table(batch))[:1]
+                            return rows
+        return plain_stats(self._values[:1])
+
+    def take(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> Scores:
+        """The scores at some positions. Nothing else is read."""
+        from metrist.run.query import read_rows
+
+        rows = np.asarray(positions, np.int64)
+        rows = rows if self.positions is None else self.positions[rows]
+        scored = np.flatnonzero(rows >= 0)
+        hidden = frozenset() if self._run.has_texts else tables.TEXT_COLUMNS
+        schema = pa.schema([field for field in tables.SCORES if field.name not in hidden])
+        table = read_rows(connection, self._run, self.metric.place, self._parts, rows[scored], schema)
+        pending = dict.fromkeys(np.flatnonzero(rows < 0).tolist(), self._pending)
+        return tables.read_scores_table(table).spread(len(rows), scored.tolist(), pending)
+
+    def list_ranges(
+        self, name: str | None, shape: tuple[int, ...]
+    ) -> Iterator[tuple[int, int, Callable[[], NDArray[Any]]]]:
+        """The rows that each part holds, and how to read a part of the scores, or without a name the statistics."""
+        start = 0
+        for part in self._parts:
+
+            def read(part: Part = part) -> NDArray[Any]:
+                columns = ["value", "statistics"] if name is None else ["parts"]
+                table = self._run.read_part(self.metric.place, part, columns)
+                if name is not None:
+                    return tables.read_parts(table["parts"]).get(name, np.full(len(table), np.nan))
+                rows = _read_statistics(table)
+                return np.pad(rows, ((0, 0), (0, shape[0] - rows.shape[1])))
+
+            yield start, start + part.rows, read
+            start += part.rows
+
+    def read_statistics(self) -> NDArray[Any]:
+        """The rows of statistics."""
+        if "statistics" in self._kept:
+            kept: NDArray[Any] = self._kept["statistics"]
+            return kept
+        blocks = []
+        for _, table in self._read(["value", "statistics"]):
+            rows = _read_statistics(table)
+            blocks.append(_narrow(rows) if self.size > _MANY else rows)
+        width = max(rows.shape[1] for rows in blocks)
+        # A block in which every output failed cannot know the width of its metric's rows.
+        joined = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])
+        return self._keep("statistics", self._arrange(joined, 0))  # type: ignore[no-any-return]
+
+    def read_failures(self) -> dict[int, Failure]:
+        """The failures, those of records without a score included."""
+        failures: dict[int, Failure] = {}
+        for start, table in self._read(["failure", "failure_kind", "original"], self._has_failures):
+            own = tables.read_failures(table)
+            for row, text in tables.list_present(table, "original"):
+                if "failure" in (original := json.loads(text)):
+                    own[row] = Failure(own[row].kind, original["failure"])
+            failures |= {start + row: failure for row, failure in own.items()}
+        return self._arrange_sparse(failures) | dict.fromkeys(self.missing.tolist(), self._pending)
+
+    @property
+    def _pending(self) -> Failure:
+        return Failure(FailureKind.pending, f"{self.metric.text} has not scored this output yet")
+
+    def read_sparse(self, name: str) -> dict[int, Any]:
+        """Errors, explanations and so on, by position."""
+        if name not in self._kept:
+            column, found = _SPARSE[name], dict[int, Any]()
+            chosen = [column in filled for filled in self.filled]
+            for start, table in self._read(["value", "failure_kind", column, "original"], chosen):
+                values = getattr(tables.read_scores_table(table), name)
+                found |= {start + row: value for row, value in values.items()}
+            self._kept[name] = self._arrange_sparse(found)
+        kept: dict[int, Any] = self._kept[name]
+        return kept
+
+    def read(self) -> Scores:
+        """The scores of all records of the run."""
+        try:
+            values = self._arrange(self._values, np.nan)
+            has_statistics = any("statistics" in filled for filled in self.filled)
+            return Scores(
+                values=values,
+                parts=LazyParts(self),  # type: ignore[arg-type]
+                stats=ColumnOnDisk(self) if has_statistics else MeanRows(values),  # type: ignore[arg-type]
+                failures=self.read_failures(),
+                incomplete=frozenset(self._arrange_sparse(self._incomplete)),
+                **{name: LazyMapping(self, name) for name in _SPARSE},  # type: ignore[arg-type]
+            )
+        except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
+            raise RunError(f"{self._run.name}: the scores of {self.metric.label} are damaged: {error}") from None
+
+
+def _narrow(rows: NDArray[np.float64]) -> NDArray[Any]:
+    """Whole numbers in the narrowest type that holds them all."""
+    for dtype in _NARROW:
+        limits = np.iinfo(dtype)
+        if rows.size and rows.min() >= limits.min and rows.max() <= limits.max and (rows == np.trunc(rows)).all():
+            return rows.astype(dtype)
+    return rows
+
+
+class LazyMapping(Mapping[int, Any]):
+    """What only some scores carry, by position, read when it is first asked for."""
+
+    def __init__(self, reader: ScoreReader, name: str) -> None:
+        self._reader, self._name = reader, name
+
+    def __getitem__(self, position: int) -> Any:
+        return self._reader.read_sparse(self._name)[position]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._reader.read_sparse(self._name))
+
+    def __len__(self) -> int:
+        return len(self._reader.read_sparse(self._name))
+
+    def __bool__(self) -> bool:
+        is_filled = any(_SPARSE[self._name] in filled for filled in self._reader.filled)
+        return is_filled and (self._reader.positions is None or len(self) > 0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+class ColumnOnDisk:
+    """A part of scores, or without a name their statistics. Of many scores only what is asked for is in memory."""
+
+    def __init__(self, reader: ScoreReader, name: str | None = None) -> None:
+        self._reader, self._name = reader, name
+        self.dtype = np.dtype(np.float64)
+        #: The first row of the part that was read last, and its rows.
+        self._last: tuple[int, NDArray[Any]] = (0, np.empty(0))
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self), self._reader.find_width()) if self._name is None else (len(self),)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def __len__(self) -> int:
+        return self._reader.size
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        if isinstance(index, slice) and index == slice(1) and self._name is None:
+            return self._reader.read_first_statistics()
+        if isinstance(index, slice) and self._reader.positions is None and len(self) > _MANY:
+            start, stop, step = index.indices(len(self))
+            return np.asarray(self._read_range(start, stop)[::step], np.float64)
+        return np.asarray(self.rows[index], np.float64)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.rows, dtype or np.float64)
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """All rows, in a type that may be narrower."""
+        if self._name is not None:
+            return self._reader.read_parts()[self._name]
+        return self._reader.read_statistics()
+
+    def _read_range(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows that are mostly within one part, or in the part after it."""
+        blocks = []
+        first, rows = self._last
+        for begin, end, read in self._reader.list_ranges(self._name, self.shape[1:]):
+            if begin < stop and start < end:
+                if (first, first + len(rows)) != (begin, end):
+                    first, rows = self._last = begin, read()
+                blocks.append(rows[max(start - begin, 0) : stop - begin])
+        return np.concatenate([np.empty((0, *self.shape[1:])), *blocks])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.asarray, (np.asarray(self),)
+
+
+class LazyParts(Mapping[str, Any]):
+    """The parts of scores by name, read when they are first asked for."""
+
+    def __init__(self, reader: ScoreReader) -> None:
+        self.reader = reader
+
+    @cached_property
+    def _columns(self) -> dict[str, Any]:
+        reader = self.reader
+        if reader.size <= _MANY:
+            return dict(reader.read_parts())
+        return {name: ColumnOnDisk(reader, name) for name in reader.list_parts()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ({name: np.asarray(column) for name, column in self.items()},)
+
+
+def _read_statistics(table: pa.Table) -> NDArray[np.float64]:
+    return tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))

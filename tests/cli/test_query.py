@@ -1,0 +1,112 @@
+"""`metrist query`: what it answers, in which forms, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import metrist
+from metrist.cli.app import app
+from metrist.errors import RunError
+
+ROWS = [
+    {"item": "1", "system": "a", "output": "the cat sat", "references": ["the cat sat"], "ratings": {"quality": 4}},
+    {"item": "1", "system": "b", "output": "=1+1\nline", "references": ["the cat sat"], "ratings": {"quality": 1}},
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    metrist.score(path, ["rougeL", "length"], out=tmp_path / "run", progress=False)
+    return str(tmp_path / "run")
+
+
+def ask(run: str, sql: str, *options: str) -> str:
+    answer = CliRunner().invoke(app, ["query", run, sql, *options], catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
+def test_an_answer_is_a_table(run):
+    lines = ask(run, "SELECT system, metric, value FROM scores ORDER BY metric, system").splitlines()
+    assert [line.split() for line in lines[-2:]] == [["a", "rougeL", "1"], ["b", "rougeL", "0"]]
+
+
+def test_an_answer_as_json_and_csv(run):
+    sql = 'SELECT item, system, output, "references", parts, value FROM records JOIN scores USING (item, system)'
+    sql += " WHERE metric = 'rougeL' ORDER BY system"
+    first, second = json.loads(ask(run, sql, "--format", "json"))["rows"]
+    assert first == {
+        **{name: ROWS[0][name] for name in ("item", "system", "output", "references")},
+        "parts": {"precision": 1.0, "recall": 1.0, "f": 1.0},
+        "value": 1.0,
+    }
+    assert second["output"] == "=1+1\nline"
+    shown = list(csv.reader(ask(run, sql, "--format", "csv").splitlines()))
+    assert shown[0] == ["item", "system", "output", "references", "parts", "value"]
+    assert json.loads(shown[1][4]) == first["parts"]
+    # A spreadsheet must not run it.
+    assert shown[2][2] == "'=1+1\\nline"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "jsonl.gz", "parquet"])
+def test_an_answer_goes_to_a_file(run, suffix, tmp_path):
+    out = tmp_path / f"answer.{suffix}"
+    sql = "SELECT system, value, record, output, value FROM scores JOIN records USING (record, system)"
+    ask(run, sql, "-o", str(out))
+    assert CliRunner().invoke(app, ["query", run, "SELECT 1", "-o", str(tmp_path / "a.txt")]).exit_code != 0
+    if suffix == "parquet":
+        rows = pq.read_table(out).to_pylist()
+    elif suffix == "csv":
+        rows = list(csv.DictReader(io.StringIO(out.read_bytes().decode())))
+    else:
+        data = gzip.decompress(out.read_bytes()) if suffix.endswith("gz") else out.read_bytes()
+        rows = [json.loads(line) for line in data.decode().splitlines()]
+    assert list(rows[0]) == ["system", "value", "record", "output", "value_2"]
+    assert {float(row["value"]) for row in rows} == {1.0, 0.0, 3.0}
+    assert {len(row["record"]) for row in rows} == {16 if suffix == "parquet" else 32}
+    assert {row["output"].removeprefix("'") for row in rows} == {row["output"] for row in ROWS}
+
+
+def test_all_views_are_there(run):
+    answer = json.loads(ask(run, "SELECT * FROM wide ORDER BY system", "--format", "json"))
+    assert answer["rows"][0] == {"item": "1", "system": "a", "rougeL": 1.0, "length": 3.0}
+    for view, count in {"records": 2, "scores": 4, "ratings": 2, "errors": 0, "preferences": 0, "pairs": 0}.items():
+        assert metrist.open_run(run).query(f"SELECT count(*) AS n FROM {view}")["n"].to_pylist() == [count]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELEC 1",
+        "SELECT nothing FROM scores",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM glob('/*')",
+        "COPY scores TO 'stolen.csv'",
+        "EXPLAIN ANALYZE COPY scores TO 'stolen.csv'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "ATTACH 'other.db'",
+        "PRAGMA version",
+        "SET memory_limit = '1TB'",
+        "CREATE TABLE mine AS SELECT 1",
+        "SELECT 1; SELECT 2",
+        "",
+    ],
+)
+def test_what_does_not_read_the_run_is_refused_in_one_line(run, sql, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError) as refusal:
+        metrist.open_run(run).query(sql)
+    assert "\n" not in str(refusal.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "run"]
