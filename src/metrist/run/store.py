@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from metrist._version import __version__
 from metrist.documents import check_folder
 from metrist.errors import RunError, format_path, quote_word
-from metrist.run.tables import Damaged
+from metrist.run.tables import Damaged, has_schema
 
 MANIFEST = "manifest.json"
 FORMAT = 3
@@ -370,12 +370,18 @@ class Store:
             raise Missing(f"{path} is missing") from None
         except OSError as error:
             if isinstance(error, pa.ArrowException) or error.errno is None:
-                raise Damaged(f"{path}: {error}") from None
+                raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
             raise RunError(f"cannot read {path}: {error.strerror}") from error
         except (pa.ArrowException, ValueError) as error:
-            raise Damaged(f"{path}: {error}") from None
-        if file.metadata.num_rows != part.rows:
-            raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
+            raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
+        try:
+            if file.metadata.num_rows != part.rows:
+                raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
+            if not has_schema(folder.partition("/")[0], file.metadata.schema.to_arrow_schema()):
+                raise Damaged(f"{path} has other columns than it should")
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def read_part(
@@ -396,11 +402,14 @@ class Store:
         wanted = None if columns is None else [name for name in columns if name in names]
         try:
             with file:
-                return file.read(wanted, use_threads=False)
+                table = file.read(wanted, use_threads=False)
+            if len(table) != part.rows:
+                raise ValueError(f"{len(table)} of its {part.rows} rows are there")
+            return table
         except FileNotFoundError:
             raise Missing(f"{self.path}/{folder}/{part.file} is missing") from None
         except (OSError, pa.ArrowException, ValueError) as error:
-            raise Damaged(f"{self.path}/{folder}/{part.file}: {error}") from None
+            raise Damaged(f"{self.path}/{folder}/{part.file} is damaged ({_shorten(error)})") from None
 
     def _find_merged(self, folder: str, part: Part) -> tuple[Part, int]:
         """The part that another process has merged a missing part into, and the first of its rows there."""
@@ -428,7 +437,7 @@ class Store:
             raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
 
     def find_filled(self, folder: str, part: Part) -> set[str]:
-        """The columns of a part that have a value in some row, perhaps in one of another part that it was merged with."""
+        """The columns of a part that have a value in some row, perhaps in another part that it was merged with."""
         try:
             file = self.open_part(folder, part)
         except Missing:
@@ -685,6 +694,10 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
         write_page_checksum=True,
     )
     return sink.getbuffer()
+
+
+def _shorten(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0].rstrip(".:")
 
 
 def format_manifest(manifest: Manifest) -> bytes:

@@ -116,6 +116,13 @@ TEXT_COLUMNS = frozenset(
         *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
     }
 )
+_SCHEMAS = {
+    name: (schema, pa.schema([field for field in schema if field.name not in TEXT_COLUMNS]))
+    for name, schema in (
+        *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
+        *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
+    )
+}
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
 #: Columns of a score that only some rows have, by the name of the field of `Scores`.
 _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
@@ -123,6 +130,11 @@ _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "us
 
 class Damaged(Exception):
     """A part does not hold what it should; the message says what is wrong."""
+
+
+def has_schema(table: str, schema: pa.Schema) -> bool:
+    """Whether a part has the columns of this table, all of them or those that quote no text."""
+    return any(schema.equals(expected) for expected in _SCHEMAS[table])
 
 
 def drop_texts(table: pa.Table) -> pa.Table:
