@@ -31,7 +31,8 @@ from metrist.run.estimate import estimate_run
 from metrist.run.inputs import read_inputs
 from metrist.run.remote_store import WRITER, Files, Lease, RemoteStore, describe_process
 from metrist.run.run import open_run
-from metrist.run.store import Manifest, format_manifest, open_store
+from metrist.run.store import Manifest, format_manifest
+from metrist.run.stores import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")
 
@@ -39,7 +40,7 @@ METRICS = ["rougeL", "chrf"]
 ROWS = [
     {"item": str(n), "system": system, "output": f"text {n} {system}", "references": [f"text {n} a"]}
     | {"ratings": {"quality": n % 3 + (system == "a")}}
-    for n in range(12)
+    for n in range(16)
     for system in ("a", "b")
 ]
 
@@ -254,6 +255,7 @@ def test_commands_take_urls(bucket: str, url: str, tmp_path: Path, monkeypatch: 
         ["calibrate", url, "-m", "chrf", "-o", "chrf.json"],
         ["explain", records],
         ["export", url, "-o", "flat.jsonl"],
+        ["query", url, "SELECT metric, avg(value) FROM scores GROUP BY ALL"],
     ):
         answer = CliRunner().invoke(app, arguments)
         assert answer.exit_code == 0, (arguments, answer.output, answer.exception)
@@ -430,7 +432,7 @@ def test_a_run_that_lost_its_lease_ends_early(memory: Any, monkeypatch: pytest.M
     class Slow(Length):
         def score_record(self, record: metrist.Record) -> Score:
             scored.append(record.item)
-            if len(scored) == 5:
+            if len(scored) > 5:
                 page = {"owner": "other", "host": "elsewhere", "pid": 5, "beat": 1}
                 memory.pipe_file(f"/bucket/run/{WRITER}", json.dumps(page).encode())
             time.sleep(0.05)
@@ -442,8 +444,9 @@ def test_a_run_that_lost_its_lease_ends_early(memory: Any, monkeypatch: pytest.M
     assert json.loads(memory.cat_file(f"/bucket/run/{WRITER}"))["owner"] == "other"
 
 
-def test_a_writer_that_does_not_know_of_its_loss_commits_nothing(url: str) -> None:
+def test_a_writer_that_does_not_know_of_its_loss_commits_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was stopped between its last look at the lease and its commit, as by a suspended machine."""
+    monkeypatch.setattr(remote_store, "BEAT_SECONDS", 60)
     metrist.score(ROWS, ["chrf"], out=f"{url}/")
     first, files = RemoteStore(url), Files(url)
     with first.write():
@@ -535,7 +538,7 @@ def run_until_killed(step: int, url: str, monkeypatch: pytest.MonkeyPatch, folde
     with monkeypatch.context() as patch:
         kill_at(step, url, patch, folder)
         try:
-            metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
+            metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=16, executor="serial")
         except Killed:
             return True
     return False
@@ -562,10 +565,10 @@ def test_a_run_that_is_killed_at_any_step_goes_on(when: str, bucket: str, monkey
         elif when == "compacting":
             with monkeypatch.context() as patch:
                 patch.setattr(stored_pipeline, "_FEW_PARTS", 99)
-                metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
+                metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=16, executor="serial")
         is_killed = run_until_killed(step, url, monkeypatch)
         seen = max(seen, check_rows(url))
-        results = metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=12, executor="serial")
+        results = metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=16, executor="serial")
         assert results[Length().text].values.tolist() == expected
         assert check_rows(url) == len(PLAIN_ROWS)
         listed = set(open_run(url).manifest.list_parts())
