@@ -276,11 +276,11 @@ class ScoreReader:
             has_statistics = any("statistics" in filled for filled in self.filled)
             return Scores(
                 values=values,
-                parts=LazyParts(self),  # type: ignore[arg-type]
+                parts=LazyParts(self),
                 stats=ColumnOnDisk(self) if has_statistics else MeanRows(values),  # type: ignore[arg-type]
                 failures=self.read_failures(),
                 incomplete=frozenset(self._arrange_sparse(self._incomplete)),
-                **{name: LazyMapping(self, name) for name in _SPARSE},  # type: ignore[arg-type]
+                **{name: LazyMapping(self, name) for name in _SPARSE},
             )
         except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
             raise RunError(f"{self._run.name}: the scores of {self.metric.label} are damaged: {error}") from None
