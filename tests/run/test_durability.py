@@ -3,7 +3,6 @@ within seconds."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from metrist.run.run import Run
+from metrist.run.store import Store, read_log
 from torture_table import TortureRow
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
@@ -54,13 +55,20 @@ def computed(folder: Path) -> dict[str, float]:
 
 
 def stored(folder: Path, metric: str) -> set[str]:
-    """The items with a score on disk, in whole files only."""
-    items = set()
-    for path in folder.glob(f"run/results/*{metric}*/0*.jsonl"):
-        first, *rows, last = path.read_text().splitlines() or [""] * 2
-        if '"sha256"' in last and len(rows) == json.loads(first)["count"]:
-            items |= {json.loads(row)[0] for row in rows}
-    return items
+    """The items with a score in a part or in the log."""
+    store = Store(folder / "run")
+    rows = [row.table for name in store.list_files("log") for row in read_log(store.read_bytes(name) or b"")]
+    run = Run.open(store)
+    for one in run.manifest.metrics:
+        parts = [part for version in one.versions for part in version.parts]
+        rows += [run.read_part(one.place, part) for part in parts]
+    items = dict(zip(*(run.records(["record", "item"])[name].to_pylist() for name in ("record", "item")), strict=True))
+    return {
+        items[record]
+        for table in rows
+        for record, text in zip(table["record"].to_pylist(), table["metric"].to_pylist(), strict=True)
+        if metric in text
+    }
 
 
 def kill_when(run: subprocess.Popen[bytes], folder: Path, count: int) -> float:
@@ -84,7 +92,7 @@ def test_a_killed_run_with_a_model_loses_seconds_and_resumes(tmp_path: Path) -> 
     # 0.15 s a record: a task holds about 13 of them, of 60 in one file. The limit is loose, since machines are busy.
     killed = kill_when(run, tmp_path, 40)
     assert stored(tmp_path, "length") == {str(n) for n in range(60)}
-    assert (tmp_path / "run/results/length/complete.json").exists()
+    assert [metric.text for metric in Run.open(Store(tmp_path / "run")).finished_metrics()] == ["length"]
     durable = stored(tmp_path, "Slow")
     assert len(durable) >= 10
     check_loss(tmp_path, killed, 30.0)

@@ -16,8 +16,8 @@ from types import ModuleType
 
 import pytest
 
+from run_contents import contents
 from torture_table import TortureRow
-from torture_table import read_contents as contents
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes through /proc")
 
