@@ -9,9 +9,12 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 # Building packages and resolving versions need a separate environment, without what tests need.
 RELEASE := $(VENV)-release
+# Tests on human judgments are skipped where there are none.
+ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
+endif
 
-.PHONY: help install demo test coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -52,12 +55,19 @@ demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 # One more than cores: tests often wait for programs that they start.
 TEST_PROCESSES = $(shell $(PYTHON) -c "import os; print(min(8, (os.cpu_count() or 1) + 1))")
 
-test: $(VENV)/.tests  ## the whole test suite, on all cores
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+RUN_TESTS = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+# tests/tiers.py says which tests have these markers. TESTS="FILE..." runs some files only.
+TIER = not models and not data and not slow and not torture and not browser
+
+test: $(VENV)/.tests  ## what needs neither torch nor human judgments nor long processes: about 3 minutes on two cores
+	$(RUN_TESTS) -m '$(TIER)' $(TESTS)
+
+test-all: $(VENV)/.tests  ## the whole test suite: about 11 minutes on two cores
+	$(RUN_TESTS)
 
 coverage: $(VENV)/.tests  ## the whole test suite with line coverage; fails below the limit in pyproject.toml
 	$(PIP) --group coverage
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered
+	$(RUN_TESTS) --cov --cov-report=term:skip-covered
 
 check: lint check-types check-test-types  ## linter, formatter, layers, types; -j2 runs both type checks at once
 

@@ -27,6 +27,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import pytest
 from hypothesis import HealthCheck, settings
 
+import tiers
 import torture_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +42,19 @@ settings.load_profile("metrist")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torture-page", metavar="FILE", help="write the table of torture tests into this page")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files whose tests are all left out: many import torch."""
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(config.rootpath):
+        return None
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    return tiers.is_left_out(file, config.option.markexpr) or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for marker in tiers.find_markers(item.nodeid, getattr(item, "fixturenames", ())):
+        item.add_marker(marker)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,9 @@ def test_judged_sets_are_protected_from_training(leaks: Any) -> None:
     assert importlib.import_module("english_pairs").JUDGED[: len(leaks.JUDGED)] == leaks.JUDGED
 
 
-@pytest.mark.skipif(not os.environ.get("METRIST_TEST_DATA"), reason="METRIST_TEST_DATA does not name the data")
 @pytest.mark.parametrize("name", ["qags-xsum", "rank19"])
-def test_texts_of_qags_and_rank19_are_found(leaks: Any, name: str) -> None:
+def test_texts_of_qags_and_rank19_are_found(leaks: Any, data: Callable[[str], Path], name: str) -> None:
+    data(name)
     rows = importlib.import_module("agreement").rows(name)
     pair = GoodBad(
         criterion="consistency",

@@ -65,6 +65,18 @@ def take_names(column: NameColumn, positions: NDArray[np.intp]) -> NameColumn:
     return NameColumn(number[codes], tuple(column.names[code] for code in order.tolist()))
 
 
+def concatenate_names(columns: Sequence[NameColumn]) -> NameColumn:
+    """Columns one after another, names that several have once."""
+    if len(columns) == 1:
+        return columns[0]
+    number: dict[str, int] = {}
+    codes = []
+    for column in columns:
+        own = np.fromiter((number.setdefault(name, len(number)) for name in column.names), np.intp)
+        codes.append(own[column.codes])
+    return NameColumn(np.concatenate(codes), tuple(number))
+
+
 def list_distinct(names: Sequence[str]) -> list[str]:
     """The distinct names in the order of their first use."""
     return list(names.names) if isinstance(names, NameColumn) else list(dict.fromkeys(names))
@@ -74,3 +86,32 @@ def select_names(column: NameColumn, chosen: Mapping[str, Any] | set[str]) -> ND
     """The positions whose name is one of the chosen ones. There must not be many distinct names."""
     wanted = np.fromiter((name in chosen for name in column.names), np.bool_, count=len(column.names))
     return np.flatnonzero(wanted[column.codes])
+
+
+def find_names(names: Sequence[str], known: Sequence[str]) -> NDArray[np.intp]:
+    """The position of each name among known ones, all of which differ; -1 where it is none of them."""
+    if names == known:
+        return np.arange(len(names))
+    number = {name: n for n, name in enumerate(known)}
+    return np.fromiter((number.get(name, -1) for name in names), np.intp, count=len(names))
+
+
+def find_outputs(
+    items: Sequence[str], systems: Sequence[str], known_items: Sequence[str], known_systems: Sequence[str]
+) -> NDArray[np.intp]:
+    """The position of each output among known ones, by its item and system; -1 where it is none of them."""
+    wanted, known = (
+        (encode_names(items), encode_names(systems)),
+        (encode_names(known_items), encode_names(known_systems)),
+    )
+    width = max(1, len(known[1].names))
+    item, system = (find_names(one.names, other.names)[one.codes] for one, other in zip(wanted, known, strict=True))
+    keys = np.where((item >= 0) & (system >= 0), item * width + system, -1)
+    known_keys = known[0].codes.astype(np.intp) * width + known[1].codes
+    if np.array_equal(keys, known_keys):
+        return np.arange(len(keys))
+    if not len(known_keys):
+        return np.full(len(keys), -1)
+    order = np.argsort(known_keys, kind="stable")
+    at = np.minimum(np.searchsorted(known_keys[order], keys), len(order) - 1)
+    return np.where(known_keys[order[at]] == keys, order[at], -1)

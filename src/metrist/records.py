@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -191,8 +191,7 @@ class RecordColumns(Sequence[Record]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            columns = {name: getattr(self, name) for name in self.__slots__}
-            return RecordColumns(**{name: None if c is None else c[index] for name, c in columns.items()})
+            return self._map(lambda column: column[index])
         return Record(
             item=self.items[index],
             system=self.systems[index],
@@ -210,10 +209,11 @@ class RecordColumns(Sequence[Record]):
 
     def take(self, positions: Sequence[int]) -> RecordColumns:
         """The records at these positions."""
-        columns = {name: getattr(self, name) for name in self.__slots__}
-        return RecordColumns(
-            **{name: None if column is None else [column[n] for n in positions] for name, column in columns.items()}
-        )
+        return self._map(lambda column: [column[n] for n in positions])
+
+    def _map(self, select: Callable[[Any], Any]) -> RecordColumns:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return RecordColumns(**{name: c if c is None else select(c) for name, c in columns.items()})
 
 
 #: Bytes of a record's hash: the first half of a SHA-256.

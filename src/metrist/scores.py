@@ -143,9 +143,10 @@ class Scores(Sequence[Score]):
     incomplete: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.stats.size == 0:
+        if isinstance(self.stats, np.ndarray) and self.stats.size == 0:
             object.__setattr__(self, "stats", plain_stats(self.values))
-        if len(self.stats) != len(self.values) or any(len(p) != len(self.values) for p in self.parts.values()):
+        parts = self.parts.values() if isinstance(self.parts, dict) else ()  # Others are not read yet.
+        if len(self.stats) != len(self.values) or any(len(part) != len(self.values) for part in parts):
             raise ValueError("values, parts and stats of a block of scores must have one row per output")
         unscored = np.flatnonzero(np.isnan(self.values))
         object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})

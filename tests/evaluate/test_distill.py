@@ -57,12 +57,12 @@ class Faults(Grader):
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def rows_file(tmp_path: Path) -> Path:
     return write(tmp_path / "outputs.jsonl", make_rows())
 
 
-def test_scores_are_read_with_texts_and_ratings(data: Path, tmp_path: Path) -> None:
-    metrist.score(data, Grader, out=tmp_path / "run")
+def test_scores_are_read_with_texts_and_ratings(rows_file: Path, tmp_path: Path) -> None:
+    metrist.score(rows_file, Grader, out=tmp_path / "run")
     outputs = read_judge(tmp_path / "run")
     assert outputs.values["i0", "a"] == 2
     assert outputs.values["i0", "b"] == 1
@@ -77,24 +77,26 @@ def test_scores_are_read_with_texts_and_ratings(data: Path, tmp_path: Path) -> N
     assert outputs.cost["judge_us_dollars_per_1000_outputs"] is None
 
 
-def test_failures_are_counted_for_a_consistency_metric_too(data: Path, tmp_path: Path) -> None:
-    metrist.score(data, Grader, out=tmp_path / "run")
+def test_failures_are_counted_for_a_consistency_metric_too(rows_file: Path, tmp_path: Path) -> None:
+    metrist.score(rows_file, Grader, out=tmp_path / "run")
     files = read_judged_run(tmp_path / "run")
     assert len(files.examples) == 46
     assert "2 outputs without a score, which failed, left out" in files.notes
-    write(data, make_rows(12))
+    metrist.score(rows_file, Grader, out=tmp_path / "bare", texts=False)
+    write(rows_file, make_rows(12))
+    assert len(read_judged_run(tmp_path / "run").examples) == 46
     with pytest.raises(RunError, match="has changed since it was scored: 24 outputs are gone"):
-        read_judged_run(tmp_path / "run")
+        read_judged_run(tmp_path / "bare")
 
 
-def test_lower_scores_are_better_where_the_metric_says_so(data: Path, tmp_path: Path) -> None:
-    metrist.score(data, Faults, out=tmp_path / "run")
+def test_lower_scores_are_better_where_the_metric_says_so(rows_file: Path, tmp_path: Path) -> None:
+    metrist.score(rows_file, Faults, out=tmp_path / "run")
     outputs = read_judge(tmp_path / "run")
     assert outputs.values["i0", "a"] == -2
 
 
-def test_a_metric_is_chosen_by_name(data: Path, tmp_path: Path) -> None:
-    metrist.score(data, ["length", "copy_rate", "distinct"], out=tmp_path / "run")
+def test_a_metric_is_chosen_by_name(rows_file: Path, tmp_path: Path) -> None:
+    metrist.score(rows_file, ["length", "copy_rate", "distinct"], out=tmp_path / "run")
     with pytest.raises(
         SpecError, match="3 metrics: name the one to learn from with --metric: length, copy_rate, distinct"
     ):
@@ -107,19 +109,19 @@ def test_a_metric_is_chosen_by_name(data: Path, tmp_path: Path) -> None:
         read_judge(tmp_path / "run", "copy_rate:fluency")
 
 
-def test_texts_are_those_that_were_scored(data: Path, tmp_path: Path) -> None:
-    metrist.score(data, Grader, out=tmp_path / "run")
-    metrist.score(data, Grader, out=tmp_path / "bare", texts=False)
+def test_texts_are_those_that_were_scored(rows_file: Path, tmp_path: Path) -> None:
+    metrist.score(rows_file, Grader, out=tmp_path / "run")
+    metrist.score(rows_file, Grader, out=tmp_path / "bare", texts=False)
     rows = make_rows()
     rows[0]["output"] = "another text"
-    write(data, rows)
+    write(rows_file, rows)
     assert read_judge(tmp_path / "run").records["i0", "a"].output == make_rows()[0]["output"]
     with pytest.raises(RunError, match="has changed since it was scored: 1 output differs"):
         read_judge(tmp_path / "bare")
     for run in ("run", "bare"):
         with pytest.raises(RunError, match=r"1 of 46 scored outputs .* no text, or another one"):
-            read_judge(tmp_path / run, texts=[data])
-    data.unlink()
+            read_judge(tmp_path / run, texts=[rows_file])
+    rows_file.unlink()
     assert len(read_judge(tmp_path / "run").values) == 46
     with pytest.raises(RunError, match=r"outputs\.jsonl"):
         read_judge(tmp_path / "bare")
@@ -139,9 +141,9 @@ def begin_again(run: Path, text: str) -> None:
     Store(run).update(change)
 
 
-def test_what_is_not_finished_is_left_out_or_refused(data: Path, tmp_path: Path) -> None:
+def test_what_is_not_finished_is_left_out_or_refused(rows_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    metrist.score(data, Grader, out=run)
+    metrist.score(rows_file, Grader, out=run)
     more = write(tmp_path / "more.jsonl", make_rows(systems="c"))
     metrist.score(more, "copy_rate", out=run)
     grader = next(name for name in metrist.load(run).scores if "Grader" in name)
@@ -156,7 +158,7 @@ def test_what_is_not_finished_is_left_out_or_refused(data: Path, tmp_path: Path)
     with pytest.raises(RunError, match="is no run folder"):
         read_judge(tmp_path)
     with pytest.raises(RunError, match="is no run folder"):
-        read_judge(data)
+        read_judge(rows_file)
 
 
 def grade_by_ending(request: Request) -> Act:
@@ -182,12 +184,12 @@ def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("prices")
-def test_a_judge_has_an_instruction_and_a_cost(data: Path, tmp_path: Path) -> None:
+def test_a_judge_has_an_instruction_and_a_cost(rows_file: Path, tmp_path: Path) -> None:
     """100 tokens at 10 dollars a million and 10 at 100 are .002 dollars an output; the first question to a server
     costs a little more."""
     with FaultServer(grade_by_ending) as server:
         llm = f"openai(model='m', url='{server.url}')"
-        metrist.score(data, {"judge": f"judge(llm={llm})"}, out=tmp_path / "run")
+        metrist.score(rows_file, {"judge": f"judge(llm={llm})"}, out=tmp_path / "run")
     outputs = read_judge(tmp_path / "run")
     assert set(outputs.values.values()) == {1.0, 3.0}
     assert outputs.cost["judge_us_dollars_per_1000_outputs"] == pytest.approx(2, rel=0.01)
@@ -200,23 +202,23 @@ def test_a_judge_has_an_instruction_and_a_cost(data: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("prices")
-def test_choices_are_read_with_both_orders_merged(data: Path, tmp_path: Path) -> None:
+def test_choices_are_read_with_both_orders_merged(rows_file: Path, tmp_path: Path) -> None:
     """Two questions a pair, .002 dollars each."""
     with FaultServer(grade_by_ending) as server:
         llm = f"openai(model='m', url='{server.url}')"
-        metrist.prefer(data, f"judge_pair(llm={llm}, criteria='The calmer one.')", out=tmp_path / "run")
+        metrist.prefer(rows_file, f"judge_pair(llm={llm}, criteria='The calmer one.')", out=tmp_path / "run")
         long = "The better one. " * (MAX_INSTRUCTION // 10)
-        metrist.prefer(data, {"long": f"judge_pair(llm={llm}, criteria={long!r})"}, out=tmp_path / "long")
+        metrist.prefer(rows_file, {"long": f"judge_pair(llm={llm}, criteria={long!r})"}, out=tmp_path / "long")
     with pytest.raises(RunError, match="name them with --texts"):
         read_judge(tmp_path / "run")
-    outputs = read_judge(tmp_path / "run", texts=[data])
+    outputs = read_judge(tmp_path / "run", texts=[rows_file])
     assert outputs.choices == {(f"i{n}", "a", "b"): 1.0 for n in range(24)}
     assert outputs.instruction == "The calmer one."
     assert outputs.cost["judge_us_dollars_per_1000_pairs"] == pytest.approx(4, rel=0.01)
-    assert read_judge(tmp_path / "run", "judge_pair", texts=[data]).choices == outputs.choices
+    assert read_judge(tmp_path / "run", "judge_pair", texts=[rows_file]).choices == outputs.choices
     with pytest.raises(RunError, match="no comparator 'chrf'"):
-        read_judge(tmp_path / "run", "chrf", texts=[data])
-    assert read_judge(tmp_path / "long", texts=[data]).instruction == "long"
+        read_judge(tmp_path / "run", "chrf", texts=[rows_file])
+    assert read_judge(tmp_path / "long", texts=[rows_file]).instruction == "long"
     rows = make_rows()
     rows[1]["output"] += " or worse"
     with pytest.raises(RunError, match="not those that"):
@@ -226,23 +228,23 @@ def test_choices_are_read_with_both_orders_merged(data: Path, tmp_path: Path) ->
     # The table of the run counts, not the file that is written for other tools.
     exported = next((tmp_path / "run" / "preferences").glob("*.jsonl"))
     exported.write_text(exported.read_text().replace('"first"', '"second"'))
-    assert read_judge(tmp_path / "run", texts=[data]).choices == outputs.choices
+    assert read_judge(tmp_path / "run", texts=[rows_file]).choices == outputs.choices
     # Where the run has the records, too, their texts are known.
-    metrist.score(data, "copy_rate", out=tmp_path / "run")
+    metrist.score(rows_file, "copy_rate", out=tmp_path / "run")
     assert read_judge(tmp_path / "run", "judge_pair").choices == outputs.choices
     (comparator,) = (metric for metric in metrist.open_run(tmp_path / "long").manifest.metrics)
     begin_again(tmp_path / "long", comparator.text)
     with pytest.raises(RunError, match="not finished"):
-        read_judge(tmp_path / "long", texts=[data])
+        read_judge(tmp_path / "long", texts=[rows_file])
 
 
-def test_a_run_in_python_becomes_a_metric(data: Path, tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    metrist.score(data, Grader, out=tmp_path / "run")
+def test_a_run_in_python_becomes_a_metric(rows_file: Path, tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    metrist.score(rows_file, Grader, out=tmp_path / "run")
     settings = {"epochs": 2, "lr": 3e-3, "dtype": "float32"}
     card = distill_preference(tmp_path / "run", tmp_path / "mine", base=str(tiny("bert")), **settings)
     assert card["metric"] == f"preference(model={str(tmp_path / 'mine')!r})"
     assert card["data"]["training_items"] + card["data"]["held_out_items"] == 23
     assert {row["target"] for row in card["agreement"]["rows"]} == {card["agreement"]["judge"], "people: quality"}
-    results = metrist.score(data, card["metric"])
+    results = metrist.score(rows_file, card["metric"])
     assert len(results) == 48
     assert not any("has not learned" in note for note in results.notes)

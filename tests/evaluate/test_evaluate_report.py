@@ -359,7 +359,7 @@ def test_large_runs_show_a_sample_and_say_so(monkeypatch: pytest.MonkeyPatch) ->
     assert rule.startswith("Texts of 30 of 60 outputs: the 20 worst by each metric, and a random sample")
     assert len(explorer.data["outputs"]) == 30  # type: ignore[union-attr]
     data = ReportData([rows], ReportOptions(metrics=["rougeL"], draws=200))
-    assert not data.judgments.records, "the texts of a large run are not kept in memory"
+    assert not data.texts.are_few
     (fold,) = section(report, "worst").blocks
     assert isinstance(fold, Fold)
     (block,) = fold.blocks

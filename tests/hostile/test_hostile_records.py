@@ -185,7 +185,7 @@ def _blob(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data",
+    "entry",
     [
         pytest.param(zlib.compress(b"[" * DEEP), id="nested 100,000 deep"),
         pytest.param(zlib.compress(b"7" * 5000), id="a number of 5,000 digits"),
@@ -193,9 +193,9 @@ def _blob(data: bytes) -> bytes:
         pytest.param(zlib.compress(b"[]"), id="a list"),
     ],
 )
-def test_an_entry_of_a_cache_that_is_none_counts_as_missing(data: bytes, tmp_path: Path) -> None:
+def test_an_entry_of_a_cache_that_is_none_counts_as_missing(entry: bytes, tmp_path: Path) -> None:
     names = "(key, llm, question, answer, arrived)"
-    _spoil_cache(tmp_path, f"INSERT INTO answers {names} VALUES ('k', 'm', ?, ?, 1.0)", values=(_blob(data),) * 2)
+    _spoil_cache(tmp_path, f"INSERT INTO answers {names} VALUES ('k', 'm', ?, ?, 1.0)", values=(_blob(entry),) * 2)
     assert list(AnswerCache(tmp_path).entries()) == []
 
 

@@ -9,26 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.io.dedup import DigestIndex, FirstKeys, RecordKeys, place_of, split_place
+from metrist.io.dedup import FirstKeys, RecordKeys, place_of, split_place
 from metrist.records import Record, RecordColumns
-
-
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), max_size=60))
-def test_numbers_are_given_in_order_of_arrival(digests: list[tuple[int, int]]) -> None:
-    numbering = DigestIndex()
-    order: dict[tuple[int, int], int] = {}
-    for digest in digests:
-        assert (digest in numbering) == (digest in order)
-        assert numbering.number(*digest) == order.setdefault(digest, len(order))
-    assert len(numbering) == len(order)
-
-
-def test_numbers_stay_when_the_table_grows() -> None:
-    numbering = DigestIndex()
-    # Steps of 2**16 put many digests into one slot, the hardest case for rehashing.
-    digests = [(i << 16, i) for i in range(3000)] + [(-i, i) for i in range(1, 3001)]
-    assert [numbering.number(*digest) for digest in digests] == list(range(6000))
-    assert [numbering.number(*digest) for digest in digests] == list(range(6000))
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=40), max_size=12))

@@ -15,7 +15,8 @@ import metrist
 from metrist.errors import RunError
 from metrist.run import load, score
 from metrist.run.removal import plan_removal
-from metrist.run.store import Store, is_run
+from metrist.run.store import Store
+from metrist.run.stores import is_run
 
 
 @pytest.fixture
@@ -219,3 +220,15 @@ def test_a_name_that_two_inputs_had_must_say_which(run: Path, monkeypatch: pytes
     monkeypatch.chdir("x")
     assert remove(Path("../run"), inputs=["data.jsonl"])[0].startswith("1 record of data.jsonl")
     assert [row[1] for row in rows(Path("../run"))] == ["s", "s", "t", "u", "y"]
+
+
+def test_a_run_in_a_store_is_removed_by_its_url(run: Path, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/run"
+    for name in (".lock", ".writers"):
+        (run / name).unlink()
+    plan_removal(url, systems=["s"]).apply()
+    assert rows(run) == [("0", "t", 3.0), ("0", "u", 2.0)]
+    removal = plan_removal(url)
+    assert removal.messages == [f"the whole run {url}: scores by length, distinct of 2 records"]
+    removal.apply()
+    assert not [path for path in run.rglob("*") if path.is_file()]

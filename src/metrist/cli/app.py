@@ -199,8 +199,7 @@ def _describe_stored_scores(arguments: list[str]) -> str:
         if argument in ("-o", "--out") or argument.startswith(("--out=", "-o"))
     ]
     out = outs[-1] if outs else ""
-    shards = Path(out) / "preferences" / "shards" if arguments[0] == "prefer" else Path(out)
-    if out and (shards / "results").is_dir():
+    if out and any((Path(out) / folder).is_dir() for folder in ("scores", "judgments", "log")):
         return f"interrupted; {out} keeps what was scored so far: run the same command again to continue"
     if out and (out.endswith("/") or not Path(out).suffix):
         return "interrupted before anything was scored"

@@ -14,7 +14,7 @@ from metrist.errors import agree, format_count
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric
-from metrist.names import NameColumn, encode_names, select_names, take_names
+from metrist.names import NameColumn, concatenate_names, encode_names, select_names, take_names
 from metrist.scores import FailureKind, take_rows
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         chosen.append(_ChosenRows(labels, items, values, _select_sources(results, rows)))
         stats.append(_RunStats(scores.stats, rows, start))
         start += len(rows)
-    labels, items = _join_names([one.labels for one in chosen]), _join_names([one.items for one in chosen])
+    labels, items = concatenate_names([one.labels for one in chosen]), concatenate_names([one.items for one in chosen])
     grid = Grid.of(metric.label, labels, items, np.concatenate([one.values for one in chosen]))
     numbers = _number_sources([one.sources for one in chosen])
     by_cell = np.zeros(grid.rows.shape, np.intp)
@@ -140,18 +140,6 @@ def _number_sources(sources: Sequence[Sequence[str]]) -> NDArray[np.intp]:
         own = np.fromiter((numbers.setdefault(digest, len(numbers)) for digest in column.names), np.intp)
         columns.append(own[column.codes])
     return np.concatenate(columns)
-
-
-def _join_names(columns: Sequence[NameColumn]) -> NameColumn:
-    """Columns one after another, names that several have once."""
-    if len(columns) == 1:
-        return columns[0]
-    number: dict[str, int] = {}
-    codes = []
-    for column in columns:
-        own = np.fromiter((number.setdefault(name, len(number)) for name in column.names), np.intp)
-        codes.append(own[column.codes])
-    return NameColumn(np.concatenate(codes), tuple(number))
 
 
 def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:

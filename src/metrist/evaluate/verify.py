@@ -9,24 +9,28 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, agree, format_count
+from metrist.io.hashes import hash_records
 from metrist.metrics.base import Metric, calls_llm
 from metrist.metrics.registry import build
-from metrist.records import Record, hash_units
+from metrist.records import Record, RecordColumns
 from metrist.report.tables import Column, Table
 from metrist.run.inputs import find_changed_inputs, read_inputs
 from metrist.run.loading import StoredMetric as UnavailableMetric
 from metrist.run.loading import build_stored_metric
-from metrist.run.pipeline import score
 from metrist.run.run import Run, open_run
-from metrist.run.store import Part, Store, StoredMetric, Version, is_run
+from metrist.run.scoring import score
+from metrist.run.store import Part, Store, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
+from metrist.run.stores import is_run
 from metrist.run.tables import Damaged, read_hashes, read_records_table
 from metrist.runtime import Runtime
 from metrist.scores import Scores
@@ -34,6 +38,8 @@ from metrist.scores import Scores
 CheckName = Literal["files", "inputs", "signature", "scores"]
 #: Differences up to this, absolute or relative, are those of other batches and processors.
 TOLERANCE = 1e-6
+#: Records that are hashed at once.
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +179,7 @@ def _check_records(run: Run) -> Finding:
                 if folder == "records":
                     count += len(table)
                     if run.has_texts and not np.array_equal(
-                        hash_units(read_records_table(table)), read_hashes(table["record"])
+                        hash_records(read_records_table(table)), read_hashes(table["record"])
                     ):
                         raise Damaged(f"{folder}/{part.file} has a record with another hash than that of its texts")
             except Damaged as error:
@@ -241,12 +247,14 @@ def _check_signature(metric: Metric, text: str, stored: str) -> Finding:
 def _draw_sample(records: Iterable[Record], size: int, seed: int) -> list[Record]:
     """The records whose hashes come first if they are hashed again with the seed: the same whatever the order of the
     input, and without holding it in memory."""
-    prefix = f"{seed}:".encode()
+    prefix, source = f"{seed}:".encode(), iter(records)
 
     def keyed() -> Iterator[tuple[bytes, int, Record]]:
-        for number, record in enumerate(records):
-            digest = hash_units([record]).tobytes().hex()
-            yield hashlib.sha256(prefix + digest.encode()).digest(), number, record
+        number = 0
+        while block := list(islice(source, _BLOCK)):
+            for record, digest in zip(block, hash_records(RecordColumns.of(block)), strict=True):
+                number += 1
+                yield hashlib.sha256(prefix + digest.tobytes().hex().encode()).digest(), number, record
 
     return [record for *_, record in heapq.nsmallest(size, keyed())]
 
@@ -273,44 +281,50 @@ def _check_scores(
         return conclude(None, "it calls an LLM, whose answers may differ and cost money: --llm scores it again")
     try:
         block, missing = run.read_scores(stored)
+        numbers = HashIndex(run.view.hashes).find(hash_records(RecordColumns.of(records)))
+        numbers[np.isin(numbers, missing)] = -1
+        rows = np.flatnonzero(numbers >= 0)
+        then = _take_numbers(block, numbers[rows])
     except RunError as error:
         return conclude(None, str(error))
-    numbers = HashIndex(run.view.hashes).find(hash_units(records))
-    numbers[np.isin(numbers, missing)] = -1
-    rows = np.flatnonzero(numbers >= 0).tolist()
-    if not rows:
+    if not len(rows):
         return conclude(None, "none of the sampled outputs has a stored score")
+    sampled = [records[row] for row in rows.tolist()]
     try:
-        results = score([records[row] for row in rows], [metric], runtime=runtime, progress=False)
+        results = score(sampled, [metric], runtime=runtime, progress=False)
     except MetristError as error:
         return conclude(False, f"it cannot be scored again: {error}")
-    again = results.scores[metric.label]
-    problems, largest = list[str](), 0.0
-    for position, row in enumerate(rows):
-        number = int(numbers[row])
-        difference = _measure_difference(block, number, again, position)
-        if difference > tolerance:
-            record = records[row]
-            now, then = again.values[position], block.values[number]
-            problems.append(f"item {record.item!r} of {record.system!r} has {then:.6g} in the run and {now:.6g} now")
-        else:
-            largest = max(largest, difference)
-    count = format_count(len(rows), "output")
-    if problems:
-        share = f"{len(problems):,} of {count} {agree(len(problems), 'differs', 'differ')}"
-        return conclude(False, f"{share}, such as: {problems[0]}")
+    now = _take_numbers(results.scores[metric.label], np.arange(len(sampled)))
+    differences = _measure_differences(then, now)
+    wrong = np.flatnonzero(differences > tolerance)
+    count = format_count(len(sampled), "output")
+    if len(wrong):
+        record, old, new = sampled[wrong[0]], then["value"][wrong[0]], now["value"][wrong[0]]
+        share = f"{len(wrong):,} of {count} {agree(len(wrong), 'differs', 'differ')}"
+        example = f"item {record.item!r} of {record.system!r} has {old:.6g} in the run and {new:.6g} now"
+        return conclude(False, f"{share}, such as: {example}")
+    largest = differences.max()
     return conclude(True, f"{count} scored again: {'equal' if not largest else f'equal within {largest:.1g}'}")
 
 
-def _measure_difference(stored: Scores, number: int, again: Scores, position: int) -> float:
-    """The largest difference between two scores, relative to numbers above 1; infinite where one is missing."""
-    if (number in stored.failures) != (position in again.failures) or set(stored.parts) != set(again.parts):
-        return np.inf
-    then = [stored.values[number], *(column[number] for column in stored.parts.values())]
-    now = [again.values[position], *(again.parts[name][position] for name in stored.parts)]
-    old, new = np.asarray(then, np.float64), np.asarray(now, np.float64)
-    if (np.isnan(old) != np.isnan(new)).any():
-        return np.inf
+def _take_numbers(scores: Scores, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """The values, parts and statistics of some scores."""
+    parts = {f"part {name}": np.asarray(column[rows], np.float64) for name, column in scores.parts.items()}
+    statistics = {f"statistic {n}": column for n, column in enumerate(np.asarray(scores.stats[rows], np.float64).T)}
+    return {"value": scores.values[rows], **parts, **statistics}
+
+
+def _measure_differences(
+    then: dict[str, NDArray[np.float64]], now: dict[str, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """For each score the largest difference between two computations, relative to numbers above 1; infinite where one
+    lacks a number."""
+    # Where every output failed, there are no parts, and the width of the metric's statistics is not known.
+    absent = {name: np.full(len(then["value"]), 0.0 if name.startswith("statistic") else np.nan) for name in then | now}
+    old, new = (np.stack([*{**absent, **numbers}.values()]) for numbers in (then, now))
     with np.errstate(invalid="ignore"):
-        difference = np.where((old == new) | np.isnan(old), 0, np.abs(old - new) / np.maximum(1, np.abs(old)))
-    return float(difference.max())
+        differences = np.abs(old - new) / np.maximum(1, np.abs(old))
+    differences[(old == new) | (np.isnan(old) & np.isnan(new))] = 0
+    differences[np.isnan(old) != np.isnan(new)] = np.inf
+    largest: NDArray[np.float64] = differences.max(axis=0)
+    return largest

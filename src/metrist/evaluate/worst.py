@@ -4,10 +4,10 @@ largest disagreements between metrics, or of a metric with people."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,14 @@ from metrist.evaluate.selection import (
     select_metrics,
     select_systems,
 )
-from metrist.io import Reader, read_records
 from metrist.io.reader import RowProgress, check_keywords
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, PartMetric
-from metrist.names import NameColumn, encode_names, list_distinct, select_names
-from metrist.ratings import Error
-from metrist.records import Record
+from metrist.names import NameColumn, encode_names, find_outputs, list_distinct, select_names, take_names
 from metrist.report.tables import format_number
 from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
-from metrist.scores import FailureKind, Score
+from metrist.run.texts import OutputFacts, OutputTexts, take_scores
+from metrist.scores import FailureKind
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -42,146 +40,50 @@ _BY: tuple[str, ...] = get_args(By)
 _ORDERS: tuple[str, ...] = get_args(Order)
 DEFAULT_COUNT = 10
 _Floats = NDArray[np.float64]
-_Key = tuple[str, str]
 #: The number of a run (1 for the other one of a difference) and the row of an output in it.
 _Place = tuple[int, int]
-_Pair = tuple[_Place, _Place]
-
-
-@dataclass(slots=True)
-class TextBudget:
-    """How many outputs may be kept with their texts, and how many characters these may have together. The source and
-    the references of an item count once."""
-
-    outputs: int
-    characters: int
-    exceeded: bool = False
-    _items: set[str] = field(default_factory=set)
-
-    def take(self, record: Record) -> None:
-        """Count a record; once the budget is exceeded it stays so."""
-        self.outputs -= 1
-        self.characters -= len(record.output)
-        if record.item not in self._items:
-            self._items.add(record.item)
-            self.characters -= len(record.source or "") + sum(map(len, record.references))
-        self.exceeded = self.exceeded or self.outputs < 0 or self.characters < 0
-
-
-@dataclass(slots=True)
-class Judgments:
-    """What the input files of a run hold about its outputs: texts, ratings by aspect, and errors that people marked.
-    `seen` are the outputs that have a text in the files, whether or not it was kept."""
-
-    records: dict[_Key, Record] = field(default_factory=dict)
-    ratings: dict[str, dict[_Key, list[float]]] = field(default_factory=dict)
-    errors: dict[_Key, list[Error]] = field(default_factory=dict)
-    seen: set[_Key] = field(default_factory=set)
-
-    @staticmethod
-    def read(
-        reader: Reader,
-        known: Container[_Key],
-        rename: Callable[[str], str] = str,
-        budget: TextBudget | None = None,
-        progress: RowProgress | None = None,
-    ) -> Judgments:
-        """What a reader's rows say about the known outputs, whose systems may have been given other names. No texts are
-        kept once a budget is exceeded."""
-        judgments = Judgments()
-        for entry in reader.entries(progress):
-            for record in entry.records:
-                if (key := (record.item, rename(record.system))) not in known or key in judgments.seen:
-                    continue
-                judgments.seen.add(key)
-                if budget is not None and not budget.exceeded:
-                    budget.take(record)
-                if budget is None or not budget.exceeded:
-                    judgments.records[key] = record
-                else:
-                    judgments.records.clear()
-            for rating in entry.ratings:
-                if (key := (rating.item, rename(rating.system))) in known:
-                    judgments.ratings.setdefault(rating.aspect, {}).setdefault(key, []).append(rating.value)
-            for stored in entry.errors:
-                if (key := (stored.item, rename(stored.system))) in known:
-                    judgments.errors.setdefault(key, []).append(stored.error)
-        return judgments
-
-    def add(self, other: Judgments) -> None:
-        """Add what other files hold."""
-        self.records.update(other.records)
-        self.seen |= other.seen
-        for aspect, ratings in other.ratings.items():
-            self.ratings.setdefault(aspect, {}).update(ratings)
-        self.errors.update(other.errors)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Side:
-    """A run, where it came from, its name in messages, and what its files say about its outputs."""
+    """A run, its name in messages, and what its inputs and metrics say about the outputs that are shown."""
 
-    source: Any
     results: Results
     name: str
-    judgments: Judgments = field(default_factory=Judgments)
-    #: Called with the rows of its files that were read.
-    progress: RowProgress | None = None
-    #: What is to be told about its files.
-    remarks: list[str] = field(default_factory=list)
+    facts: Mapping[int, OutputFacts] = field(default_factory=dict)
     #: Items are numbered in the order of their first use.
-    _items: NameColumn = field(init=False)
+    items: NameColumn = field(init=False)
 
     def __post_init__(self) -> None:
-        self._items = encode_names(self.results.items)
+        self.items = encode_names(self.results.items)
 
-    def read(self, texts: Any, reading: Mapping[str, Any], wanted: set[_Key] | None) -> None:
-        """Read what the run's files, or `texts`, hold about the wanted outputs; about all if None."""
-        from metrist.run import read_inputs
-
-        if isinstance(texts, Judgments):
-            self.judgments = texts
-            return
-        known = set(zip(self.results.items, self.results.systems, strict=True)) if wanted is None else wanted
-        run = self.source if isinstance(self.source, str | os.PathLike) else self.results.inputs
-        if isinstance(run, str | os.PathLike):
-            names = [texts] if isinstance(texts, str | os.PathLike) else texts
-            if texts is None or (
-                isinstance(names, list | tuple) and all(isinstance(n, str | os.PathLike) for n in names)
-            ):
-                reader: Reader = read_inputs(run, names or (), **reading)
-            else:
-                reader = read_records(texts, **reading)
-        elif run is None and texts is None:
-            raise RunError(
-                "the results hold no texts, and their records could be read only once or were not stored with them: "
-                "pass the records with texts=RECORDS"
+    def show(self, rows: Sequence[int], *, labelled: bool = False) -> dict[int, ScoredOutput]:
+        """Outputs with all that is known about them; `labelled` names their run."""
+        results, blocks = self.results, take_scores(self.results, rows)
+        columns = {
+            column.label: column.select(blocks[column.metric.label])
+            if isinstance(column, PartMetric)
+            else blocks[column.label]
+            for column in results.columns
+        }
+        shown = {}
+        for place, row in enumerate(rows):
+            scores = {label: block[place] for label, block in columns.items()}
+            for label in columns.keys() - blocks.keys():  # An aspect that an output does not have.
+                if scores[label].failure:
+                    del scores[label]
+            known = self.facts.get(row) or OutputFacts()
+            shown[row] = ScoredOutput(
+                item=results.items[row],
+                system=results.systems[row],
+                scores=scores,
+                record=known.record,
+                ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in known.ratings.items()},
+                errors=tuple(known.errors),
+                run=self.name if labelled else None,
+                number=int(self.items.codes[row]) + 1,
             )
-        else:
-            reader = self.results.read_inputs(texts, **reading)
-        self.judgments = Judgments.read(reader, known, progress=self.progress)
-        self.remarks = reader.remarks
-
-    def _list_scores(self, row: int) -> dict[str, Score]:
-        """The scores by all metrics, and by their aspects where they have one."""
-        columns = [(metric, self.results[metric][row]) for metric in self.results.columns]
-        return {metric.label: s for metric, s in columns if not (isinstance(metric, PartMetric) and s.failure)}
-
-    def show(self, row: int, percentiles: Mapping[str, float], *, labelled: bool) -> ScoredOutput:
-        """One output with all that is known about it; `labelled` names its run."""
-        key, known = (self.results.items[row], self.results.systems[row]), self.judgments
-        rated = {aspect: ratings[key] for aspect, ratings in known.ratings.items() if key in ratings}
-        return ScoredOutput(
-            item=key[0],
-            system=key[1],
-            scores=self._list_scores(row),
-            record=known.records.get(key),
-            percentiles=percentiles,
-            ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in rated.items()},
-            errors=tuple(known.errors.get(key, ())),
-            run=self.name if labelled else None,
-            number=int(self._items.codes[row]) + 1,
-        )
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +133,8 @@ def worst(
 
     `metric` defaults to the first that has a better side, or for "disagreement" to all of these; `systems` restricts
     the outputs. Metrics and aspects in `lower_is_better` are reversed. Texts and ratings are read from the files that
-    the run read, or from `texts`: in any form that `read_records` takes, or `Judgments` that were read before. Where
-    they cannot be read, outputs are shown without, and a note says why. `progress` is called with the rows of these
+    the run holds, or from `texts`: in any form that `read_records` takes, or `OutputTexts` that were opened before.
+    Where they cannot be read, outputs are shown without, and a note says why. `progress` is called with the rows of
     files that were read and about how many there are, None if that is unknown.
     """
     from metrist.run.loading import fetch_flat
@@ -240,19 +142,15 @@ def worst(
     check_keywords(worst, reading)
     by = _check_arguments(n, vs, by, order)
     names = list_names(metric) or []
-    source = fetch_flat(run)
-    sides = [_Side(source=source, results=open_run(source, names), name=_name_run(run, "this run"), progress=progress)]
+    sides = [_Side(results=open_run(fetch_flat(run), names), name=_name_run(run, "this run"))]
     results = sides[0].results
     if vs is not None and _is_run(vs, results):
-        source = fetch_flat(vs)
-        other = _name_run(vs, "the other run")
-        sides.append(_Side(source=source, results=open_run(source, names), name=other, progress=progress))
+        sides.append(_Side(results=open_run(fetch_flat(vs), names), name=_name_run(vs, "the other run")))
     chosen = _choose_metrics(results, names, by)
     signs = {m.label: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
-    notes: list[str] = []
     if by == "people":
-        sides[0].read(texts, reading, None)  # The ratings of all outputs decide, so they are read first.
-        ranking = _rank_by_people(sides[0], chosen[0], signs, systems, aspect, lower_is_better, n)
+        texts = _open_texts(results, texts, progress, reading)
+        ranking = _rank_by_people(results, texts, chosen[0], signs, systems, aspect, lower_is_better, n)
     else:
         if unknown := [name for name in lower_is_better if not any(_is_named(m, [name]) for m in chosen)]:
             listed = ", ".join(m.label for m in chosen)
@@ -268,10 +166,8 @@ def worst(
         attempted = [_find_failed(side.results, chosen) for side in sides]
         ranking.failed = [(side, row) for side, row in ranking.failed if row in attempted[side]]
     failed = ranking.failed[:n]
-    if by != "people":
-        shown = [place for entry in ranking.ranked for place in entry.places]
-        notes = _read_texts(sides, [*shown, *failed], texts, reading)
-    notes += [remark for side in sides for remark in side.remarks]
+    places = [*(place for entry in ranking.ranked for place in entry.places), *failed]
+    notes = _read_texts(sides, places, texts, progress, reading)
     if len(ranking.failed) > len(failed):
         notes.append(
             f"{format_count(len(ranking.failed), 'output was', 'outputs were')} not scored, "
@@ -282,34 +178,34 @@ def worst(
         is_first = results.metrics.index(chosen[0]) < min(map(results.metrics.index, map(results.metric, others)))
         why = "the first metric of the run" if is_first else "the first metric that was applied to all outputs"
         notes.append(f"by {chosen[0].label}, {why}; -m chooses another: {', '.join(others)}")
-    labelled = len(sides) > 1
+    outputs = [
+        side.show(list(dict.fromkeys(row for which, row in places if which == number)), labelled=len(sides) > 1)
+        for number, side in enumerate(sides)
+    ]
     return WorstOutputs(
         title=ranking.title,
         entries=[
             WorstEntry(
-                outputs=tuple(
-                    sides[side].show(row, entry.percentiles, labelled=labelled) for side, row in entry.places
-                ),
+                outputs=tuple(replace(outputs[side][row], percentiles=entry.percentiles) for side, row in entry.places),
                 value=entry.value,
                 reason=entry.reason,
             )
             for entry in ranking.ranked
         ],
-        failures=[sides[side].show(row, {}, labelled=labelled) for side, row in failed],
+        failures=[outputs[side][row] for side, row in failed],
         notes=[*ranking.notes, *notes, *results.notes],
         decimals={m.label: _choose_decimals(m, sides) for m in results.columns},
     )
 
 
-def show_outputs(results: Results, judgments: Judgments, rows: Sequence[int]) -> list[ScoredOutput]:
-    """These outputs of a run with all that is known about them."""
-    side = _Side(source=results, results=results, name="this run", judgments=judgments)
-    return [side.show(row, {}, labelled=False) for row in rows]
+def show_outputs(results: Results, facts: Mapping[int, OutputFacts]) -> list[ScoredOutput]:
+    """Some outputs of a run with all that is known about them."""
+    return list(_Side(results=results, name="this run", facts=facts).show(list(facts)).values())
 
 
 def list_decimals(results: Results) -> dict[str, int]:
     """How precisely each metric's scores are shown."""
-    side = _Side(source=results, results=results, name="this run")
+    side = _Side(results=results, name="this run")
     return {metric.label: _choose_decimals(metric, [side]) for metric in results.columns}
 
 
@@ -388,10 +284,21 @@ def _name_run(run: Any, otherwise: str) -> str:
 def percentile_ranks(values: _Floats) -> _Floats:
     """Each value's percentile among all: the share of smaller ones and half the share of equal ones, in percent. NaN
     has none and counts for nobody."""
-    ordered = np.sort(values[~np.isnan(values)])
-    below, up_to = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-    ranks: _Floats = np.where(np.isnan(values), np.nan, 50.0 * (below + up_to) / max(len(ordered), 1))
+    ranks = np.full(len(values), np.nan)
+    order = np.argsort(values)[: np.count_nonzero(~np.isnan(values))]
+    ordered = values[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+    ends = np.append(starts[1:], len(ordered))
+    ranks[order] = np.repeat(50.0 * (starts + ends) / max(len(ordered), 1), ends - starts)
     return ranks
+
+
+def find_smallest(keys: _Floats, n: int) -> NDArray[np.intp]:
+    """The positions of the n smallest of many numbers, in their order; equal ones in the order of the input."""
+    if n < len(keys):
+        near = np.flatnonzero(keys <= np.partition(keys, n - 1)[n - 1])
+        return near[np.argsort(keys[near], kind="stable")][:n]
+    return np.argsort(keys, kind="stable")
 
 
 def _select_rows(results: Results, systems: Sequence[str] | None) -> NDArray[np.intp]:
@@ -413,10 +320,10 @@ def _rank_by_score(
     rows = _select_rows(results, systems)
     failed = np.isnan(values[rows])
     scored = rows[~failed]
-    scored = scored[np.argsort(sign * values[scored], kind="stable")]  # Equal scores stay in the input's order.
+    worst = scored[find_smallest(sign * values[scored], n)]
     return _Ranking(
         title=f"The worst of {_count(len(rows), 'output')} by {metric.label}",
-        ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in scored[:n].tolist()],
+        ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in worst.tolist()],
         failed=[(0, row) for row in rows[failed].tolist()],
         notes=_describe_direction(metric, sign),
     )
@@ -444,7 +351,8 @@ def _rank_by_disagreement(
 
 
 def _rank_by_people(
-    side: _Side,
+    results: Results,
+    texts: OutputTexts,
     metric: Metric,
     signs: Mapping[str, float],
     systems: Sequence[str] | None,
@@ -453,7 +361,7 @@ def _rank_by_people(
     n: int,
 ) -> _Ranking:
     """By the distance between the two percentiles, among the outputs that have a score and a rating."""
-    results, ratings = side.results, side.judgments.ratings
+    ratings = texts.ratings
     if not ratings:
         raise RunError("there are no ratings by people in the files that the run read: name files that hold some")
     if aspect is not None and aspect not in ratings:
@@ -463,11 +371,10 @@ def _rank_by_people(
         raise RunError(f"lower_is_better names {unknown[0]!r}, which is neither {metric.label} nor a rated aspect")
     aspects = [aspect] if aspect is not None else list(ratings)
     rows = _select_rows(results, systems)
-    keys = [(results.items[row], results.systems[row]) for row in rows]
-    means = np.full((len(aspects), len(rows)), np.nan)
-    for line, name in enumerate(aspects):
-        sign = -1 if name in lower_is_better else 1
-        means[line] = [sign * np.mean(ratings[name][key]) if key in ratings[name] else np.nan for key in keys]
+    signs_of_aspects = [-1 if name in lower_is_better else 1 for name in aspects]
+    means = np.stack(
+        [s * ratings[name].mean(len(results))[rows] for s, name in zip(signs_of_aspects, aspects, strict=True)]
+    )
     values = signs[metric.label] * results[metric].values[rows]
     rated = ~np.isnan(means).all(axis=0)
     both = rated & ~np.isnan(values)
@@ -495,7 +402,7 @@ def _rank_by_distance(rows: NDArray[np.intp], ranks: Mapping[str, _Floats], n: i
     """The outputs with the largest distance between the highest and the lowest of several percentiles."""
     distance = np.ptp(np.stack(list(ranks.values())), axis=0)
     ranked = []
-    for position in np.argsort(-distance, kind="stable")[:n]:
+    for position in find_smallest(-distance, n):
         percentiles = {name: float(column[position]) for name, column in ranks.items()}
         high, low = max(percentiles, key=percentiles.__getitem__), min(percentiles, key=percentiles.__getitem__)
         points = f"{distance[position]:.0f} points higher than {low}"
@@ -527,66 +434,71 @@ def _rank_by_difference(
     if len(sides) == 2:
         sides[1].results.metric(metric)
         check_signatures(metric, {f"run {number} ({side.name})": side.results for number, side in enumerate(sides, 1)})
-        pairs, left_out = _pair_runs(sides[0], sides[1], systems)
+        pairs = _pair_runs(sides[0], sides[1], systems)
     else:
-        pairs, left_out = _pair_systems(sides[0].results, vs, systems)
+        pairs = _pair_systems(sides[0], vs, systems)
+    other = len(sides) - 1
 
-    def name(place: _Place) -> str:
-        system = sides[place[0]].results.systems[place[1]]
-        return f"{system} in {sides[place[0]].name}" if len(sides) > 1 else system
+    def name(side: int, row: int) -> str:
+        system = sides[side].results.systems[row]
+        return f"{system} in {sides[side].name}" if other else system
 
-    columns = [side.results[metric].values for side in sides]
-    values = np.array([[columns[side][row] for side, row in pair] for pair in pairs])
-    differences = signs[metric.label] * (values[:, 0] - values[:, 1])
+    own, theirs = sides[0].results[metric].values[pairs.first], sides[other].results[metric].values[pairs.second]
+    differences = signs[metric.label] * (own - theirs)
     scored = np.flatnonzero(~np.isnan(differences))
     decimals = _choose_decimals(metric, sides)
     shown = {"losses": scored[differences[scored] < 0], "gains": scored[differences[scored] > 0], "both": scored}[order]
     ranked = []
-    for position in shown[np.argsort(-np.abs(differences[shown]), kind="stable")][:n]:
-        first, second = map(name, pairs[position])
+    for position in shown[find_smallest(-np.abs(differences[shown]), n)].tolist():
+        rows = int(pairs.first[position]), int(pairs.second[position])
+        first, second = name(0, rows[0]), name(other, rows[1])
         difference = float(differences[position])
         by = f"by {format_number(abs(difference), decimals)} ({metric.label})"
         if not has_side or not difference:
             reason = f"{first} and {second} differ {by}"
         else:
             reason = f"{first if difference > 0 else second} is better than {second if difference > 0 else first} {by}"
-        ranked.append(_Ranked(pairs[position], difference, reason))
+        ranked.append(_Ranked(((0, rows[0]), (other, rows[1])), difference, reason))
     notes = _describe_direction(metric, signs[metric.label]) if has_side else []
-    single = len({name(first) for first, _ in pairs}) == 1
-    first, second = map(name, pairs[0]) if single else (side.name for side in sides)
-    if has_side and single:
+    count = len(np.unique(encode_names(sides[0].results.systems).codes[pairs.first]))
+    first, second = sides[0].name, sides[other].name
+    if count == 1:
+        first, second = name(0, int(pairs.first[0])), name(other, int(pairs.second[0]))
+    if has_side and count == 1:
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
         notes.append(
             f"over all {_count(len(scored), 'item')}: {first} is better on {wins:,}, {second} on {losses:,}, equal on "
             f"{len(scored) - wins - losses:,}"
         )
     if not len(shown) and len(scored) and order != "both":
-        other = "gains" if order == "losses" else "losses"
+        opposite = "gains" if order == "losses" else "losses"
         better = f"is {'worse' if order == 'losses' else 'better'} than {second}"
-        notes.append(f"{first} {better} on no item; --order {other} and --order both show the others")
-    if left_out:
-        notes.append(f"left out: {_count(left_out, 'output')} without a counterpart")
-    items = len({sides[side].results.items[row] for (side, row), _ in pairs})
-    systems_shown = len({sides[side].results.systems[row] for (side, row), _ in pairs})
-    number = _count(items, "item") + (f" × {_count(systems_shown, 'system')}" if systems_shown > 1 else "")
+        notes.append(f"{first} {better} on no item; --order {opposite} and --order both show the others")
+    if pairs.left_out:
+        notes.append(f"left out: {_count(pairs.left_out, 'output')} without a counterpart")
+    items = len(np.unique(sides[0].items.codes[pairs.first]))
+    number = _count(items, "item") + (f" × {_count(count, 'system')}" if count > 1 else "")
     what = "that differ most"
     if order != "both":
         what = f"where {first} {'loses' if order == 'losses' else 'gains'} most against {second}"
-    return _Ranking(
-        title=f"Of {number}, those {what} by {metric.label}",
-        ranked=ranked,
-        failed=[
-            place
-            for position in np.flatnonzero(np.isnan(differences))
-            for place in pairs[position]
-            if np.isnan(columns[place[0]][place[1]])
-        ],
-        notes=notes,
-    )
+    failed: list[_Place] = []
+    for position in np.flatnonzero(np.isnan(differences)).tolist():
+        failed += [(0, int(pairs.first[position]))] if np.isnan(own[position]) else []
+        failed += [(other, int(pairs.second[position]))] if np.isnan(theirs[position]) else []
+    return _Ranking(title=f"Of {number}, those {what} by {metric.label}", ranked=ranked, failed=failed, notes=notes)
 
 
-def _pair_systems(results: Results, vs: str | None, systems: Sequence[str] | None) -> tuple[list[_Pair], int]:
-    """The rows of two systems of a run, by item, and how many have no counterpart."""
+class _Pairs(NamedTuple):
+    """The rows of outputs of the same items, and how many outputs have no counterpart."""
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    left_out: int
+
+
+def _pair_systems(side: _Side, vs: str | None, systems: Sequence[str] | None) -> _Pairs:
+    """The outputs of two systems of a run."""
+    results = side.results
     present = select_systems(results.systems, None)
     named = select_systems(results.systems, systems) if systems else []
     if vs is not None:
@@ -596,19 +508,20 @@ def _pair_systems(results: Results, vs: str | None, systems: Sequence[str] | Non
     two = named or present
     if len(two) != 2:
         raise RunError(f"a difference takes two systems, got {', '.join(two)}: name them with --systems A B")
-    rows: list[dict[str, int]] = [{}, {}]
-    for row, (item, system) in enumerate(zip(results.items, results.systems, strict=True)):
-        if system in two:
-            rows[two.index(system)][item] = row
-    pairs: list[_Pair] = [((0, row), (0, rows[1][item])) for item, row in rows[0].items() if item in rows[1]]
-    if not pairs:
+    first, second = (select_names(encode_names(results.systems), {name}) for name in two)
+    by_item = np.full(len(side.items.names), -1)
+    by_item[side.items.codes[second]] = second
+    counterparts = by_item[side.items.codes[first]]
+    paired = counterparts >= 0
+    if not paired.any():
         raise RunError(f"{two[0]} and {two[1]} have no item in common")
-    return pairs, len(rows[0]) + len(rows[1]) - 2 * len(pairs)
+    left_out = len(first) + len(second) - 2 * int(paired.sum())
+    return _Pairs(first[paired], counterparts[paired], left_out)
 
 
-def _pair_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> tuple[list[_Pair], int]:
-    """The outputs of the same system for the same item in two runs, and how many have no counterpart. Where the runs
-    share no system, the one system of each, which `systems` may name."""
+def _pair_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> _Pairs:
+    """The outputs of the same system for the same item in two runs. Where the runs share no system, the one system of
+    each, which `systems` may name."""
     present = [select_systems(side.results.systems, None) for side in (one, other)]
     if systems:
         select_systems([*present[0], *present[1]], systems)
@@ -626,45 +539,61 @@ def _pair_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> tuple
             f"{one.name} and {other.name} share no system: name one of each with --systems A B (the first has {first}, "
             f"the second {second})"
         )
-    wanted = set(match.values())
-    rows = enumerate(zip(other.results.items, other.results.systems, strict=True))
-    counterparts = {key: row for row, key in rows if key[1] in wanted}
-    pairs: list[_Pair] = []
-    total = len(counterparts)
-    for row, (item, system) in enumerate(zip(one.results.items, one.results.systems, strict=True)):
-        if system in match:
-            total += 1
-            if (counterpart := counterparts.get((item, match[system]))) is not None:
-                pairs.append(((0, row), (1, counterpart)))
-    if not pairs:
+    columns = [encode_names(side.results.systems) for side in (one, other)]
+    rows = select_names(columns[0], match)
+    names = take_names(columns[0], rows)
+    names = NameColumn(names.codes, tuple(match[name] for name in names.names))
+    found = find_outputs(take_names(one.items, rows), names, other.items, columns[1])
+    paired = found >= 0
+    if not paired.any():
         raise RunError(f"{one.name} and {other.name} have no item in common")
-    return pairs, total - 2 * len(pairs)
+    total = len(rows) + len(select_names(columns[1], set(match.values())))
+    return _Pairs(rows[paired], found[paired], total - 2 * int(paired.sum()))
 
 
 # ---- What is shown
 
 
-def _read_texts(sides: Sequence[_Side], places: Sequence[_Place], texts: Any, reading: Mapping[str, Any]) -> list[str]:
-    """Read the texts of these outputs; returns notes on those that could not be read. Files that the caller named must
-    be readable."""
-    notes = []
+def _open_texts(results: Results, texts: Any, progress: RowProgress | None, reading: Mapping[str, Any]) -> OutputTexts:
+    if isinstance(texts, OutputTexts):
+        return texts
+    if texts is None and results.inputs is None:
+        raise RunError(
+            "the results hold no texts, and their records could be read only once or were not stored with them: "
+            "pass the records with texts=RECORDS"
+        )
+    return OutputTexts.open(results, texts, progress=progress, **reading)
+
+
+def _read_texts(
+    sides: Sequence[_Side],
+    places: Sequence[_Place],
+    texts: Any,
+    progress: RowProgress | None,
+    reading: Mapping[str, Any],
+) -> list[str]:
+    """Read what is known about these outputs; returns notes on the files, and on texts that could not be read. Files
+    that the caller named must be readable."""
+    notes, remarks = list[str](), list[str]()
     for number, side in enumerate(sides):
-        wanted = {(side.results.items[row], side.results.systems[row]) for which, row in places if which == number}
+        rows = list(dict.fromkeys(row for which, row in places if which == number))
         # Outputs of one name in both runs have different texts: those of the second run are in its own files.
         own = number > 0 and not set(list_distinct(side.results.systems)).isdisjoint(
             list_distinct(sides[0].results.systems)
         )
         try:
-            side.read(None if own else texts, reading, wanted)
+            opened = _open_texts(side.results, None if own else texts, progress, reading)
+            side.facts = opened.read(rows)
         except MetristError as error:
             if texts is not None and not own:
                 raise
             notes.append(f"texts are not shown: {error}")
-        else:
-            if missing := len(wanted - side.judgments.records.keys()):
-                outputs = f"{missing:,} of {_count(len(wanted), 'output')} {agree(missing, 'has', 'have')}"
-                notes.append(f"{outputs} no texts in the files that were read")
-    return list(dict.fromkeys(notes))
+            continue
+        remarks += opened.remarks
+        if missing := sum(facts.record is None for facts in side.facts.values()):
+            outputs = f"{missing:,} of {_count(len(rows), 'output')} {agree(missing, 'has', 'have')}"
+            notes.append(f"{outputs} no texts in the files that were read")
+    return [*dict.fromkeys(notes), *remarks]
 
 
 def _choose_decimals(metric: Metric, sides: Sequence[_Side]) -> int:

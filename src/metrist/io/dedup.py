@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -24,65 +23,6 @@ TEXT_FIELDS = ("output", "source", "references", "instruction")
 Numbers = NDArray[np.uint64]
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _LINE_BITS = 40
-_SMALLEST = 1 << 10
-_FREE = -1
-
-
-@dataclass(slots=True, eq=False)
-class DigestIndex:
-    """Number distinct 128-bit digests 0, 1, 2 … in order of arrival: a hash table in flat arrays, which takes a third
-    of the memory of a dict."""
-
-    _slots: array[int] = field(default_factory=lambda: array("i", [_FREE]) * _SMALLEST)
-    _mask: int = _SMALLEST - 1
-    _low: array[int] = field(default_factory=lambda: array("q"))
-    _high: array[int] = field(default_factory=lambda: array("q"))
-
-    def __len__(self) -> int:
-        return len(self._low)
-
-    def number(self, low: int, high: int) -> int:
-        """Return the digest's number; it is new if that equals the length before the call."""
-        slots, mask, lows = self._slots, self._mask, self._low
-        slot = low & mask
-        while (entry := slots[slot]) != _FREE:
-            if lows[entry] == low and self._high[entry] == high:
-                return entry
-            slot = (slot + 1) & mask
-        number = len(lows)
-        slots[slot] = number
-        lows.append(low)
-        self._high.append(high)
-        # Above two thirds full, searches take too many steps.
-        if 3 * number > 2 * mask:
-            self._grow()
-        return number
-
-    def __contains__(self, digest: tuple[int, int]) -> bool:
-        slot = digest[0] & self._mask
-        while (entry := self._slots[slot]) != _FREE:
-            if (self._low[entry], self._high[entry]) == digest:
-                return True
-            slot = (slot + 1) & self._mask
-        return False
-
-    def _grow(self) -> None:
-        self._mask, self._slots = _rehash(self._low, 2 * len(self._slots))
-
-
-def _rehash(digests: array[int], size: int) -> tuple[int, array[int]]:
-    """Place digests in so many slots; in each round, entries whose slot is occupied move one slot on."""
-    mask = size - 1
-    table = array("i", [_FREE]) * size
-    slots = np.frombuffer(table, dtype=np.int32)
-    waiting = np.arange(len(digests), dtype=np.int32)
-    target = np.frombuffer(digests, dtype=np.int64) & mask
-    while len(waiting):
-        free = slots[target] == _FREE
-        slots[target[free]] = waiting[free]
-        blocked = slots[target] != waiting
-        waiting, target = waiting[blocked], (target[blocked] + 1) & mask
-    return mask, table
 
 
 def are_distinct_records(rows: Sequence[Any]) -> bool:
@@ -276,6 +216,12 @@ class ItemCheck:
             self._systems.update(records.systems)
         systems = hash_all(records.systems, len(records))
         self._shared = bool((self._firsts.settle(hash_all(records.items, len(records)), systems) != systems).any())
+
+    def join(self, other: ItemCheck) -> None:
+        """Add what another check saw, except items that only both together share."""
+        self.is_needed |= other.is_needed
+        self._shared |= other._shared
+        self._systems |= other._systems
 
     @property
     def disjoint(self) -> bool:

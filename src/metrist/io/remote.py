@@ -129,8 +129,8 @@ def fetch(url: str) -> Path:
 
 
 def find_copy(url: str, run: str) -> Path | None:
-    """The copy of an input of a run; None if there is none. Only inputs in the bucket of the run are fetched: a run does
-    not choose which servers are asked."""
+    """The copy of an input of a run; None if there is none. Only an input in the bucket of the run is fetched: a run
+    does not choose which servers are asked."""
     try:
         target = local_path(url)
         buckets = [local_path(place).relative_to(local_folder()).parts[:2] for place in (url, run) if is_remote(place)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,23 @@ from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
 from metrist.io.remote import is_remote
 from metrist.io.row_model import Batch
-from metrist.records import Hashes, RecordColumns
+from metrist.io.slices import cut_file
+from metrist.records import HASH_BYTES, Hashes, RecordColumns
+from metrist.run.flat_file import encodable
 from metrist.run.run import Run
+from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.tables import Damaged, judged_tables, read_hashes, records_table
+from metrist.run.tables import Damaged, read_hashes, read_records_table
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
 _PART_TEXT = 1 << 26
+#: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
+SLICE_BYTES = 1 << 20, 1 << 24
+SLICES_PER_WORKER = 4
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
+Key = tuple[str, str]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -46,7 +53,7 @@ class _Draft:
     tables: dict[str, list[Part]] = field(default_factory=dict)
     waiting: list[Batch] = field(default_factory=list)
     waiting_text: int = 0
-    hashes: list[Hashes] = field(default_factory=list)
+    hashes: list[Hashes] = field(default_factory=lambda: [np.empty((0, HASH_BYTES), np.uint8)])
 
 
 class Ingest:
@@ -111,29 +118,74 @@ class Ingest:
     def _write(self, draft: _Draft) -> None:
         """Write the rows that wait as parts."""
         batches, draft.waiting, draft.waiting_text = draft.waiting, [], 0
-        records = [
-            records_table(batch.records, batch.hashes, draft.number, batch.lines, self.texts)
-            for batch in batches
-            if len(batch.records)
-        ]
-        found = {"records": records}
-        for batch in batches:
-            for name, table in judged_tables(batch.judged, draft.number, self.texts).items():
-                found.setdefault(name, []).append(table)
-        for name, tables in found.items():
-            if tables:
-                part = self._store.write_part(name, pa.concat_tables(tables))
-                draft.tables.setdefault(name, []).append(part)
+        for name, part in write_batches(self._store, batches, draft.number, self.texts).items():
+            draft.tables.setdefault(name, []).append(part)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is worth while that workers read the inputs. Without texts, they could not score what they
+        read."""
+        return self.texts and sum(source.size or 0 for source in self._reader.sources) > SLICE_BYTES[0]
+
+    def plan_slices(self, workers: int) -> list[list[ReadSlice]]:
+        """How workers can read the inputs, slice by slice; empty where the command has to."""
+        total = sum(source.size or 0 for source in self._reader.sources)
+        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * workers)))
+        place, options = StorePlace.of(self._store), self._reader.options
+        plan = []
+        for source, draft in enumerate(self._drafts):
+            slices = cut_file(self._reader, source, size)
+            if not slices:
+                return []
+            plan.append(
+                [
+                    ReadSlice(store=place, slice=one, options=options, number=draft.number, texts=self.texts)
+                    for one in slices
+                ]
+            )
+        return plan
+
+    def add_slices(self, slices: Sequence[Sequence[SliceRead | None]]) -> bool:
+        """Add the inputs as workers have read them. Where reading the whole might find something else, they are
+        discarded: the command then has to read the inputs, and says what is wrong with them."""
+        found = [[read for read in reads if read] for reads in slices]
+        every = [read for reads in found for read in reads]
+        names = np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)])
+        others = _OtherRecords(self._run, self._drafts)
+        if (
+            list(map(len, found)) != list(map(len, slices))
+            or (len(found) > 1 and any(read.has_sources for read in every))  # Sources are compared between files.
+            or len(np.unique(names)) != len(names)
+            or any(others.find_names(read.names[: len(read.hashes)], read.hashes) for read in every)
+            or not self._reader.adopt([[read.findings for read in reads] for reads in found])
+        ):
+            self._store.delete(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
+            return False
+        for draft, reads in zip(self._drafts, found, strict=True):
+            for read in reads:
+                draft.hashes.append(read.hashes)
+                draft.records += len(read.hashes)
+                draft.references |= read.references
+                for name, part in read.parts.items():
+                    draft.tables.setdefault(name, []).append(part)
+        return True
+
+    def read_added(self) -> Iterator[tuple[int, RecordColumns]]:
+        """The records of the slices that were added, with the numbers of their sources."""
+        for source, draft in enumerate(self._drafts):
+            for part in draft.tables.get("records", ()):
+                yield source, read_records_table(self._run.read_part("records", part))
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
         before = len(self._run.view)
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
-        entries = []
+        entries = list[Input]()
         for draft in self._drafts:
-            if draft.path is None:
-                self._drop_stored_rows(draft)
+            changed = self._drop_stored_rows(draft) if draft.path is None else set[Key]()
             self._write(draft)
+            if draft.path is None:
+                entries += self._replace_judgments(draft, changed)
             if draft.tables or draft.previous:
                 entries.append(self._make_entry(draft, remarks))
         manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
@@ -239,12 +291,12 @@ class Ingest:
 
     def _read_hashes(self, one: Input) -> Hashes:
         parts = [self._run.read_part("records", part, ["record"]) for part in one.tables.get("records", ())]
-        return np.concatenate([np.empty((0, 16), np.uint8), *(read_hashes(part["record"]) for part in parts)])
+        return np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(read_hashes(part["record"]) for part in parts)])
 
     def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
         old, new = self._read_hashes(earlier), np.concatenate(draft.hashes)
         if np.array_equal(old, new):
-            if [earlier.tables.get(n) for n in _JUDGED] != [tables.get(n) for n in _JUDGED]:
+            if not all(self._hold_same(name, earlier.tables, tables) for name in _JUDGED):
                 self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
             return
         before, now = (self._read_names(listed.get("records", ())) for listed in (earlier.tables, tables))
@@ -259,30 +311,39 @@ class Ingest:
         if parts:
             self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
 
+    def _hold_same(self, name: str, *tables: Mapping[str, tuple[Part, ...]]) -> bool:
+        """Whether two inputs have the same rows in a table, however they are divided into parts."""
+        one, other = (listed.get(name, ()) for listed in tables)
+        if one == other or not (one and other):
+            return one == other
+        rows = [pa.concat_tables([self._run.read_part(name, part) for part in parts]) for parts in (one, other)]
+        return bool(rows[0].equals(rows[1]))
+
     def _describe_removal(self) -> str:
         return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
 
-    def _read_names(self, parts: Sequence[Part]) -> dict[tuple[str, str], bytes]:
-        names: dict[tuple[str, str], bytes] = {}
+    def _read_names(self, parts: Sequence[Part]) -> dict[Key, bytes]:
+        names: dict[Key, bytes] = {}
         for part in parts:
             table = self._run.read_part("records", part, ["item", "system", "record"])
             columns = [table[name].to_pylist() for name in ("item", "system", "record")]
             names |= {(item, system): digest for item, system, digest in zip(*columns, strict=True)}
         return names
 
-    def _drop_stored_rows(self, draft: _Draft) -> None:
-        """Leave only those rows in a draft that the folder does not have yet."""
-        known: dict[tuple[str, str], bytes] = {}
+    def _drop_stored_rows(self, draft: _Draft) -> set[Key]:
+        """Leave only those records in a draft that the folder does not have yet, and return which ones it has with
+        other texts."""
+        known: dict[Key, bytes] = {}
         for one in self.manifest.inputs:
             if one.path is None:
                 known |= self._read_names(one.tables.get("records", ()))
-        changed, batches, draft.records = 0, draft.waiting, 0
+        changed, batches, draft.records = set[Key](), draft.waiting, 0
         draft.waiting = []
         for batch in batches:
-            keys = list(zip(batch.records.items, batch.records.systems, strict=True))
+            keys = list(zip(map(encodable, batch.records.items), map(encodable, batch.records.systems), strict=True))
             digests = [row.tobytes() for row in batch.hashes]
             new = [n for n, key in enumerate(keys) if known.get(key) != digests[n]]
-            changed += sum(keys[n] in known for n in new)
+            changed |= {keys[n] for n in new} & known.keys()
             draft.records += len(new)
             draft.waiting.append(
                 replace(
@@ -292,9 +353,40 @@ class Ingest:
                     lines=[batch.lines[n] for n in new],
                 )
             )
-        if changed:
-            outputs = f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again"
+        if count := len(changed):
+            outputs = f"{format_count(count, 'output')} changed and {agree(count, 'was', 'were')} scored again"
             self.notes.append(f"{outputs}; {self._describe_removal()}")
+        return changed
+
+    def _replace_judgments(self, draft: _Draft, changed: set[Key]) -> list[Input]:
+        """Leave only those judgments in a draft of rows in memory that the folder does not have yet. The earlier inputs
+        are returned without those whose place they take and those of outputs that have changed."""
+        earlier = {one.number: one for one in self.manifest.inputs if one.path is None}
+        is_replaced = False
+        for name, fields in _JUDGED.items():
+            parts = [(one, part) for one in earlier.values() for part in one.tables.get(name, ())]
+            stored = [(one, part, self._run.read_part(name, part)) for one, part in parts]
+            known, brought = _Judgments(fields), _Judgments(fields)
+            for *_, table in stored:
+                known.add(table)
+            for part in draft.tables.pop(name, ()):
+                brought.add(self._run.read_part(name, part))
+            same = {key for key, rows in brought.rows.items() if rows == known.rows.get(key)}
+            gone = brought.rows.keys() & known.rows.keys() - same
+            is_replaced = is_replaced or bool(gone)
+            gone |= {key for key in known.rows if not changed.isdisjoint(zip(key[:1] * 2, key[1:3], strict=False))}
+            if brought.table is not None and len(table := brought.drop(brought.table, same)):
+                draft.tables[name] = [self._store.write_part(name, table)]
+            for one, part, table in stored:
+                if len(kept := known.drop(table, gone)) == len(table):
+                    continue
+                listed = [other for other in earlier[one.number].tables[name] if other != part]
+                listed += [self._store.write_part(name, kept)] if len(kept) else []
+                tables = {**earlier[one.number].tables, name: tuple(listed)}
+                earlier[one.number] = msgspec.structs.replace(one, tables=tables)
+        if is_replaced:
+            self.notes.append("rows in memory: their ratings, preferences and errors replace those read before")
+        return [one for one in earlier.values() if one not in self.manifest.inputs]
 
     def _describe_conflict(self, draft: _Draft, item: str, system: str, other: Input) -> str:
         where = self._run.describe_input(other)
@@ -310,7 +402,35 @@ class Ingest:
         )
 
 
-_JUDGED = ("ratings", "preferences", "errors", "given")
+#: The columns by which a judgment is another one's successor, by the table; the first three name outputs.
+_JUDGED = {
+    "ratings": ("item", "system", None, "aspect", "rater"),
+    "preferences": ("item", "first", "second", "aspect", "rater"),
+    "errors": ("item", "system", None, "rater"),
+    "given": ("item", "system", "second", "metric"),
+}
+
+
+class _Judgments:
+    """Rows of a table of judgments, by the columns that say what they are about."""
+
+    def __init__(self, fields: Sequence[str | None]) -> None:
+        self._fields = fields
+        self.rows: dict[tuple[Any, ...], list[str]] = {}
+        self.table: pa.Table | None = None
+
+    def add(self, table: pa.Table) -> None:
+        for key, row in zip(self._list_keys(table), table.drop_columns(["input", "row"]).to_pylist(), strict=True):
+            self.rows.setdefault(key, []).append(repr(row))
+        self.table = table if self.table is None else pa.concat_tables([self.table, table])
+
+    def drop(self, table: pa.Table, keys: Collection[tuple[Any, ...]]) -> pa.Table:
+        """The table without the rows that have one of these keys."""
+        return table.filter(pa.array([key not in keys for key in self._list_keys(table)], pa.bool_()))
+
+    def _list_keys(self, table: pa.Table) -> list[tuple[Any, ...]]:
+        columns = [table[field].to_pylist() if field else [None] * len(table) for field in self._fields]
+        return list(zip(*columns, strict=True))
 
 
 class _OtherRecords:
@@ -320,16 +440,16 @@ class _OtherRecords:
         own = {draft.number for draft in drafts}
         has_rows = any(draft.path is None for draft in drafts)
         self._inputs: list[Input] = []
-        keys, hashes, places = list[NDArray[np.int64]](), list[Hashes](), list[NDArray[np.int64]]()
+        keys, hashes, places = list[NDArray[np.uint64]](), list[Hashes](), list[NDArray[np.int64]]()
         for one, part in run.list_parts("records"):
             if one.number in own or (has_rows and one.path is None):
                 continue
             table = run.read_part("records", part, ["item", "system", "record"])
-            keys.append(_hash_names(table["item"].to_pylist(), table["system"].to_pylist()))
+            keys.append(hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True)))
             hashes.append(read_hashes(table["record"]))
             places.append(np.full(part.rows, one.number))
         self._run = run
-        joined = np.concatenate([np.empty(0, np.int64), *keys])
+        joined = np.concatenate([np.empty(0, np.uint64), *keys])
         order = np.argsort(joined, kind="stable")
         self._keys = joined[order]
         self._hashes = np.concatenate([np.empty((0, 16), np.uint8), *hashes])[order]
@@ -339,14 +459,15 @@ class _OtherRecords:
         """The first record whose name another input holds with other texts, and that input."""
         if not len(self._keys):
             return None
-        keys = _hash_names(records.items, records.systems)
+        return self.find_names(hash_names(zip(records.items, records.systems, strict=True)), hashes)
+
+    def find_names(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+        """The same, of records with these hashes of their names."""
+        if not len(self._keys):
+            return None
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
         return (int(rows[0]), self._run.find_input(int(self._places[at[rows[0]]]))) if len(rows) else None
-
-
-def _hash_names(items: Sequence[str], systems: Sequence[str]) -> NDArray[np.int64]:
-    return np.fromiter(map(hash, zip(items, systems, strict=True)), np.int64, count=len(items))
 
 
 def count_characters(records: RecordColumns) -> int:

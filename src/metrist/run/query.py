@@ -11,13 +11,14 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.io.remote import is_remote
@@ -28,8 +29,8 @@ from metrist.scores import FailureKind
 if TYPE_CHECKING:
     import duckdb
 
-    from metrist.run.run import Run
     from metrist.run.store import Part, StoredMetric
+    from metrist.run.stored_run import StoredRun
 
 VIEWS = ("records", "scores", "wide", "ratings", "errors", "preferences", "pairs")
 MEMORY_LIMIT = "1GiB"
@@ -41,7 +42,7 @@ _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECAS
 _PIVOT = re.compile(r"\s*(pivot|with|from|select)\b", re.IGNORECASE)
 
 
-def run_query(run: Run, sql: str) -> pa.Table:
+def run_query(run: StoredRun, sql: str) -> pa.Table:
     """The answer to one reading statement over the views of a run. It can read nothing else."""
     import duckdb
 
@@ -54,8 +55,24 @@ def run_query(run: Run, sql: str) -> pa.Table:
             raise RunError(f"the query failed: {_describe(error)}") from None
 
 
-def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
+def connect(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
     """A connection with the views of a run. Close it: its folder for what does not fit into memory goes with it."""
+    import duckdb
+
+    connection = open_database(run, memory_limit=memory_limit)
+    try:
+        _Views(run, connection).create()
+    except duckdb.Error as error:
+        connection.close()
+        raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
+    """A connection that can read the parts of a run, without views of them."""
     import duckdb
 
     folder = tempfile.mkdtemp(prefix="metrist-")
@@ -70,15 +87,42 @@ def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyCon
         }
     )
     weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
-    try:
-        _Views(run, connection).create()
-    except duckdb.Error as error:
-        connection.close()
-        raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
-    except BaseException:
-        connection.close()
-        raise
+    if is_remote(str(run.store.path)):
+        connection.register_filesystem(_open_files(run))
     return connection
+
+
+def scan_table(run: StoredRun, folder: str) -> str | None:
+    """What reads a table of a run, in SQL; None if it has no rows."""
+    paths = [quote_text(_locate(run, f"{folder}/{part.file}")) for _, part in run.list_parts(folder)]
+    return f"read_parquet([{', '.join(paths)}])" if paths else None
+
+
+def read_rows(
+    connection: duckdb.DuckDBPyConnection,
+    run: StoredRun,
+    folder: str,
+    parts: Sequence[Part],
+    rows: NDArray[np.integer[Any]],
+    schema: pa.Schema,
+) -> pa.Table:
+    """These rows of some parts with the columns of a schema, in this order. Only the pages that hold them are
+    decoded."""
+    if not len(rows):
+        return schema.empty_table()
+    starts = np.cumsum([0, *(part.rows for part in parts)])
+    at = np.searchsorted(starts, rows, "right") - 1
+    names = ", ".join(map(quote_name, schema.names))
+    selects = [
+        f"SELECT {starts[n]} + file_row_number AS position, {names} "
+        f"FROM read_parquet({quote_text(_locate(run, f'{folder}/{parts[n].file}'))}, file_row_number = true) "
+        f"WHERE file_row_number IN ({', '.join(map(str, rows[at == n] - starts[n]))})"
+        for n in np.unique(at).tolist()
+    ]
+    table = connection.sql(" UNION ALL ".join(selects)).to_arrow_table()
+    positions = tables.read_numbers(table["position"], np.int64)
+    order = np.argsort(positions)
+    return table.drop_columns("position").take(pa.array(order[np.searchsorted(positions[order], rows)]))
 
 
 def _describe(error: Exception) -> str:
@@ -86,7 +130,7 @@ def _describe(error: Exception) -> str:
     return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
 
 
-def lock(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+def lock(connection: duckdb.DuckDBPyConnection, run: StoredRun) -> None:
     """Confine a connection to the run: its SQL reads no other file and changes no setting."""
     paths = ", ".join(quote_text(_locate(run, name)) for name in run.manifest.list_parts())
     connection.execute(f"SET allowed_paths = [{paths}]")
@@ -119,14 +163,12 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 class _Views:
     """Creates the views of a run."""
 
-    def __init__(self, run: Run, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, run: StoredRun, connection: duckdb.DuckDBPyConnection) -> None:
         self.run, self.connection = run, connection
         self._tables = 0
 
     def create(self) -> None:
         run = self.run
-        if is_remote(str(run.store.path)):
-            self.connection.register_filesystem(_open_files(str(run.store.path), run.manifest.list_parts()))
         schemas = {"ratings": tables.RATINGS, "errors": tables.ERRORS, "preferences": tables.PREFERENCES}
         for name, schema in schemas.items():
             parts = [part for _, part in run.list_parts(name)]
@@ -138,8 +180,10 @@ class _Views:
         superseded = self._find_superseded(finished)
         selects = [self._select_metric(metric, superseded[metric.text]) for metric in finished]
         scores = " UNION ALL ".join(selects) or self._select("", [], tables.SCORES)
+        # The grouping tells DuckDB that no record is there twice: it leaves out the join where no name is asked for.
+        names = "SELECT record, any_value(item) AS item, any_value(system) AS system FROM records GROUP BY record"
         self._create_view(
-            "scores", f"SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN records r USING (record)"
+            "scores", f"SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN ({names}) r USING (record)"
         )
         values = "".join(f", m{n}.value AS {quote_name(metric.label)}" for n, metric in enumerate(finished))
         joins = "".join(f" LEFT JOIN ({select}) m{n} USING (record)" for n, select in enumerate(selects))
@@ -149,7 +193,7 @@ class _Views:
         self._create_view("pairs", " UNION ALL ".join(selects) or self._select("", [], tables.JUDGMENTS))
 
     def _create_view(self, name: str, select: str) -> None:
-        self.connection.execute(f"CREATE TEMP VIEW {name} AS {select}")
+        self.connection.execute(f"CREATE VIEW {name} AS {select}")
 
     def _select(
         self, folder: str, parts: Sequence[Part], schema: pa.Schema, left_out: str = "", label: str = ""
@@ -223,8 +267,7 @@ class _Views:
                 SELECT *, row_number() OVER (PARTITION BY {key}
                     ORDER BY is_settled DESC, list_position({paths}, filename) DESC, file_row_number DESC) AS place
                 FROM (SELECT {key}, filename, file_row_number,
-                        NOT incomplete AND coalesce(failure_kind NOT IN ({retryable}), true)
-                        AND bool_or(failure_kind IS NULL) OVER (PARTITION BY filename) AS is_settled
+                        NOT incomplete AND coalesce(failure_kind NOT IN ({retryable}), true) AS is_settled
                     FROM {self._read(metric.place, parts)}))
             WHERE place > 1{gone}"""
         ).to_arrow_table()
@@ -234,43 +277,38 @@ class _Views:
         self._tables += 1
         name = f"run_rows_{self._tables}"
         self.connection.register("new_rows", rows)
-        self.connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM new_rows")
+        self.connection.execute(f"CREATE TABLE {name} AS SELECT * FROM new_rows")
         self.connection.unregister("new_rows")
         return name
 
 
-def _locate(run: Run, name: str) -> str:
+def _locate(run: StoredRun, name: str) -> str:
     """The path of a part, which is named as seen from the run folder, for DuckDB."""
     root = str(run.store.path)
     return f"{_PROTOCOL}://{name}" if is_remote(root) else os.path.join(os.path.abspath(root), name)
 
 
-def _open_files(url: str, names: Iterator[str]) -> Any:
-    """A file system for DuckDB that holds the parts of a remote run and nothing else."""
+def _open_files(run: StoredRun) -> Any:
+    """A file system for DuckDB that holds the parts of a run which is not in a local folder, and nothing else."""
     from fsspec import AbstractFileSystem
 
-    from metrist.io.remote import open_store
-
-    remote, root = open_store(url)
-    listed = set(names)
+    listed = set(run.manifest.list_parts())
 
     class RunFiles(AbstractFileSystem):  # type: ignore[misc]
         protocol = _PROTOCOL
         cachable = False
 
-        def _place(self, path: str) -> str:
+        def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
             name = path.removeprefix(f"{_PROTOCOL}://")
             if name not in listed:
                 raise FileNotFoundError(path)
-            return f"{root.rstrip('/')}/{name}"
-
-        def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
             if mode != "rb":
                 raise PermissionError("a run is read, not written")
-            return remote.open(self._place(path), "rb")
+            return run.store.open_file(name)
 
         def info(self, path: str, **_: Any) -> Any:
-            return {**remote.info(self._place(path)), "name": path}
+            with self.open(path) as file:
+                return {"name": path, "size": file.seek(0, os.SEEK_END), "type": "file"}
 
         def modified(self, path: str) -> datetime:  # noqa: ARG002
             return datetime.fromtimestamp(0, UTC)  # Parts never change.

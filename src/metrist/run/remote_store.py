@@ -18,16 +18,16 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metrist.errors import RunError
-from metrist.io.remote import call_store, open_store, put_bytes
+from metrist.io.remote import call_store, make_folder, open_store, put_bytes
 from metrist.llm.budget import is_process_alive
 from metrist.run.store import ENTRIES, LOG, MANIFEST, Manifest, Store, decode_manifest, format_manifest
 
@@ -142,9 +142,11 @@ class Files:
         except Exception as error:
             response = getattr(error.__cause__, "response", None) or {}
             code = str(response.get("Error", {}).get("Code"))
-            if code not in (*_CONFLICT, *_NO_CONDITIONS):
-                raise
-            return code
+            if code in (*_CONFLICT, *_NO_CONDITIONS):
+                return code
+            if isinstance(error, FileNotFoundError):
+                make_folder(self._store, path, error)
+            raise
         return None
 
     def find(self, folder: str) -> list[str]:
@@ -214,8 +216,9 @@ class RemoteStore(Store):
     path: Any
 
     def __init__(self, url: str) -> None:
-        self.path = url.rstrip("/")
-        self._files = Files(self.path)
+        place: Any = url.rstrip("/")
+        super().__init__(place)
+        self._files = Files(place)
         self._lease: Lease | None = None
         #: The objects of each log.
         self._logged: dict[str, list[str]] = {}
@@ -229,10 +232,10 @@ class RemoteStore(Store):
 
     def check(self) -> None:
         if self._files.read(MANIFEST) is None:
-            other = self._files.list_entries() - {*ENTRIES, WRITER}
-            if other:
+            entries = self._files.list_entries() - {*ENTRIES, WRITER}
+            if others := [name for name in entries if not name.endswith(".part")]:
                 raise RunError(
-                    f"{self.path} is not a run folder and not empty (it holds {min(other)!r}): name a new folder"
+                    f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
                 )
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
@@ -273,8 +276,13 @@ class RemoteStore(Store):
     def delete_log(self, name: str) -> None:
         self.delete(self._logged.pop(name, ()))
 
-    def _open_file(self, name: str) -> pq.ParquetFile:
-        return pq.ParquetFile(self._files.open(name), page_checksum_verification=True, pre_buffer=True)
+    def open_file(self, name: str) -> BinaryIO:
+        file: BinaryIO = self._files.open(name)
+        return file
+
+    def _open_file(self, name: str, encoded: Sequence[str]) -> pq.ParquetFile:
+        source = self._files.open(name)
+        return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(encoded))
 
     # ---- Writers
 
@@ -285,7 +293,15 @@ class RemoteStore(Store):
             if lease.is_taken_over:
                 self._refuse_earlier_commits()
             self.recover()
-            yield
+            self._written.clear()
+            try:
+                yield
+            except BaseException:
+                self._discard_unlisted()
+                raise
+
+    def _delete_folder(self) -> None:
+        """Stores have no folders, or leave empty ones in peace."""
 
     @contextmanager
     def _hold_lease(self) -> Iterator[Lease]:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run, open_run
-from metrist.run.store import MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version, is_run
+from metrist.run.store import MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
+from metrist.run.stores import is_run
 from metrist.run.tables import read_hashes
 
 #: The rows of parts that stay, by the folder and the file of the part; parts of which all stay are not there.
@@ -86,7 +87,7 @@ def _export_name(metric: StoredMetric) -> str:
 
 
 @dataclass(eq=False)
-class _Found:
+class _Deletion:
     """What a choice comes to in a run."""
 
     metrics: frozenset[str]
@@ -108,8 +109,10 @@ class _Remaining(Run):
         super().__init__(run.store, run.manifest)
         self._rows = kept
 
-    def read_part(self, folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        table, rows = super().read_part(folder, part, columns), self._rows.get((folder, part.file))
+    def read_part(
+        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        table, rows = super().read_part(folder, part, columns, encoded), self._rows.get((folder, part.file))
         return table if rows is None else table.filter(pa.array(rows))
 
 
@@ -122,9 +125,9 @@ class _Choice:
     systems: Sequence[str]
     unused: bool
 
-    def find(self, run: Run) -> _Found:
+    def find(self, run: Run) -> _Deletion:
         """The rows of a run that are to be deleted."""
-        found = _Found(frozenset(_find_metric(run, name).text for name in self.metrics))
+        found = _Deletion(frozenset(_find_metric(run, name).text for name in self.metrics))
         if self.inputs or self.systems:
             self._find_records(run, found)
         remaining = _Remaining(run, found.kept).view.hashes
@@ -142,7 +145,7 @@ class _Choice:
                 found.messages.append(f"{format_count(count, 'score')} by {metric.label}")
         return found
 
-    def _find_records(self, run: Run, found: _Found) -> None:
+    def _find_records(self, run: Run, found: _Deletion) -> None:
         chosen = {one.number for name in self.inputs for one in _find_inputs(run, name)}
         known = dict.fromkeys([*run.view.systems.names, *_list_compared(run)])
         for system in self.systems:
@@ -171,7 +174,7 @@ class _Choice:
         return rows
 
     def _find_scores(
-        self, run: Run, metric: StoredMetric, found: _Found, wanted: HashIndex, gone: HashIndex | None
+        self, run: Run, metric: StoredMetric, found: _Deletion, wanted: HashIndex, gone: HashIndex | None
     ) -> int:
         """Find a metric's scores of records that are `gone`; None: of all that are not wanted, and of earlier versions.
         Choices between two outputs are found by the names of their systems."""
@@ -227,7 +230,7 @@ class _Choice:
         return exports
 
 
-def _replace_parts(run: _Remaining, found: _Found) -> Manifest:
+def _replace_parts(run: _Remaining, found: _Deletion) -> Manifest:
     """The manifest of what remains, whose parts are written."""
     store = run.store
 
@@ -238,7 +241,7 @@ def _replace_parts(run: _Remaining, found: _Found) -> Manifest:
             if rows is None:
                 left.append(part)
             elif rows.any():
-                facts = store.read_facts(folder, part)
+                facts = {name: fact for name, fact in store.read_facts(folder, part).items() if name != "merged"}
                 table = run.read_part(folder, part).replace_schema_metadata()
                 left.append(store.write_part(folder, table, facts, tokens=part.tokens))
         return tuple(left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,19 @@ from metrist.errors import RunError
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
 from metrist.run.store import Part, StoredMetric
-from metrist.run.tables import Damaged, read_hashes
-from metrist.scores import Failure, FailureKind, MeanRows, Scores
+from metrist.run.stored_run import StoredRun
+from metrist.run.tables import Damaged, find_unsettled, read_hashes
+from metrist.scores import Failure, FailureKind, MeanRows, Scores, plain_stats
 
 if TYPE_CHECKING:
-    from metrist.run.run import Run
+    import duckdb
+
 
 #: Rows from which on parts and statistics are read again each time, and statistics are narrow numbers: a run of ten
 #: million outputs must fit into a gigabyte.
 _MANY = 1 << 20
+#: Rows that are read to learn how many statistics a score has.
+_FIRST_ROWS = 256
 _NARROW = (np.dtype(np.uint16), np.dtype(np.int32))
 #: Columns that only some scores have, by the field of `Scores`.
 _SPARSE = {
@@ -66,44 +71,39 @@ def _begin(hashes: Hashes) -> NDArray[np.uint64]:
     return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
-def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
-    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
-    `retry_failed`, any failure but a missing input counts as such a reason."""
-    kinds = table["failure_kind"]
-    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
-    if retry_failed:
-        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
-    unsettled = table["incomplete"].to_numpy().astype(bool)
-    if kinds.null_count < len(kinds):
-        unsettled |= pc.is_in(kinds, pa.array(retryable)).to_numpy()
-    return np.flatnonzero(unsettled)
-
-
 class ScoreReader:
     """Reads the columns of one metric's finished version, arranged as the records of the run are."""
 
-    def __init__(self, run: Run, metric: StoredMetric) -> None:
+    def __init__(self, run: StoredRun, metric: StoredMetric) -> None:
         version = metric.finished
         if version is None:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
         self.metric, self._run, self._parts = metric, run, version.parts
         self._rows = sum(part.rows for part in version.parts)
+        self._values = np.full(self._rows, np.nan)
+        self._incomplete: dict[int, bool] = {}
+        #: Whether a part has failures.
+        self._has_failures: list[bool] = []
         #: For each record the row of its score, -1 if there is none; None: all rows are in order.
         self.positions = self._find_positions()
         self.size = self._rows if self.positions is None else len(self.positions)
         self._kept: dict[str, Any] = {}
 
-    def _read(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """The parts with the number of rows before each."""
+    def _read(self, columns: Sequence[str], chosen: Sequence[bool] | None = None) -> Iterator[tuple[int, pa.Table]]:
+        """The parts, or the chosen ones, with the number of rows before each."""
         start = 0
-        for part in self._parts:
-            yield start, self._run.read_part(self.metric.place, part, columns)
+        for number, part in enumerate(self._parts):
+            if chosen is None or chosen[number]:
+                yield start, self._run.read_part(self.metric.place, part, columns)
             start += part.rows
 
     def _find_positions(self) -> NDArray[np.int64] | None:
         wanted, in_order = self._run.view.hashes, True
         unsettled = [np.empty(0, np.int64)]
-        for start, table in self._read(["record", "failure_kind", "incomplete"]):
+        for start, table in self._read(["record", "value", "failure_kind", "incomplete"]):
+            self._values[start : start + len(table)] = tables.read_numbers(table["value"])
+            self._has_failures.append(table["failure_kind"].null_count < len(table))
+            self._incomplete |= {start + row: True for row in pc.indices_nonzero(table["incomplete"]).to_pylist()}
             unsettled.append(start + find_unsettled(table))
             own = wanted[start : start + len(table)]
             in_order = in_order and not len(unsettled[-1]) and np.array_equal(read_hashes(table["record"]), own)
@@ -149,13 +149,6 @@ class ScoreReader:
             self._kept[key] = value
         return value
 
-    def read_values(self) -> NDArray[np.float64]:
-        """The values; NaN where there is none."""
-        values = np.full(self._rows, np.nan)
-        for start, table in self._read(["value"]):
-            values[start : start + len(table)] = table["value"].to_numpy()
-        return self._arrange(values, np.nan)
-
     def read_parts(self) -> dict[str, NDArray[np.float64]]:
         """The parts of the scores."""
         if "parts" in self._kept:
@@ -179,9 +172,43 @@ class ScoreReader:
             names |= dict.fromkeys(column.combine_chunks().keys.unique().to_pylist() if len(column) else ())
         return list(names)
 
+    @cached_property
+    def filled(self) -> list[set[str]]:
+        """The columns that have values, of each part."""
+        return [self._run.store.find_filled(self.metric.place, part) for part in self._parts]
+
     def find_width(self) -> int:
-        """How many statistics a score has; 0 where they are (value, 1)."""
-        return max((pc.max(pc.list_value_length(t["statistics"])).as_py() or 0 for _, t in self._read(["statistics"])))
+        """How many statistics a score has."""
+        lengths = [
+            pc.max(pc.list_value_length(table["statistics"])).as_py() or 0
+            for (_, table), filled in zip(self._read(["statistics"]), self.filled, strict=True)
+            if "statistics" in filled
+        ]
+        return max(lengths, default=2)
+
+    def read_first_statistics(self) -> NDArray[np.float64]:
+        """The statistics of one score, by which their number is known."""
+        for part, filled in zip(self._parts, self.filled, strict=True):
+            if "statistics" in filled:
+                with self._run.store.open_part(self.metric.place, part) as file:
+                    for batch in file.iter_batches(_FIRST_ROWS, columns=["statistics", "value"], use_threads=False):
+                        if batch["statistics"].null_count < len(batch):
+                            rows: NDArray[np.float64] = _read_statistics(pa.table(batch))[:1]
+                            return rows
+        return plain_stats(self._values[:1])
+
+    def take(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> Scores:
+        """The scores at some positions. Nothing else is read."""
+        from metrist.run.query import read_rows
+
+        rows = np.asarray(positions, np.int64)
+        rows = rows if self.positions is None else self.positions[rows]
+        scored = np.flatnonzero(rows >= 0)
+        hidden = frozenset() if self._run.has_texts else tables.TEXT_COLUMNS
+        schema = pa.schema([field for field in tables.SCORES if field.name not in hidden])
+        table = read_rows(connection, self._run, self.metric.place, self._parts, rows[scored], schema)
+        pending = dict.fromkeys(np.flatnonzero(rows < 0).tolist(), self._pending)
+        return tables.read_scores_table(table).spread(len(rows), scored.tolist(), pending)
 
     def list_ranges(
         self, name: str | None, shape: tuple[int, ...]
@@ -195,61 +222,49 @@ class ScoreReader:
                 table = self._run.read_part(self.metric.place, part, columns)
                 if name is not None:
                     return tables.read_parts(table["parts"]).get(name, np.full(len(table), np.nan))
-                rows = tables.read_statistics(table["statistics"], table["value"].to_numpy())
+                rows = _read_statistics(table)
                 return np.pad(rows, ((0, 0), (0, shape[0] - rows.shape[1])))
 
             yield start, start + part.rows, read
             start += part.rows
 
-    def read_statistics(self) -> NDArray[Any] | None:
-        """The rows of statistics; None where they are (value, 1)."""
+    def read_statistics(self) -> NDArray[Any]:
+        """The rows of statistics."""
         if "statistics" in self._kept:
-            kept: NDArray[Any] | None = self._kept["statistics"]
+            kept: NDArray[Any] = self._kept["statistics"]
             return kept
         blocks = []
         for _, table in self._read(["value", "statistics"]):
-            column, values = table["statistics"], table["value"].to_numpy()
-            is_plain = column.null_count == len(column)
-            rows = tables.read_statistics(column, values)
-            blocks.append((is_plain, _narrow(rows) if self.size > _MANY else rows))
-        if all(is_plain for is_plain, _ in blocks):
-            return self._keep("statistics", None)  # type: ignore[no-any-return]
-        width = max(rows.shape[1] for _, rows in blocks)
+            rows = _read_statistics(table)
+            blocks.append(_narrow(rows) if self.size > _MANY else rows)
+        width = max(rows.shape[1] for rows in blocks)
         # A block in which every output failed cannot know the width of its metric's rows.
-        joined = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for _, rows in blocks])
+        joined = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])
         return self._keep("statistics", self._arrange(joined, 0))  # type: ignore[no-any-return]
 
     def read_failures(self) -> dict[int, Failure]:
         """The failures, those of records without a score included."""
         failures: dict[int, Failure] = {}
-        for start, table in self._read(["failure", "failure_kind", "original"]):
-            if table["failure_kind"].null_count == len(table):
-                continue
+        for start, table in self._read(["failure", "failure_kind", "original"], self._has_failures):
             own = tables.read_failures(table)
             for row, text in tables.list_present(table, "original"):
                 if "failure" in (original := json.loads(text)):
                     own[row] = Failure(own[row].kind, original["failure"])
             failures |= {start + row: failure for row, failure in own.items()}
-        pending = Failure(FailureKind.pending, f"{self.metric.text} has not scored this output yet")
-        return self._arrange_sparse(failures) | dict.fromkeys(self.missing.tolist(), pending)
+        return self._arrange_sparse(failures) | dict.fromkeys(self.missing.tolist(), self._pending)
 
-    def read_incomplete(self) -> frozenset[int]:
-        """The positions of scores behind which some requests failed."""
-        rows = {
-            start + int(row): True
-            for start, table in self._read(["incomplete"])
-            for row in np.flatnonzero(table["incomplete"].to_numpy())
-        }
-        return frozenset(self._arrange_sparse(rows))
+    @property
+    def _pending(self) -> Failure:
+        return Failure(FailureKind.pending, f"{self.metric.text} has not scored this output yet")
 
     def read_sparse(self, name: str) -> dict[int, Any]:
         """Errors, explanations and so on, by position."""
         if name not in self._kept:
             column, found = _SPARSE[name], dict[int, Any]()
-            for start, table in self._read(["value", "failure_kind", column, "original"]):
-                if column in table.column_names and table[column].null_count < len(table):
-                    values = getattr(tables.read_scores_table(table), name)
-                    found |= {start + row: value for row, value in values.items()}
+            chosen = [column in filled for filled in self.filled]
+            for start, table in self._read(["value", "failure_kind", column, "original"], chosen):
+                values = getattr(tables.read_scores_table(table), name)
+                found |= {start + row: value for row, value in values.items()}
             self._kept[name] = self._arrange_sparse(found)
         kept: dict[int, Any] = self._kept[name]
         return kept
@@ -257,20 +272,15 @@ class ScoreReader:
     def read(self) -> Scores:
         """The scores of all records of the run."""
         try:
-            values = self.read_values()
-            stats: Any
-            if self.size <= _MANY:
-                stats = self.read_statistics()
-            else:
-                width = self.find_width()
-                stats = ColumnOnDisk(self, None, (self.size, width)) if width else MeanRows(values)
+            values = self._arrange(self._values, np.nan)
+            has_statistics = any("statistics" in filled for filled in self.filled)
             return Scores(
                 values=values,
-                parts=self.read_parts() if self.size <= _MANY else LazyParts(self),
-                stats=np.empty((0, 0)) if stats is None else stats,
+                parts=LazyParts(self),  # type: ignore[arg-type]
+                stats=ColumnOnDisk(self) if has_statistics else MeanRows(values),  # type: ignore[arg-type]
                 failures=self.read_failures(),
-                incomplete=self.read_incomplete(),
-                **{name: LazyMapping(self, name) for name in _SPARSE},
+                incomplete=frozenset(self._arrange_sparse(self._incomplete)),
+                **{name: LazyMapping(self, name) for name in _SPARSE},  # type: ignore[arg-type]
             )
         except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
             raise RunError(f"{self._run.name}: the scores of {self.metric.label} are damaged: {error}") from None
@@ -300,28 +310,38 @@ class LazyMapping(Mapping[int, Any]):
     def __len__(self) -> int:
         return len(self._reader.read_sparse(self._name))
 
+    def __bool__(self) -> bool:
+        is_filled = any(_SPARSE[self._name] in filled for filled in self._reader.filled)
+        return is_filled and (self._reader.positions is None or len(self) > 0)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
 
 class ColumnOnDisk:
-    """A part of many scores, or their statistics, of which only what is asked for is in memory."""
+    """A part of scores, or without a name their statistics. Of many scores only what is asked for is in memory."""
 
-    def __init__(self, reader: ScoreReader, name: str | None, shape: tuple[int, ...]) -> None:
-        self._reader, self._name, self.shape = reader, name, shape
+    def __init__(self, reader: ScoreReader, name: str | None = None) -> None:
+        self._reader, self._name = reader, name
         self.dtype = np.dtype(np.float64)
         #: The first row of the part that was read last, and its rows.
-        self._last: tuple[int, NDArray[Any]] = (0, np.empty((0, *shape[1:])))
+        self._last: tuple[int, NDArray[Any]] = (0, np.empty(0))
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self), self._reader.find_width()) if self._name is None else (len(self),)
 
     @property
     def size(self) -> int:
         return int(np.prod(self.shape))
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return self._reader.size
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        if isinstance(index, slice) and self._reader.positions is None:
+        if isinstance(index, slice) and index == slice(1) and self._name is None:
+            return self._reader.read_first_statistics()
+        if isinstance(index, slice) and self._reader.positions is None and len(self) > _MANY:
             start, stop, step = index.indices(len(self))
             return np.asarray(self._read_range(start, stop)[::step], np.float64)
         return np.asarray(self.rows[index], np.float64)
@@ -334,9 +354,7 @@ class ColumnOnDisk:
         """All rows, in a type that may be narrower."""
         if self._name is not None:
             return self._reader.read_parts()[self._name]
-        statistics = self._reader.read_statistics()
-        assert statistics is not None
-        return statistics
+        return self._reader.read_statistics()
 
     def _read_range(self, start: int, stop: int) -> NDArray[Any]:
         """Rows that are mostly within one part, or in the part after it."""
@@ -354,12 +372,19 @@ class ColumnOnDisk:
 
 
 class LazyParts(Mapping[str, Any]):
-    """The parts of many scores."""
+    """The parts of scores by name, read when they are first asked for."""
 
     def __init__(self, reader: ScoreReader) -> None:
-        self._columns = {name: ColumnOnDisk(reader, name, (reader.size,)) for name in reader.list_parts()}
+        self.reader = reader
 
-    def __getitem__(self, name: str) -> ColumnOnDisk:
+    @cached_property
+    def _columns(self) -> dict[str, Any]:
+        reader = self.reader
+        if reader.size <= _MANY:
+            return dict(reader.read_parts())
+        return {name: ColumnOnDisk(reader, name) for name in reader.list_parts()}
+
+    def __getitem__(self, name: str) -> Any:
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -367,3 +392,10 @@ class LazyParts(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._columns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ({name: np.asarray(column) for name, column in self.items()},)
+
+
+def _read_statistics(table: pa.Table) -> NDArray[np.float64]:
+    return tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metrist.io.dedup import digest_source
 from metrist.io.row_model import JudgedRows, ParsedRow
@@ -115,6 +116,13 @@ TEXT_COLUMNS = frozenset(
         *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
     }
 )
+_SCHEMAS = {
+    name: (schema, pa.schema([field for field in schema if field.name not in TEXT_COLUMNS]))
+    for name, schema in (
+        *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
+        *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
+    )
+}
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
 #: Columns of a score that only some rows have, by the name of the field of `Scores`.
 _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
@@ -122,6 +130,11 @@ _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "us
 
 class Damaged(Exception):
     """A part does not hold what it should; the message says what is wrong."""
+
+
+def has_schema(table: str, schema: pa.Schema) -> bool:
+    """Whether a part has the columns of this table, all of them or those that quote no text."""
+    return any(schema.equals(expected) for expected in _SCHEMAS[table])
 
 
 def drop_texts(table: pa.Table) -> pa.Table:
@@ -167,6 +180,20 @@ def read_hashes(column: pa.ChunkedArray | pa.Array) -> Hashes:
         if len(chunk)
     ]
     return np.concatenate(rows).reshape(-1, HASH_BYTES) if rows else np.empty((0, HASH_BYTES), np.uint8)
+
+
+def read_numbers(column: pa.ChunkedArray, dtype: type[np.generic] = np.float64) -> np.ndarray[Any, Any]:
+    """A column of numbers as an array, NaN where there is none. `to_numpy` does the same and imports pandas, where that
+    is installed, which takes longer than a command should."""
+    blocks = [np.empty(0, dtype)]
+    for chunk in column.chunks:
+        validity, data = chunk.buffers()
+        numbers = np.frombuffer(data, dtype)[chunk.offset :][: len(chunk)]
+        if chunk.null_count:
+            is_valid = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[chunk.offset :]
+            numbers = np.where(is_valid[: len(chunk)], numbers, np.nan)
+        blocks.append(numbers)
+    return np.concatenate(blocks)
 
 
 def _constant(value: str, size: int) -> pa.Array:
@@ -292,11 +319,12 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
     """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
     ratings: list[tuple[Any, ...]] = []
     found: dict[str, list[dict[str, Any]]] = {"preferences": [], "errors": [], "given": []}
-    for row in rows.rows if isinstance(rows, JudgedRows) else rows:
+    listed: Sequence[Any] = rows.rows if isinstance(rows, JudgedRows) else rows
+    simple = [row for row in listed if isinstance(row, tuple)]
+    for row in listed if len(simple) < len(listed) else ():
         if isinstance(row, tuple):
-            line, plain = row
-            values = (plain.ratings or {}).items()
-            ratings += [(plain.item, plain.system, a, None, v, None, number, line) for a, v in values if v is not None]
+            line, item, system, values = row
+            ratings += [(item, system, aspect, None, value, None, number, line) for aspect, value in values.items()]
             continue
         line, weight = row.location.line, row.weight
         place = {"input": number, "row": line, "weight": weight}
@@ -313,10 +341,30 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
             ]
     schemas = {"preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
     tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
-    if ratings:
-        columns = [_column(values, field) for values, field in zip(zip(*ratings, strict=True), RATINGS, strict=True)]
-        tables["ratings"] = pa.table(columns, schema=RATINGS)
+    if simple and len(simple) == len(listed):
+        tables["ratings"] = _simple_ratings(simple, number)
+    elif ratings:
+        cells = zip(zip(*ratings, strict=True), RATINGS, strict=True)
+        tables["ratings"] = pa.table([_column(values, field) for values, field in cells], schema=RATINGS)
     return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
+
+
+def _simple_ratings(rows: Sequence[tuple[int, str, str, Mapping[str, float]]], number: int) -> pa.Table:
+    """Ratings of rows that hold nothing else: column by column, which takes half the time."""
+    counts = [len(values) for *_, values in rows]
+    at = np.repeat(np.arange(len(rows)), counts)
+    size = len(at)
+    columns = {
+        "item": _texts([item for _, item, _, _ in rows]).take(pa.array(at)),
+        "system": _texts([system for _, _, system, _ in rows]).take(pa.array(at)),
+        "aspect": _texts([aspect for *_, values in rows for aspect in values]),
+        "rater": pa.nulls(size, TEXT),
+        "value": pa.array([value for *_, values in rows for value in values.values()], pa.float64()),
+        "weight": pa.nulls(size, pa.float64()),
+        "input": pa.array(np.full(size, number, np.int32)),
+        "row": pa.array(np.array([line for line, *_ in rows], np.int64)[at]),
+    }
+    return pa.table([columns[name] for name in RATINGS.names], schema=RATINGS)
 
 
 def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
@@ -428,6 +476,19 @@ def read_failures(table: pa.Table) -> dict[int, Failure]:
     return failures
 
 
+def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
+    `retry_failed`, any failure but a missing input counts as such a reason."""
+    kinds = table["failure_kind"]
+    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
+    if retry_failed:
+        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
+    unsettled = table["incomplete"]
+    if kinds.null_count < len(kinds):
+        unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
+    return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
+
+
 def read_scores_table(table: pa.Table) -> Scores:
     """The scores of a table; columns that it lacks are empty. Raises `Damaged` for what no run has written."""
     try:
@@ -470,11 +531,11 @@ def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
     blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
     for chunk in column.chunks:
         size = len(chunk)
-        counts = np.diff(chunk.offsets.to_numpy())
+        counts = np.diff(read_numbers(pa.chunked_array([chunk.offsets]), np.int32))
         first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
         encoded = chunk.keys.slice(first, last - first).dictionary_encode()
-        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        numbers = chunk.items.slice(first, last - first).to_numpy(zero_copy_only=False)
+        names, codes = encoded.dictionary.to_pylist(), read_numbers(pa.chunked_array([encoded.indices]), np.int32)
+        numbers = read_numbers(pa.chunked_array([chunk.items.slice(first, last - first)]))
         if len(codes) == size * len(names) and (codes.reshape(size, -1) == np.arange(len(names))).all():
             numbers = numbers.reshape(size, -1)
             blocks.append((size, {name: numbers[:, n] for n, name in enumerate(names)}))
@@ -494,8 +555,8 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
         return plain_stats(values)
     blocks, start = list[np.ndarray[Any, Any]](), 0
     for chunk in column.chunks:
-        size, numbers = len(chunk), chunk.flatten().to_numpy(zero_copy_only=False)
-        counts = chunk.value_lengths().fill_null(0).to_numpy()
+        size, numbers = len(chunk), read_numbers(pa.chunked_array([chunk.flatten()]))
+        counts = np.nan_to_num(read_numbers(pa.chunked_array([chunk.value_lengths()]), np.int32)).astype(np.int32)
         width = int(counts.max(initial=0))
         if len(numbers) == size * width and not chunk.null_count:
             blocks.append(numbers.reshape(size, width))

@@ -14,11 +14,13 @@ from metrist.errors import RunError, did_you_mean, format_count, quote_word
 from metrist.evaluate.methods import describe_methods
 from metrist.evaluate.report import agreement, errors, outputs, systems, verdicts
 from metrist.evaluate.report.data import ReportData, ReportOptions
+from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Table
 from metrist.run.results import sign_metrics
-from metrist.run.run import Run, describe_options
+from metrist.run.run import Run
+from metrist.run.stored_run import describe_options
 
 __all__ = ["KINDS", "WIDTHS", "ReportData", "ReportOptions", "build_report", "plot"]
 
@@ -85,15 +87,15 @@ def build_report(
         sentences += agreement.trust_sentence(evaluation)
     total = len(data.results)
     counts = {m.label: (total - len(data.results.scores[m.label].failures), total) for m in data.results.metrics}
-    items = len(set(data.results.items))
+    items = len(list_distinct(data.results.items))
     facts = [
         format_count(total, "output"),
         format_count(items, "item"),
         format_count(len(data.systems), "system"),
         format_count(len(data.results.metrics), "metric"),
     ]
-    if data.judgments.ratings:
-        facts.append(f"rated by people for {', '.join(data.judgments.ratings)}")
+    if data.texts.ratings:
+        facts.append(f"rated by people for {', '.join(data.texts.ratings)}")
     cautions = verdicts.describe_coverage(counts)
     cautions += verdicts.describe_limits(comparison) if comparison else []
     if comparison is not None and items < 30:

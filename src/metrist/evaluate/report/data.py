@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, format_count
 from metrist.evaluate.compare import Comparison, compare
@@ -28,14 +29,14 @@ from metrist.evaluate.selection import (
     select_metrics,
     select_systems,
 )
-from metrist.evaluate.worst import Judgments, TextBudget
-from metrist.io import read_records
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
-from metrist.records import Record
+from metrist.names import NameColumn, concatenate_names, encode_names, list_distinct, select_names, take_names
+from metrist.ratings import Error
 from metrist.report.tables import Table
-from metrist.run import Results, read_inputs, score
+from metrist.run import Results, score
 from metrist.run.loading import StoredMetric, fetch_flat
+from metrist.run.texts import OutputFacts, OutputTexts, RatedRows
 from metrist.scores import Failure, FailureKind, Scores
 
 Key = tuple[str, str]
@@ -117,23 +118,33 @@ class ReportData:
         names = list_names(self.options.metrics)
         chosen = select_metrics(common, names, first.unfinished) if names and not self._scored_here else common
         owners = list({(m := getattr(metric, "metric", metric)).label: m for metric in chosen}.values())
-        systems = [self._names[name][s] for name, run in self._runs.items() for s in run.systems]
+        columns = [encode_names(run.systems) for run in self._runs.values()]
+        renamed = [
+            NameColumn(column.codes, new)
+            if (new := tuple(map(names.__getitem__, column.names))) != column.names
+            else column
+            for column, names in zip(columns, self._names.values(), strict=True)
+        ]
+        systems, items = (
+            concatenate_names(renamed),
+            concatenate_names([encode_names(run.items) for run in self._runs.values()]),
+        )
         kept = set(select_systems(systems, self.options.systems))
         if self.options.baseline is not None:
             kept |= set(select_systems(systems, [self.options.baseline]))
-        rows = [row for row, system in enumerate(systems) if system in kept]
-        items = [item for run in self._runs.values() for item in run.items]
+        rows = select_names(systems, kept)
         blocks = {
-            metric.label: Scores.join([run.scores[run.metric(metric).label] for run in self._runs.values()])
+            metric.label: _join_scores([run.scores[run.metric(metric).label] for run in self._runs.values()])
             for metric in owners
         }
         everything = len(rows) == len(items)
+        self._owners = np.repeat(np.arange(len(columns)), [len(column) for column in columns])[rows]
         return replace(
             first,
-            items=items if everything else [items[row] for row in rows],
-            systems=systems if everything else [systems[row] for row in rows],
+            items=items if everything else take_names(items, rows),
+            systems=systems if everything else take_names(systems, rows),
             metrics=tuple(owners),
-            scores=blocks if everything else {label: block.take(rows) for label, block in blocks.items()},
+            scores=blocks if everything else {label: block.take(rows.tolist()) for label, block in blocks.items()},
             signatures={metric.label: first.signatures[first.metric(metric).label] for metric in owners},
             notes=tuple(dict.fromkeys(note for run in self._runs.values() for note in run.notes)),
             reference_counts=tuple(sorted({n for run in self._runs.values() for n in run.reference_counts})),
@@ -161,7 +172,7 @@ class ReportData:
 
     @cached_property
     def systems(self) -> list[str]:
-        return list(dict.fromkeys(self.results.systems))
+        return list_distinct(self.results.systems)
 
     @cached_property
     def columns(self) -> list[Metric]:
@@ -174,19 +185,17 @@ class ReportData:
         return [metric for metric in self.columns if metric.higher_is_better is not None]
 
     @cached_property
-    def positions(self) -> dict[str, np.ndarray[Any, np.dtype[np.intp]]]:
+    def positions(self) -> dict[str, NDArray[np.intp]]:
         """The rows of each system."""
-        rows: dict[str, list[int]] = {}
-        for row, system in enumerate(self.results.systems):
-            rows.setdefault(system, []).append(row)
-        return {system: np.array(own, dtype=np.intp) for system, own in rows.items()}
+        column = encode_names(self.results.systems)
+        return {name: np.flatnonzero(column.codes == code) for code, name in enumerate(column.names)}
 
     @cached_property
     def costs(self) -> dict[str, Cost]:
         """What each metric cost per output, by its label, for run folders."""
         costs = {}
-        for name, run in self._runs.items():
-            own = read_costs(Path(name), run)
+        for run in self._runs.values():
+            own = read_costs(run)
             costs.update({m.label: own[m.text] for m in self.results.metrics if m.text in own and m.label not in costs})
         return {label: cost for label, cost in costs.items() if not math.isnan(cost.seconds)}
 
@@ -232,60 +241,34 @@ class ReportData:
         return [(ranked[0], ranked[1])] if len(ranked) != 2 else [(ranked[1], ranked[0])]
 
     @cached_property
-    def judgments(self) -> Judgments:
-        """Ratings and errors that people marked, and the texts of all outputs if the page has room for them."""
-        known = set(zip(self.results.items, self.results.systems, strict=True))
-        gathered, budget = Judgments(), TextBudget(MAX_OUTPUTS, MAX_CHARACTERS)
-        for name, run in self._runs.items():
-            rename: Callable[[str], str] = partial(_rename, self._names[name])
+    def texts(self) -> ReportTexts:
+        """The texts of the outputs, people's ratings of them, and the errors that they marked."""
+        files = self._files if all(isinstance(file, str | os.PathLike) for file in self._files) else self._files[0]
+        results, members = self.results, dict[int, OutputTexts]()
+        column = encode_names(results.systems)
+        for number, (name, run) in enumerate(self._runs.items()):
             try:
-                reader = self._reader(name, run)
-                gathered.add(Judgments.read(reader, known, rename, budget))
-                self.notes += reader.remarks
+                opened = OutputTexts.open(run, files or None, **self.options.reading)
             except MetristError as error:
                 if self._files:
                     raise
                 self.notes.append(f"Texts are not shown: {error}")
-        if budget.exceeded:
-            gathered.records.clear()
-        if gathered.seen and (missing := len(known) - len(gathered.seen)):
+                continue
+            self.notes += opened.remarks
+            if results.items is not run.items or results.systems is not run.systems:
+                # As the run calls them; the outputs of other runs have no name there.
+                own = {new: old for old, new in self._names[name].items()}
+                codes = np.where(self._owners == number, column.codes, len(column.names))
+                systems = NameColumn(codes, (*(own.get(system, "") for system in column.names), ""))
+                opened = OutputTexts(opened.run, results.items, systems)
+            members[number] = opened
+        texts = ReportTexts(results.items, results.systems, members, self._owners)
+        missing = int(np.count_nonzero(~texts.has_text))
+        if missing and missing < len(texts):
             self.notes.append(
-                f"{format_count(missing, 'output')} of {len(known):,} without texts in the files that were read."
+                f"{format_count(missing, 'output')} of {len(texts):,} without texts in the files that were read."
             )
-        return gathered
-
-    @property
-    def has_all_texts(self) -> bool:
-        """Whether the texts of all outputs that have one are in memory."""
-        return len(self.judgments.records) == len(self.judgments.seen)
-
-    def read_texts(self, keys: Set[Key]) -> dict[Key, Record]:
-        """The records of these outputs. Where not all texts are in memory, the files are read once more."""
-        if self.has_all_texts:
-            records = self.judgments.records
-            return {key: records[key] for key in keys if key in records}
-        found: dict[Key, Record] = {}
-        for name, run in self._runs.items():
-            names, own = self._names[name], dict[Key, Record]()
-            for record in self._reader(name, run):
-                if (key := (record.item, names.get(record.system, record.system))) in keys:
-                    own.setdefault(key, record)
-            found |= own
-        return found
-
-    def _reader(self, name: str, run: Results) -> Any:
-        reading = self.options.reading
-        if self._files and all(isinstance(file, str | os.PathLike) for file in self._files):
-            return (
-                read_inputs(name, self._files, **reading)
-                if Path(name).exists()
-                else read_records(self._files, **reading)
-            )
-        if self._files:
-            return read_records(self._files[0], **reading)
-        if isinstance(run.inputs, Path):
-            return read_inputs(run.inputs, **reading)
-        return run.read_inputs()
+        return texts
 
     @cached_property
     def dataset(self) -> JudgedDataset | None:
@@ -341,19 +324,68 @@ class ReportData:
         return (*varied, "task+language") if len(varied) == 2 else tuple(varied)
 
 
-def _rename(names: Mapping[str, str], system: str) -> str:
-    return names.get(system, system)
+class ReportTexts(OutputTexts):
+    """What the runs of a report say about its outputs; `owners` has the number of each output's run. What was read once
+    is kept."""
+
+    def __init__(
+        self, items: Sequence[str], systems: Sequence[str], members: Mapping[int, OutputTexts], owners: NDArray[np.intp]
+    ) -> None:
+        self.items, self.systems, self.remarks = items, systems, []
+        self._members, self._owners = members, owners
+        self._facts: dict[int, OutputFacts] = {}
+
+    @cached_property
+    def has_text(self) -> NDArray[np.bool_]:
+        has_text = np.zeros(len(self), np.bool_)
+        for member in self._members.values():
+            has_text |= member.has_text
+        return has_text
+
+    @cached_property
+    def are_few(self) -> bool:
+        """Whether the page has room for all texts."""
+        rows = np.flatnonzero(self.has_text)
+        if len(rows) > MAX_OUTPUTS:
+            return False
+        records = [facts.record for facts in self.read(rows.tolist()).values() if facts.record]
+        contexts = {record.item: record for record in reversed(records)}.values()
+        characters = sum(len(record.output) for record in records)
+        characters += sum(len(record.source or "") + sum(map(len, record.references)) for record in contexts)
+        return characters <= MAX_CHARACTERS
+
+    def read(self, positions: Sequence[int], connection: Any = None) -> dict[int, OutputFacts]:
+        for number, member in self._members.items():
+            new = [row for row in positions if row not in self._facts and self._owners[row] == number]
+            self._facts |= member.read(new, connection) if new else {}
+        return {row: self._facts.get(row) or OutputFacts() for row in positions}
+
+    @cached_property
+    def ratings(self) -> dict[str, RatedRows]:
+        rated: dict[str, RatedRows] = {}
+        for aspect, own in ((a, r) for member in self._members.values() for a, r in member.ratings.items()):
+            before = rated.get(aspect)
+            rated[aspect] = RatedRows(*map(np.concatenate, zip(before, own, strict=True))) if before else own
+        return rated
+
+    @cached_property
+    def errors(self) -> dict[int, list[Error]]:
+        return {row: errors for member in self._members.values() for row, errors in member.errors.items()}
 
 
 def _name_systems(runs: Mapping[str, Results]) -> dict[str, dict[str, str]]:
     """Names of the systems of each run: a system that two runs have is told apart by the name of its run."""
-    counts = Counter(system for run in runs.values() for system in set(run.systems))
+    counts = Counter(system for run in runs.values() for system in list_distinct(run.systems))
     shorts = {name: Path(name).name or name for name in runs}
     unique = shorts if len(set(shorts.values())) == len(shorts) else {name: name for name in runs}
     return {
-        name: {s: f"{s} ({unique[name]})" if counts[s] > 1 else s for s in dict.fromkeys(run.systems)}
+        name: {s: f"{s} ({unique[name]})" if counts[s] > 1 else s for s in list_distinct(run.systems)}
         for name, run in runs.items()
     }
+
+
+def _join_scores(blocks: Sequence[Scores]) -> Scores:
+    return blocks[0] if len(blocks) == 1 else Scores.join(blocks)
 
 
 def _use_stored_scores(dataset: JudgedDataset) -> Results:
@@ -371,8 +403,8 @@ def _use_stored_scores(dataset: JudgedDataset) -> Results:
         metrics.append(metric)
         scores[metric.label], signatures[metric.label] = block, signature
     return Results(
-        items=[dataset.items.names[code] for code in dataset.items.codes],
-        systems=[dataset.systems.names[code] for code in dataset.systems.codes],
+        items=NameColumn(dataset.items.codes, tuple(dataset.items.names)),
+        systems=NameColumn(dataset.systems.codes, tuple(dataset.systems.names)),
         metrics=tuple(metrics),
         scores=scores,
         signatures=signatures,

@@ -31,10 +31,9 @@ def list_errors(data: ReportData) -> dict[str, list[tuple[int, Error]]]:
         own = [(row, error) for row in sorted(block) for error in block[row]]
         if own:
             found[metric.label] = own
-    rows = {key: row for row, key in enumerate(zip(data.results.items, data.results.systems, strict=True))}
-    marked = [(rows[key], error) for key, errors in data.judgments.errors.items() for error in errors if key in rows]
+    marked = data.texts.errors
     if marked:
-        found[PEOPLE] = sorted(marked, key=lambda entry: entry[0])
+        found[PEOPLE] = [(row, error) for row in sorted(marked) for error in marked[row]]
     return found
 
 
@@ -95,7 +94,7 @@ def find_heaviest(data: ReportData) -> WorstOutputs:
             own = error.penalty if error.penalty is not None else (len(SEVERITIES) - rank_severity(error)) / 10
             penalties[row] = penalty + own, number + 1
     rows = sorted(penalties, key=lambda row: (-penalties[row][0], -penalties[row][1], row))[:_SHOWN]
-    shown = show_outputs(data.results, data.judgments, rows)
+    shown = show_outputs(data.results, data.texts.read(rows))
     entries = [
         WorstEntry(
             outputs=(output,),

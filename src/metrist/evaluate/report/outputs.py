@@ -16,8 +16,9 @@ from metrist.evaluate.report.agreement import order_metrics
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.errors import find_heaviest
 from metrist.evaluate.report.verdicts import join_names
-from metrist.evaluate.worst import list_decimals, percentile_ranks, show_outputs, worst
+from metrist.evaluate.worst import find_smallest, list_decimals, percentile_ranks, show_outputs, worst
 from metrist.metrics.base import Metric, PartMetric
+from metrist.names import find_outputs
 from metrist.report.output_cards import clean_text, cut_pieces, number_errors
 from metrist.report.page import Block, ExplorerBlock, Fold, HeatBlock, OutputsBlock, Prose, Section
 from metrist.report.tables import format_number, or_none
@@ -57,24 +58,12 @@ def gather_lists(data: ReportData) -> OutputLists:
     worst_lists, changes, disagreements = _rank_worst(data), _rank_changes(data), _rank_disagreements(data)
     heaviest = find_heaviest(data)
     rows, rule = _choose_rows(data)
-    sample = show_outputs(data.results, data.judgments, rows)
-    lists = [*worst_lists, *changes, *disagreements, heaviest]
-    shown = [output for found in lists for entry in found.entries for output in entry.outputs]
-    records = data.read_texts({(output.item, output.system) for output in (*shown, *sample)})
-
-    def add_text(output: ScoredOutput) -> ScoredOutput:
-        return replace(output, record=records.get((output.item, output.system)))
-
-    def add_texts(found: WorstOutputs) -> WorstOutputs:
-        entries = [replace(entry, outputs=tuple(map(add_text, entry.outputs))) for entry in found.entries]
-        return replace(found, entries=entries)
-
     return OutputLists(
-        worst=list(map(add_texts, worst_lists)),
-        changes=list(map(add_texts, changes)),
-        disagreements=list(map(add_texts, disagreements)),
-        heaviest=add_texts(heaviest),
-        sample=list(map(add_text, sample)),
+        worst=worst_lists,
+        changes=changes,
+        disagreements=disagreements,
+        heaviest=heaviest,
+        sample=show_outputs(data.results, data.texts.read(rows)),
         rule=rule,
         trusted=trusted.label if (trusted := _find_trusted(data)) is not None and len(data.directed) > 1 else "",
     )
@@ -84,7 +73,7 @@ def _rank(data: ReportData, metrics: str | Sequence[str], **ranking: Any) -> lis
     """The outputs that `worst` finds; none where there are none of this kind, such as differences between systems
     without items in common. Notes of the run are shown elsewhere."""
     try:
-        found = worst(data.results, _SHOWN, metrics, texts=data.judgments, **ranking)
+        found = worst(data.results, _SHOWN, metrics, texts=data.texts, **ranking)
     except MetristError:
         return []
     notes = [note for note in found.notes if note not in data.results.notes]
@@ -95,7 +84,6 @@ def _rank_worst(data: ReportData) -> list[WorstOutputs]:
     """The worst outputs by each metric, then by people's ratings. The metric that agrees best with people comes first,
     then metrics that give reasons."""
     decimals, lists, ranks = list_decimals(data.results), list[WorstOutputs](), _rank_by_everyone(data)
-    rows = {key: row for row, key in enumerate(zip(data.results.items, data.results.systems, strict=True))}
     trusted = _find_trusted(data)
     first = [m for m in data.directed if m is trusted]
     first += [m for m in data.directed if m not in first and not isinstance(m, PartMetric) and _gives_reasons(data, m)]
@@ -104,8 +92,11 @@ def _rank_worst(data: ReportData) -> list[WorstOutputs]:
             places = decimals[metric.label]
             mean = format_number(float(np.nanmean(data.results[metric].values)), places)
             entries = []
-            for entry in outputs.entries:
-                row = rows[entry.outputs[0].item, entry.outputs[0].system]
+            shown = [entry.outputs[0] for entry in outputs.entries]
+            rows = find_outputs(
+                [o.item for o in shown], [o.system for o in shown], data.results.items, data.results.systems
+            )
+            for row, entry in zip(rows.tolist(), outputs.entries, strict=True):
                 reason = f"{metric.label} {format_number(entry.value, places)}; the mean is {mean}"
                 entries.append(replace(entry, reason=reason + ranks.describe(row, metric.label)))
             lists.append(replace(outputs, entries=entries))
@@ -122,20 +113,21 @@ def _find_trusted(data: ReportData) -> Metric | None:
 
 def _rank_by_ratings(data: ReportData, ranks: _Percentiles) -> list[WorstOutputs]:
     """The outputs that people rate lowest, aspect by aspect. Higher is taken as better."""
-    keys, lists = list(zip(data.results.items, data.results.systems, strict=True)), list[WorstOutputs]()
-    decimals, chosen = list_decimals(data.results), data.options.aspects or tuple(data.judgments.ratings)
+    lists, ratings = list[WorstOutputs](), data.texts.ratings
+    decimals, chosen = list_decimals(data.results), data.options.aspects or tuple(ratings)
     for aspect in chosen[:_MAX_RATED]:
-        ratings = data.judgments.ratings.get(aspect, {})
-        means = {row: float(np.mean(ratings[key])) for row, key in enumerate(keys) if key in ratings}
-        if len(set(means.values())) < 2:
+        means = ratings[aspect].mean(len(data.results)) if aspect in ratings else np.empty(0)
+        rated = np.flatnonzero(~np.isnan(means))
+        if len(np.unique(means[rated])) < 2:
             continue
-        lowest = sorted(means, key=lambda row: means[row])[:_SHOWN]
-        mean = format_number(float(np.mean(list(means.values()))), 2)
+        lowest = rated[find_smallest(means[rated], _SHOWN)].tolist()
+        mean = format_number(float(np.mean(means[rated])), 2)
         entries = []
-        for row, output in zip(lowest, show_outputs(data.results, data.judgments, lowest), strict=True):
+        for row, output in zip(lowest, show_outputs(data.results, data.texts.read(lowest)), strict=True):
             reason = f"people's {aspect} {format_number(means[row], 2)}; the mean is {mean}"
-            entries.append(WorstEntry(outputs=(output,), value=means[row], reason=reason + ranks.describe(row, aspect)))
-        title = f"The worst of {format_count(len(means), 'output')} by people's {aspect}"
+            value = float(means[row])
+            entries.append(WorstEntry(outputs=(output,), value=value, reason=reason + ranks.describe(row, aspect)))
+        title = f"The worst of {format_count(len(rated), 'output')} by people's {aspect}"
         lists.append(WorstOutputs(title=title, entries=entries, decimals=decimals))
     return lists
 
@@ -167,11 +159,7 @@ def _rank_by_everyone(data: ReportData) -> _Percentiles:
         for m in data.directed
         if not isinstance(m, PartMetric)
     }
-    aspects = {}
-    for aspect, ratings in data.judgments.ratings.items():
-        keys = zip(results.items, results.systems, strict=True)
-        means = [float(np.mean(ratings[key])) if key in ratings else math.nan for key in keys]
-        aspects[aspect] = percentile_ranks(np.array(means))
+    aspects = {name: percentile_ranks(rated.mean(len(results))) for name, rated in data.texts.ratings.items()}
     return _Percentiles(metrics=metrics, aspects=aspects)
 
 
@@ -195,7 +183,7 @@ def _rank_disagreements(data: ReportData) -> list[WorstOutputs]:
     """Outputs on which metrics disagree with each other, and with people."""
     metrics = [metric for metric in data.directed if not isinstance(metric, PartMetric)]
     lists = _rank(data, [m.label for m in metrics], by="disagreement") if len(metrics) > 1 else []
-    if data.judgments.ratings:
+    if data.texts.ratings:
         lists += [outputs for m in metrics[:_MAX_LISTS] for outputs in _rank(data, m.label, by="people")]
     return lists
 
@@ -311,25 +299,25 @@ def explorer_section(data: ReportData, lists: OutputLists) -> Section | None:
 
 def _choose_rows(data: ReportData) -> tuple[list[int], list[str]]:
     """The outputs whose texts go into the page, and the rule by which they were chosen if not all do."""
-    results, seen = data.results, data.judgments.seen
-    with_text = [row for row, key in enumerate(zip(results.items, results.systems, strict=True)) if key in seen]
-    if data.has_all_texts:
-        return with_text, []
-    chosen: set[int] = set()
+    results, with_text = data.results, np.flatnonzero(data.texts.has_text)
+    if data.texts.are_few:
+        return with_text.tolist(), []
+    worst_rows = []
     for metric in data.directed:
-        sign, values = (-1 if metric.higher_is_better is False else 1), results[metric].values
-        scored = [row for row in with_text if not math.isnan(values[row])]
-        chosen.update(sorted(scored, key=lambda row: sign * values[row])[:_SAMPLE_WORST])
-    rest = [row for row in with_text if row not in chosen]
+        keys = (-1 if metric.higher_is_better is False else 1) * results[metric].values[with_text]
+        scored = ~np.isnan(keys)
+        worst_rows.append(with_text[scored][find_smallest(keys[scored], _SAMPLE_WORST)])
+    chosen = np.unique(np.concatenate([np.empty(0, np.intp), *worst_rows]))
+    rest = np.setdiff1d(with_text, chosen)
     rng = np.random.default_rng(data.options.seed)
-    room = max(_SAMPLE - len(chosen), 0)
-    if rest and room:
-        chosen.update(rest[i] for i in rng.choice(len(rest), min(room, len(rest)), replace=False))
+    room = min(max(_SAMPLE - len(chosen), 0), len(rest))
+    if room:
+        chosen = np.union1d(chosen, rest[rng.choice(len(rest), room, replace=False)])
     rule = (
         f"Texts of {len(chosen):,} of {len(results):,} outputs: the {_SAMPLE_WORST} worst by each metric, and a random "
         f"sample of the others (seed {data.options.seed}). All tables and figures above are over all outputs."
     )
-    return sorted(chosen), [rule]
+    return chosen.tolist(), [rule]
 
 
 def _join_pieces(text: str | None) -> str:

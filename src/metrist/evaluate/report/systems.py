@@ -15,6 +15,7 @@ from metrist.evaluate.compare import Comparison
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.verdicts import count_wins, rank_systems
 from metrist.metrics.base import Metric, PartMetric
+from metrist.names import encode_names
 from metrist.report.figures import Interval, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
@@ -292,24 +293,25 @@ def failures_section(data: ReportData) -> Section | None:
 
 def ratings_table(data: ReportData) -> Table | None:
     """Each system's mean rating by people, with intervals over items; None without ratings."""
-    ratings = data.judgments.ratings
+    ratings = data.texts.ratings
     if not ratings:
         return None
-    rng_seed = data.options.seed
-    rows: list[list[Any]] = []
-    for system in data.systems:
-        row: list[Any] = [system]
-        for own in ratings.values():
-            means = np.array([[float(np.mean(values)), 1.0] for (_, name), values in own.items() if name == system])
-            if not len(means):
+    column = encode_names(data.results.systems)
+    rows: list[list[Any]] = [[system] for system in column.names]
+    for rated in ratings.values():
+        means = rated.mean(len(data.results))
+        outputs = rated.rows[np.sort(np.unique(rated.rows, return_index=True)[1])]  # In the order of the ratings.
+        for code, row in enumerate(rows):
+            own = means[outputs[column.codes[outputs] == code]]
+            if not len(own):
                 row.append(None)
                 continue
-            rng = np.random.default_rng(rng_seed)
-            low, high = pooled_interval(means, lambda sums: sums[..., 0] / sums[..., 1], 1000, rng, 0.95)
-            row.append(Estimate(float(means[:, 0].mean()), low, high, 2))
-        rows.append(row)
+            sums = np.stack([own, np.ones(len(own))], axis=1)
+            rng = np.random.default_rng(data.options.seed)
+            low, high = pooled_interval(sums, lambda sums: sums[..., 0] / sums[..., 1], 1000, rng, 0.95)
+            row.append(Estimate(float(own.mean()), low, high, 2))
     head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
-    several = any(len(values) > 1 for own in ratings.values() for values in own.values())
+    several = any(len(np.unique(rated.rows)) < len(rated.rows) for rated in ratings.values())
     how = "Means over outputs of the means over raters" if several else "Means over outputs"
     notes = [f"{how}, with 95 % intervals over items. Higher is taken as better."]
     return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)
