@@ -32,7 +32,8 @@ from metrist.run import Results, load, read_inputs
 from metrist.run.loading import StoredMetric as UnavailableMetric
 from metrist.run.loading import load_run
 from metrist.run.run import Run, open_run
-from metrist.run.store import StoredMetric, is_run
+from metrist.run.store import StoredMetric
+from metrist.run.stores import is_run
 from metrist.scores import FailureKind, Scores
 from metrist.train import HELD_OUT, split_settings
 from metrist.train.consistency import SupportExample, SupportFiles, find_places, find_rating
