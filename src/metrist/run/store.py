@@ -440,7 +440,7 @@ class Store:
             raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
 
     def find_filled(self, folder: str, part: Part) -> set[str]:
-        """The columns of a part that have a value in some row, perhaps in one of another part that it was merged with."""
+        """The columns of a part that have a value in some row, or in one of a part that it was merged with."""
         try:
             file = self.open_part(folder, part)
         except Missing:
