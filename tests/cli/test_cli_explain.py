@@ -280,7 +280,7 @@ def test_huge_lines_and_wrong_types_are_no_trouble(metrist: Command, tmp_path: P
     assert metrist("explain", tmp_path / "empty.jsonl").code == 2
 
 
-def test_a_runs_errors_are_shown_with_the_texts_that_it_read(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_a_runs_errors_are_shown_with_its_texts(metrist: Command, outputs: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert (
         metrist("score", outputs, "-m", "tigerscore(llm=scripted)", "-m", "length", "-o", run, "--workers", 1).code == 0
@@ -289,12 +289,9 @@ def test_a_runs_errors_are_shown_with_the_texts_that_it_read(metrist: Command, o
     assert answer.code == 0, answer.err
     assert "1 of 80 outputs, the worst first" in answer.out
     assert "asks for a short" in answer.out
-    moved = tmp_path / "moved.jsonl"
-    outputs.rename(moved)
-    without = metrist("explain", run, "--limit", "1", "-m", "tigerscore")
-    assert "the run does not store the output" in without.out
-    assert "A run does not store texts" in without.out
-    assert "asks for a short" in metrist("explain", run, "--limit", "1", "--texts", moved).out
+    outputs.rename(tmp_path / "moved.jsonl")
+    assert "asks for a short" in metrist("explain", run, "--limit", "1", "-m", "tigerscore").out
+    assert "asks for a short" in metrist("explain", run, "--limit", "1", "--texts", tmp_path / "moved.jsonl").out
     assert "this run has no item '99'" in metrist("explain", run, "--item", "99").err
     assert "has no errors and no reasons by length" in metrist("explain", run, "-m", "length").err
 
@@ -305,6 +302,9 @@ def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp
     answer = metrist("explain", flat, "--texts", outputs, "--system", "good", "--item", "1")
     assert answer.code == 0, answer.err
     assert "item 1 · system good\ntigerscore(llm=scripted): -4.50\n  item 1 asks for a short answer" in answer.out
+    without = metrist("explain", flat, "--limit", "1")
+    assert "the run does not store the output" in without.out
+    assert "Texts are not shown" in without.out
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import metrist
-from metrist import Metric, Score
+from metrist import Metric, Score, open_run
 from metrist.errors import RunError, quote_word
 from metrist.evaluate.check import check
 from metrist.evaluate.methods import describe_methods
@@ -158,7 +158,7 @@ def test_edited_outputs_are_scored_again_and_vanished_ones_set_aside(write: Writ
         "a.jsonl: 1 output changed and was scored again, 1 is no longer in the file and was set aside; "
         "`metrist remove run/ --unused` deletes the earlier scores",
     )
-    scores = {name: data for name, data in before.items() if "results" in name and "complete" not in name}
+    scores = {name: data for name, data in before.items() if name.startswith("run/scores")}
     assert scores.items() <= files().items()
     # What was set aside comes back without being scored.
     write("a", ["x", "yy", "zzz", "www"])
@@ -221,7 +221,8 @@ def test_reading_options_that_change_nothing_leave_one_input(write: Write, seen:
     run("a.jsonl")
     run("a.jsonl", fields={"output": "output"})
     run("a.jsonl", skip_bad=True)
-    assert len(os.listdir("run/inputs")) == 1
+    assert len(open_run("run").manifest.inputs) == 1
+    assert set(open_run("run").records()["input"].to_pylist()) == {0}
     write("a", ["x", "edited"])
     take(seen)
     assert run("a.jsonl")[TEXT].values.tolist() == [1, 6]
@@ -236,7 +237,7 @@ def test_a_file_by_another_path_is_the_same_and_may_move(write: Write, seen: lis
     Path("data").mkdir()
     shutil.move("a.jsonl", "data/a.jsonl")
     results = run("data/a.jsonl")
-    assert (take(seen), len(results), len(os.listdir("run/inputs"))) == ([], 2, 1)
+    assert (take(seen), len(results), len(open_run("run").manifest.inputs)) == ([], 2, 1)
 
 
 def test_a_folder_that_moves_with_its_files_is_added_to(write: Write, seen: list[str], tmp_path: Path) -> None:
@@ -315,13 +316,13 @@ def test_cheap_metrics_of_all_records_are_stored_before_the_first_model_score(wr
     ]
 
 
-def test_from_an_iterator_cheap_metrics_come_first_in_each_shard(write: Write, seen: list[str]) -> None:  # noqa: ARG001
+def test_from_an_iterator_cheap_metrics_come_first_too(write: Write, seen: list[str]) -> None:  # noqa: ARG001
     rows = ({"item": str(n), "system": "s", "output": str(n)} for n in range(3))
     score(rows, [Model(), Counting()], out="run", shard_size=2, executor="serial")
-    assert seen == ["0", "1", "model", "model", "2", "model"]
+    assert seen == ["0", "1", "2", "model", "model", "model"]
 
 
-def test_a_file_that_changes_between_two_readings_ends_the_run(write: Write) -> None:
+def test_a_file_that_changes_while_it_is_scored_does_so_unnoticed_or_ends_the_run(write: Write) -> None:
     path = write("a", ["x", "yy"])
 
     class Changing(Counting):
@@ -329,9 +330,13 @@ def test_a_file_that_changes_between_two_readings_ends_the_run(write: Write) -> 
             write("a", ["x", "changed"])
             return 1.0
 
-    assert path.exists()
+    results = score(path, [Changing(), Model()], out="run", executor="serial")
+    assert results[Model().text].values.tolist() == [1, 1]
+    assert open_run("run").records()["output"].to_pylist() == ["x", "yy"]
+    write("a", ["x", "yy"])
+    # A run without texts reads the file again.
     with pytest.raises(RunError, match=r"a\.jsonl changed while it was scored: run the same command again"):
-        score("a.jsonl", [Changing(), Model()], out="run", executor="serial")
+        score("a.jsonl", [Changing(), Model()], out="no-texts", executor="serial", texts=False)
 
 
 # Items that do not line up
@@ -406,33 +411,22 @@ def test_white_space_makes_no_other_source() -> None:
     assert not any("different source" in note for note in run("b.jsonl").notes)
 
 
-def test_a_list_of_records_without_sources_is_read(write: Write) -> None:
-    """As metrist wrote it before it compared sources."""
-    write("a", ["x", "yy"], source="s")
-    run("a.jsonl")
-    (path,) = Path("run/inputs").iterdir()
-    head, *rows, _ = path.read_text().splitlines()
-    path.write_text("".join(f"{line}\n" for line in [head, *(json.dumps(json.loads(row)[:3]) for row in rows)]))
-    assert load("run").sources == ["", ""]
-    write("b", ["x", "yy"], source="other")
-    assert not any("different source" in note for note in run("b.jsonl").notes)
-    (contest,) = metrist.compare("run", draws=20).contests
-    assert contest.items == 2
-
-
-def test_a_damaged_list_of_records_is_found_and_written_again(write: Write) -> None:
-    write("a", ["x", "yy"])
+def test_a_damaged_part_of_records_is_found_and_written_again(write: Write, seen: list[str]) -> None:
+    write("a", ["x", "yy"], ratings={"good": 1})
     write("b", ["other", "texts"])
     run("a.jsonl")
-    (path,) = Path("run/inputs").iterdir()
-    whole = path.read_bytes()
-    for damaged in (whole.replace(b'["1"', b'["7"', 1), whole[:-30], whole[:40], b""):
-        assert damaged != whole
-        path.write_bytes(damaged)
-        with pytest.raises(RunError, match="damaged"):
-            load("run")
-        with pytest.raises(RunError, match="damaged"):
-            run("b.jsonl")
-        results = run("a.jsonl")
-        assert any("set aside" in note for note in results.notes)
-        assert path.read_bytes() == whole
+    take(seen)
+    for table in ("records", "ratings"):
+        (path,) = Path("run", table).iterdir()
+        whole = path.read_bytes()
+        for damaged in (whole[:8] + bytes(60) + whole[68:], whole[:-30], b"", None):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            if table == "records":
+                with pytest.raises(RunError, match=r"(is damaged|is missing).*: run the same `metrist score` again"):
+                    load("run")
+                with pytest.raises(RunError, match=r"run the same `metrist score` again"):
+                    run("b.jsonl")
+            results = run("a.jsonl")
+            assert any(note.endswith("it was set aside and a.jsonl was read again") for note in results.notes)
+            assert path.read_bytes() == whole
+    assert take(seen) == []

@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import find_metric
 from metrist.io import Reader, read_records
@@ -20,12 +22,13 @@ from metrist.llm.budget import CallEstimate
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, PartMetric, calls_llm
 from metrist.metrics.calibrated import Calibrated
+from metrist.names import encode_names, select_names
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
 from metrist.run.flat_file import is_flat_file
 from metrist.runtime import Runtime
-from metrist.scores import Scores
+from metrist.scores import Score, Scores
 from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
@@ -81,9 +84,9 @@ def explain(
 
     `source` is a run (its folder, or a .jsonl file that it wrote), whose errors and reasons are shown, or records in
     any form that `read_records` takes. With `llm` or a metric, records are judged now. Without, the errors in their
-    rows are shown, in the order of the rows, and then what the shipped models mark in outputs without any. A run does
-    not store texts: `texts` are its records, if they are no longer where the run read them. `progress` and the limits
-    on LLM calls (`max_cost` and so on) are as for `metrist.score`.
+    rows are shown, in the order of the rows, and then what the shipped models mark in outputs without any. `texts` are
+    the records of a run that stores no texts, if they are no longer where it read them. `progress` and the limits on
+    LLM calls (`max_cost` and so on) are as for `metrist.score`.
     """
     from metrist.run.loading import fetch_flat
 
@@ -149,7 +152,7 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
 
 
 def _is_run(source: Any) -> bool:
-    from metrist.run.store import is_run
+    from metrist.run.stores import is_run
 
     if not isinstance(source, str | os.PathLike):
         return False
@@ -180,7 +183,7 @@ def _judge_records(
     outputs = []
     for i in sorted(range(len(records)), key=partial(_rank_key, metric, scores)):
         key = (records[i].item, records[i].system)
-        outputs.append(_explain_output(metric, scores, i, key, records[i]))
+        outputs.append(_explain_output(metric, scores[i], key, records[i], marks_errors=bool(scores.errors)))
     return outputs, results.notes
 
 
@@ -272,7 +275,8 @@ def _explain_run(
     selection: _Selection,
     reading: Mapping[str, Any],
 ) -> Explanations:
-    from metrist.run import load, read_inputs
+    from metrist.run import load
+    from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 
     results = load(source)
     telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.label])]
@@ -289,28 +293,27 @@ def _explain_run(
     if chosen is None or chosen not in telling:
         names = chosen.label if chosen else ", ".join(metric.label for metric in results.metrics)
         raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain")
-    scores = results[chosen].scores
     ranked = _rank_outputs(results, chosen, selection)
     shown = ranked[: selection.limit]
     notes = [f"{chosen.label}: {len(shown):,} of {len(ranked):,} outputs, the worst first"] if shown != ranked else []
-    records: Mapping[_Key, Record] = {}
+    facts: Mapping[int, OutputFacts] = {}
     try:
-        reader = read_inputs(source, [texts] if texts is not None else (), **reading)
-        wanted = {(results.items[i], results.systems[i]) for i in shown}
-        records = {key: record for record in reader if (key := (record.item, record.system)) in wanted}
-        notes += reader.remarks
+        opened = OutputTexts.open(results, texts, **reading)
+        facts = opened.read(shown)
+        notes += opened.remarks
     except MetristError as error:
         if texts is not None:
             raise
-        notes.append(f"A run does not store texts, and {error} (--texts FILE)")
+        notes.append(f"Texts are not shown: {error} (--texts FILE)")
     judges = [m for m in telling if m is not chosen and not results.scores[m.label].errors] if metric is None else []
+    blocks, marks_errors = take_scores(results, shown), bool(results.scores[chosen.label].errors)
     outputs = []
-    for i in shown:
-        key = (results.items[i], results.systems[i])
-        explained = _explain_output(chosen, scores, i, key, records.get(key))
-        said = {m.label: text for m in judges if (text := results.scores[m.label].explanations.get(i))}
+    for place, row in enumerate(shown):
+        key, record = (results.items[row], results.systems[row]), facts[row].record if facts else None
+        explained = _explain_output(chosen, blocks[chosen.label][place], key, record, marks_errors=marks_errors)
+        said = {m.label: text for m in judges if (text := blocks[m.label].explanations.get(place))}
         outputs.append(replace(explained, reasons={**explained.reasons, **said}))
-    if records and any(output.output is None for output in outputs):
+    if facts and any(output.output is None for output in outputs):
         notes.append("some outputs are not in the files that were read: name the run's records with --texts FILE")
     others = [m.label for m in telling if m is not chosen and m not in judges] if metric is None else []
     notes += [f"also with errors: {text} (-m)" for text in others]
@@ -324,12 +327,17 @@ def _tells_more(scores: Scores) -> bool:
 
 def _rank_outputs(results: Results, metric: Metric, selection: _Selection) -> list[int]:
     """The indices of the selected outputs, the worst score first and failed ones last."""
-    for what, name, known in (("item", selection.item, results.items), ("system", selection.system, results.systems)):
-        if name is not None and name not in known:
-            raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
-    keys = enumerate(zip(results.items, results.systems, strict=True))
-    selected = [i for i, key in keys if selection.matches(*key)]
-    return sorted(selected, key=partial(_rank_key, metric, results.scores[metric.label]))
+    rows = np.arange(len(results))
+    for what, name, column in (("item", selection.item, results.items), ("system", selection.system, results.systems)):
+        if name is None:
+            continue
+        if name not in column:
+            raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(column))}")
+        rows = np.intersect1d(rows, select_names(encode_names(column), {name}))
+    values = results.scores[metric.label].values[rows]
+    order = np.argsort(-values if metric.higher_is_better is False else values, kind="stable")  # NaN comes last.
+    ranked: list[int] = rows[order].tolist()
+    return ranked
 
 
 def _rank_key(metric: Metric, scores: Scores, index: int) -> tuple[bool, float]:
@@ -338,11 +346,12 @@ def _rank_key(metric: Metric, scores: Scores, index: int) -> tuple[bool, float]:
     return index in scores.failures, -value if metric.higher_is_better is False else value
 
 
-def _explain_output(metric: Metric, scores: Scores, index: int, key: _Key, record: Record | None) -> ExplainedOutput:
-    score = scores[index]
+def _explain_output(
+    metric: Metric, score: Score, key: _Key, record: Record | None, *, marks_errors: bool
+) -> ExplainedOutput:
     inner = metric.metric if isinstance(metric, Calibrated) else metric
     # What a metric of errors says about an output is a note on an irregular answer.
-    is_note = inner.reports_errors or bool(scores.errors)
+    is_note = inner.reports_errors or marks_errors
     return _build_output(
         key,
         record,

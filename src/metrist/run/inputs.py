@@ -37,7 +37,7 @@ def read_inputs(
     `fields` are added to those of the run. Texts that are not those which were scored are left out.
     """
     from metrist.run.run import Run, open_run
-    from metrist.run.store import is_run
+    from metrist.run.stores import is_run
 
     if not isinstance(run, Run):
         if not is_run(run):
@@ -181,7 +181,7 @@ def _read_known(run: Run, one: Input) -> dict[Key, Record | bytes]:
 def _is_same(record: Record, known: Record | bytes) -> bool:
     """Whether a record is as it was scored, columns aside that were added since."""
     if isinstance(known, bytes):
-        return hash_units([record])[0].tobytes() == known
+        return bool(hash_units([record])[0].tobytes() == known)
     extra = {name: record.extra[name] for name in known.extra if name in record.extra}
     return bool(replace(record, extra=extra) == replace(known, extra=dict(known.extra)))
 

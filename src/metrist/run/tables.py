@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metrist.io.dedup import digest_source
 from metrist.io.row_model import JudgedRows, ParsedRow
@@ -115,6 +116,13 @@ TEXT_COLUMNS = frozenset(
         *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
     }
 )
+_SCHEMAS = {
+    name: (schema, pa.schema([field for field in schema if field.name not in TEXT_COLUMNS]))
+    for name, schema in (
+        *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
+        *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
+    )
+}
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
 #: Columns of a score that only some rows have, by the name of the field of `Scores`.
 _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
@@ -122,6 +130,11 @@ _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "us
 
 class Damaged(Exception):
     """A part does not hold what it should; the message says what is wrong."""
+
+
+def has_schema(table: str, schema: pa.Schema) -> bool:
+    """Whether a part has the columns of this table, all of them or those that quote no text."""
+    return any(schema.equals(expected) for expected in _SCHEMAS[table])
 
 
 def drop_texts(table: pa.Table) -> pa.Table:
@@ -461,6 +474,19 @@ def read_failures(table: pa.Table) -> dict[int, Failure]:
     for row, kind in list_present(table, "failure_kind"):
         failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
     return failures
+
+
+def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
+    `retry_failed`, any failure but a missing input counts as such a reason."""
+    kinds = table["failure_kind"]
+    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
+    if retry_failed:
+        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
+    unsettled = table["incomplete"]
+    if kinds.null_count < len(kinds):
+        unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
+    return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
 
 
 def read_scores_table(table: pa.Table) -> Scores:
