@@ -2,8 +2,9 @@
 
 A local cluster of two nodes with one CPU each scores made-up records (see `scale_texts`). In the first run a worker, a
 node and the command itself are killed by SIGKILL, and a new node joins; the same command then finishes the rest. The
-run must hold the rows of a serial run. Further runs measure the rates of one worker and of two. CPU seconds are those
-of the command, and of the actors as /proc shows them (Linux only).
+run must hold the rows of a serial run. Further runs measure the rates of one worker and of two, from the start of
+Python to the end of `metrist.score`. CPU seconds are those of the command, and of the actors as /proc shows them (Linux
+only).
 """
 
 from __future__ import annotations
@@ -84,12 +85,20 @@ def list_workers(executor: str) -> dict[int, float]:
     return workers
 
 
+#: `metrist.score` in a process of its own: data, run, executor and workers come last.
+_SCRIPT = """
+import sys
+from metrist.run import score
+from metrist.run.executors import find_executor
+data, run, executor, workers = sys.argv[1:]
+score(data, {metrics}, out=run, executor=find_executor(executor, int(workers) or None))
+"""
+
+
 def start(data: Path, run: Path, executor: str, workers: int) -> subprocess.Popen[bytes]:
-    metrics = [word for metric in METRICS for word in ("-m", metric)]
-    # Names relative to the folder are the same wherever it is, and so are the bytes of the run.
-    words = ["score", data.name, *metrics, "-o", f"{run.name}/", "--executor", executor, "--draws", "100"]
-    words += ["--workers", f"{workers}"] if workers else []
-    return subprocess.Popen([sys.executable, "-m", "metrist", *words], cwd=run.parent, stdout=subprocess.DEVNULL)
+    # Names relative to the folder are the same wherever it is.
+    words = [data.name, f"{run.name}/", executor, f"{workers}"]
+    return subprocess.Popen([sys.executable, "-c", _SCRIPT.format(metrics=METRICS), *words], cwd=run.parent)
 
 
 def measure(name: str, records: int, data: Path, run: Path, executor: str, workers: int = 0) -> Measured:
