@@ -2,15 +2,14 @@
 
 A local cluster of two nodes with one CPU each scores made-up records (see `scale_texts`). In the first run a worker, a
 node and the command itself are killed by SIGKILL, and a new node joins; the same command then finishes the rest. The
-run folder must have the bytes of a serial run. Further runs measure the rates of one worker and of two. CPU seconds
-are those of the command, and of the actors as /proc shows them (Linux only).
+run must hold the rows of a serial run. Further runs measure the rates of one worker and of two. CPU seconds are those
+of the command, and of the actors as /proc shows them (Linux only).
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -21,9 +20,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from bench.document import DOCUMENT, machine, write_section
 from bench.scale import METRICS
 from bench.scale_texts import SYSTEMS, write_records
+from metrist.run.run import open_run
+from metrist.run.store import Store
 
 OBJECT_STORE = 200 << 20
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -107,21 +110,24 @@ def measure(name: str, records: int, data: Path, run: Path, executor: str, worke
     return measured
 
 
-def count_shards(run: Path) -> int:
-    return sum(1 for _ in run.glob("results/*/*-*.jsonl"))
+def list_parts(run: Path) -> dict[str, int]:
+    """The listed score parts of a run with their rows."""
+    manifest = Store(run).read_manifest()
+    versions = [(m.folder, version) for m in (manifest.metrics if manifest else ()) for version in m.versions]
+    return {f"{folder}/{part.file}": part.rows for folder, version in versions for part in version.parts}
 
 
-def kill_and_resume(cluster: LocalCluster, data: Path, run: Path, shards: int) -> list[str]:
-    """Kill a worker, a node and the command, each after about a fifth of all shard files; then finish the run."""
+def kill_and_resume(cluster: LocalCluster, data: Path, run: Path, scores: int) -> list[str]:
+    """Kill a worker, a node and the command, each after about a fifth of all scores; then finish the run."""
     events = list[str]()
     process = start(data, run, f"ray:{cluster.address}", 2)
 
     def wait_for(share: float) -> None:
-        while (done := count_shards(run)) < share * shards:
+        while (done := sum(list_parts(run).values())) < share * scores:
             if process.poll() is not None:
-                sys.exit(f"the run ended early, with {done} of {shards} files")
+                sys.exit(f"the run ended early, with {done} of {scores} scores")
             time.sleep(0.2)
-        print(f"{done} of {shards} files are there", file=sys.stderr)
+        print(f"{done} of {scores} scores are there", file=sys.stderr)
 
     wait_for(0.2)
     os.kill(min(list_workers(cluster.address)), signal.SIGKILL)
@@ -134,44 +140,60 @@ def kill_and_resume(cluster: LocalCluster, data: Path, run: Path, shards: int) -
     process.wait()
     events.append("the command")
     cluster.nodes.append(cluster.add_node())
-    before = {path: path.stat().st_mtime_ns for path in run.glob("results/*/*-*.jsonl")}
+    before = list_parts(run)
     process = start(data, run, f"ray:{cluster.address}", 0)
     if process.wait():
         sys.exit("the resumed run failed")
-    again = sum(path.stat().st_mtime_ns != stamp for path, stamp in before.items() if path.exists())
-    print(f"{len(before)} files before the command was killed, {again} of them written again", file=sys.stderr)
-    # Only a file that was cut short by the kill may be written again.
-    if again > len(METRICS):
-        sys.exit(f"{again} finished files were written again")
+    gone = before.keys() - list_parts(run).keys()
+    print(f"{len(before)} parts before the command was killed, {len(gone)} of them scored again", file=sys.stderr)
+    if gone:
+        sys.exit(f"{len(gone)} listed parts were scored again")
     return events
 
 
 def hash_run(run: Path) -> tuple[str, int]:
-    """A hash of all files but timings and copies, and the number of scores in the shard files."""
-    total, scores = hashlib.sha256(), 0
-    for path in sorted(run.rglob("*")):
-        parts = path.relative_to(run).parts
-        if path.is_file() and parts[0] not in ("timings", "columns"):
-            data = path.read_bytes()
-            total.update(f"{'/'.join(parts)} {len(data)}\n".encode() + data)
-            if parts[0] == "results" and "-" in path.name:
-                scores += json.loads(data.partition(b"\n")[0])["count"]
-    return total.hexdigest(), scores
+    """A hash of all rows of a run, and the number of scores in its parts."""
+    opened, total = open_run(run), hashlib.sha256()
+    columns = ["metric", "record", "value", "parts", "statistics", "failure"]
+    for table in (opened.records(), opened.ratings(), opened.scores(columns=columns)):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.combine_chunks())
+        total.update(sink.getvalue())
+    return total.hexdigest(), sum(list_parts(run).values())
 
 
-def report(rows: list[Measured], records: int, events: list[str], scores: int, digest: str) -> str:
-    """The section of the page."""
-    by_name = {row.name: row for row in rows}
-    lines = [
-        f"Measured by `python -m bench.ray_cluster --records {records} --rate-records {rows[-1].records}` on "
-        f"{os.cpu_count()} cores of {machine()}, load average {os.getloadavg()[0]:.1f} at the end: made-up records of "
-        f"{SYSTEMS} systems, {len(METRICS)} lexical metrics, a local Ray cluster of two nodes with one CPU each.",
-        "",
+def prove(cluster: LocalCluster, folder: Path, records: int) -> str:
+    """Kill and resume a run, and compare it with a serial one."""
+    data = make_records(folder, records)
+    if not (folder / "serial").exists():
+        measure("serial", records, data, folder / "serial", "serial")
+    expected, scores = hash_run(folder / "serial")
+    events = kill_and_resume(cluster, data, folder / "ray", scores)
+    digest, found = hash_run(folder / "ray")
+    if (digest, found) != (expected, scores) or found != len(METRICS) * records:
+        sys.exit(f"the run on Ray differs from the serial one: {found:,} and {scores:,} scores")
+    return (
         f"**Killed and resumed.** In a run over {records:,} records, SIGKILL ended {', then '.join(events)}; a node "
         f"joined, and the same command finished the rest. The folder holds {scores:,} scores ({len(METRICS)} × "
-        f"{records:,}, none twice), and lists and shard files have the bytes of the serial run (SHA-256 "
-        f"`{digest[:16]}…`).",
-        "",
+        f"{records:,}, none twice), and records, ratings and scores are those of the serial run to the last bit "
+        f"(SHA-256 `{digest[:16]}…`)."
+    )
+
+
+def compare_rates(cluster: LocalCluster, folder: Path, records: int, rounds: int) -> str:
+    """A table of serial runs and runs with one worker and two, each the fastest of several."""
+    data = make_records(folder, records)
+    kinds = [
+        ("serial", "serial", 0),
+        *((f"Ray, {n} worker{'s' * (n > 1)}", f"ray:{cluster.address}", n) for n in (1, 2)),
+    ]
+    found: dict[str, list[Measured]] = {name: [] for name, _, _ in kinds}
+    for n in range(rounds):
+        for name, executor, workers in kinds:
+            found[name].append(measure(name, records, data, folder / f"rate-{workers}-{n}", executor, workers))
+    rows = [min(measured, key=lambda row: row.wall) for measured in found.values()]
+    lines = [
         "| executor | records | wall clock, s | records per second | CPU of the command, s | CPU of workers, s "
         "| peak of the command, MB |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -179,44 +201,44 @@ def report(rows: list[Measured], records: int, events: list[str], scores: int, d
     for row in rows:
         numbers = (row.records, row.wall, row.records / row.wall, row.command_cpu, row.worker_cpu, row.megabytes)
         lines.append(f"| {row.name} | {' | '.join(f'{number:,.0f}' for number in numbers)} |")
-    one, two = by_name["Ray, 1 worker"], by_name["Ray, 2 workers"]
-    lines += ["", f"From one worker to two: {one.wall / two.wall:.2f} times the rate."]
+    _, one, two = rows
+    lines += [
+        "",
+        f"From one worker to two: {one.wall / two.wall:.2f} times the rate; the fastest of {rounds} runs each.",
+    ]
     return "\n".join(lines)
+
+
+def make_records(folder: Path, count: int) -> Path:
+    path = folder / f"d{count}.jsonl"
+    if not path.exists():
+        write_records(path, count)
+    return path
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.ray_cluster", description=__doc__)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rate-records", type=int, default=100_000, help="records of the runs that measure rates")
+    parser.add_argument("--records", type=int, default=1_000_000, help="records of the run that is killed; 0: none")
+    parser.add_argument("--rate-records", type=int, default=400_000, help="records of the runs that measure rates")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind that measure rates")
     parser.add_argument("--folder", type=Path, help="where records and runs are kept; by default they are deleted")
     parser.add_argument("--write", action="store_true", help=f"put the table into {DOCUMENT.name}")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
-        data, few = (folder / f"d{n}.jsonl" for n in (arguments.records, arguments.rate_records))
-        for path, count in ((data, arguments.records), (few, arguments.rate_records)):
-            if not path.exists():
-                write_records(path, count)
-        rows = list[Measured]()
-        if not (folder / "serial").exists():
-            rows.append(measure("serial", arguments.records, data, folder / "serial", "serial"))
-        expected, scores = hash_run(folder / "serial")
         cluster = LocalCluster(2)
         try:
-            events = kill_and_resume(cluster, data, folder / "ray", count_shards(folder / "serial"))
-            digest, found = hash_run(folder / "ray")
-            if (digest, found) != (expected, scores) or found != len(METRICS) * arguments.records:
-                sys.exit(f"the run on Ray differs from the serial one: {found:,} and {scores:,} scores")
-            print("the same bytes", file=sys.stderr)
-            rows.append(measure("serial", arguments.rate_records, few, folder / "few-serial", "serial"))
-            for workers in (1, 2):
-                name = f"Ray, {workers} worker{'s' if workers > 1 else ''}"
-                run = folder / f"few-{workers}"
-                address = f"ray:{cluster.address}"
-                rows.append(measure(name, arguments.rate_records, few, run, address, workers))
+            parts = [prove(cluster, folder, arguments.records)] if arguments.records else []
+            parts.append(compare_rates(cluster, folder, arguments.rate_records, arguments.rounds))
         finally:
             cluster.stop()
-        text = report(rows, arguments.records, events, scores, digest)
+    head = (
+        f"Measured by `python -m bench.ray_cluster --records {arguments.records} --rate-records "
+        f"{arguments.rate_records}` on {os.cpu_count()} cores of {machine()}, load average {os.getloadavg()[0]:.1f} at "
+        f"the end: made-up records of {SYSTEMS} systems, {len(METRICS)} lexical metrics, a local Ray cluster of two "
+        "nodes with one CPU each."
+    )
+    text = "\n\n".join([head, *parts])
     print(text)
     if arguments.write:
         write_section("bench-ray", text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -44,6 +46,21 @@ def count_scores(folder: Path, text: str) -> int:
     manifest = Store(folder).read_manifest()
     metric = manifest and manifest.metric(text)
     return sum(part.rows for version in metric.versions for part in version.parts) if metric else 0
+
+
+def list_scored(folder: Path, text: str) -> set[str]:
+    """The items whose score by a metric is on disk, in a listed part or in the log of a killed run."""
+    with TemporaryDirectory() as name:
+        copy = Path(name, "run")
+        shutil.copytree(folder, copy)
+        with Store(copy).write():  # Puts into parts what is in the log.
+            pass
+        run = open_run(copy)
+        items = dict(zip(*(run.records()[name].to_pylist() for name in ("record", "item")), strict=True))
+        metric = run.manifest.metric(text)
+        parts = [part for version in metric.versions for part in version.parts] if metric else []
+        tables = [run.read_part(metric.place, part) for part in parts] if metric else []
+        return {items[record] for table in tables for record in table["record"].to_pylist()}
 
 
 def unfinish(folder: Path, text: str) -> None:

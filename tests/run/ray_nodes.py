@@ -14,12 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from metrist.run.store import Store
+
 #: `score` in a process of its own, which can be killed. The address comes last.
 SCRIPT = """
 import sys
-from metrist.run import score
+from metrist.run import ingest, score, stored_pipeline
 from metrist.run.executors import Ray
 source, out, metrics, address = sys.argv[1:]
+ingest.SLICE_BYTES = 1 << 16, 1 << 16
+stored_pipeline.SAVE_SECONDS = 0.0
 results = score(source, metrics.split(","), out=out, shard_size=100, executor=Ray(address=address, start_timeout=120))
 print(results.notes)
 """
@@ -88,22 +92,29 @@ def start(source: Path, out: Path, metrics: str, address: str) -> subprocess.Pop
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def count_shards(out: Path) -> int:
-    return sum(1 for _ in out.glob("results/*/*-*.jsonl"))
+def list_parts(out: Path) -> dict[str, int]:
+    """The listed parts of scores with their rows."""
+    manifest = Store(out).read_manifest()
+    versions = [
+        (metric.place, version) for metric in (manifest.metrics if manifest else ()) for version in metric.versions
+    ]
+    return {f"{place}/{part.file}": part.rows for place, version in versions for part in version.parts}
 
 
-def wait_for_shards(process: subprocess.Popen[str], out: Path, count: int) -> bool:
-    """Wait until a run has so many files; False if it ended before."""
-    while count_shards(out) < count:
+def wait_for_scores(process: subprocess.Popen[str], out: Path, count: int) -> bool:
+    """Wait until a run has listed so many scores; False if it ended before."""
+    while sum(list_parts(out).values()) < count:
         if process.poll() is not None:
             return False
         time.sleep(0.02)
     return True
 
 
-def read_run(out: Path) -> dict[str, bytes]:
-    files = (path for path in out.rglob("*") if path.is_file() and "timings" not in path.parts)
-    return {str(path.relative_to(out)): path.read_bytes() for path in files}
+def find_strays(out: Path) -> set[str]:
+    """Parts that nobody lists: pandas and others would read their rows, too."""
+    manifest = Store(out).read_manifest()
+    listed = set(manifest.list_parts()) if manifest else set()
+    return {str(path.relative_to(out)) for path in out.rglob("*.parquet")} - listed
 
 
 def write_records(path: Path, count: int) -> None:

@@ -67,7 +67,7 @@ def resident(module: Callable[[str], ModuleType]) -> Metric:
 def tasks(metric: Metric, count: int = 12) -> Iterator[Task]:
     for n in range(count):
         record = Record(item=str(n), system="s", output="")
-        yield Task(start=n, units=(record,), headers={metric.text: None})
+        yield Task(start=n, units=(record,), metrics=(metric.text,))
 
 
 def list_workers(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:

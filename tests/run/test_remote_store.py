@@ -31,7 +31,8 @@ from metrist.run.estimate import estimate_run
 from metrist.run.inputs import read_inputs
 from metrist.run.remote_store import WRITER, Files, Lease, RemoteStore, describe_process
 from metrist.run.run import open_run
-from metrist.run.store import Manifest, format_manifest, open_store
+from metrist.run.store import Manifest, format_manifest
+from metrist.run.stores import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")
 

@@ -15,7 +15,8 @@ import metrist
 from metrist.errors import RunError
 from metrist.run import load, score
 from metrist.run.removal import plan_removal
-from metrist.run.store import Store, is_run
+from metrist.run.store import Store
+from metrist.run.stores import is_run
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any, cast
 
 import pytest
-from metrist.run.shard_file import Header
 
 from metrist.errors import RunError
 from metrist.metrics.base import Metric
@@ -43,13 +42,12 @@ def tasks(count: int, metric: Metric, size: int = 3) -> Iterator[Task]:
         records = tuple(
             Record(item=f"{n}-{k}\ud800", system="s", output="o" * (n + k), references=("o",)) for k in range(size)
         )
-        header = Header(metric=metric.text, signature="mine", start=n * size, count=size, digest="d" * 32)
-        yield Task(start=n * size, units=records, headers={metric.text: header})
+        yield Task(start=n * size, units=records, metrics=(metric.text,))
 
 
-def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, bytes | None, list[float]]]:
+def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, list[float]]]:
     done = executor.map([metric], tasks(count, metric))
-    return [(d.start, o.file, cast(Scores, o.block).values.tolist()) for d in done for o in d.outcomes.values()]
+    return [(d.start, cast(Scores, o.block).values.tolist()) for d in done for o in d.outcomes.values()]
 
 
 def has_ended(pid: int) -> bool:
@@ -220,7 +218,7 @@ import own_metrics
 from metrist.run.executors import Processes, Task
 from metrist.records import Record
 metric = own_metrics.Mine(folder={folder!r})
-tasks = (Task(start=n, units=(Record(item=str(n), system="s", output=""),), headers={{metric.text: None}})
+tasks = (Task(start=n, units=(Record(item=str(n), system="s", output=""),), metrics=(metric.text,))
          for n in range(100))
 for done in Processes(workers=2).map([metric], tasks):
     pass
@@ -290,7 +288,7 @@ print(results.notes[0])
 def test_a_metric_that_cannot_be_pickled_is_reported(module: Module) -> None:
     metric = module(METRIC.format(body="")).Mine()
     stuck = Record(item="i", system="s", output="", extra={"f": lambda: 0})
-    both = [Task(start=n, units=(stuck,), headers={metric.text: None}) for n in range(2)]
+    both = [Task(start=n, units=(stuck,), metrics=(metric.text,)) for n in range(2)]
     with pytest.raises(RunError, match=r"records 1 to 1 .* cannot be sent to a worker process .*use executor='serial'"):
         list(Processes(workers=2).map([metric], both))
 

@@ -123,7 +123,7 @@ def note_stored_texts(out: str) -> None:
     """Say that a new run folder will hold the texts."""
     from metrist.cli.output import print_note
     from metrist.run.flat_file import flat_suffix
-    from metrist.run.store import is_run
+    from metrist.run.stores import is_run
 
     if not flat_suffix(Path(out)) and not is_run(out):
         print_note(f"{out} will store the texts of the records: --no-texts leaves them out")

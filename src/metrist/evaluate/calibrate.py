@@ -151,7 +151,7 @@ def _is_file(source: Source) -> bool:
 def _is_run(source: Source) -> bool:
     """Whether the source has scores: results, a run folder, or a file that `metrist score` wrote."""
     from metrist.run.results import Results
-    from metrist.run.store import is_run
+    from metrist.run.stores import is_run
 
     if isinstance(source, Results):
         return True

@@ -152,7 +152,7 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
 
 
 def _is_run(source: Any) -> bool:
-    from metrist.run.store import is_run
+    from metrist.run.stores import is_run
 
     if not isinstance(source, str | os.PathLike):
         return False

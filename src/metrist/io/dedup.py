@@ -217,6 +217,12 @@ class ItemCheck:
         systems = hash_all(records.systems, len(records))
         self._shared = bool((self._firsts.settle(hash_all(records.items, len(records)), systems) != systems).any())
 
+    def join(self, other: ItemCheck) -> None:
+        """Add what another check saw, except items that only both together share."""
+        self.is_needed |= other.is_needed
+        self._shared |= other._shared
+        self._systems |= other._systems
+
     @property
     def disjoint(self) -> bool:
         return len(self._systems) > 1 and not self._shared

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.compression import FileFormat, display_name
 from metrist.io.dedup import (
+    FirstKeys,
     ItemCheck,
     RecordKeys,
     SourceCheck,
@@ -168,6 +169,24 @@ class _Block:
     repeated_lines: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What reading a slice of a file found besides its records."""
+
+    reading: str
+    fields_by_column: dict[str, str]
+    items_are_named: bool | None
+    rows: int
+    repeats: int
+    left_out: Skipped
+    item_check: ItemCheck
+
+    @property
+    def shared_state(self) -> tuple[Any, ...]:
+        """What reading the whole file would have found once for all of its rows."""
+        return self.reading, self.fields_by_column, self.items_are_named, self.item_check.is_needed
+
+
 @dataclass(eq=False, kw_only=True)
 class Reader:
     """Iterating yields the records, each (item, system) once, and `batches()` yields many at a time; `entries()` yields
@@ -202,6 +221,7 @@ class Reader:
     _left_out: Skipped = field(default_factory=Skipped, init=False)
     _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
     _item_check: ItemCheck = field(default_factory=ItemCheck, init=False)
+    _last_walk: _Walk | None = field(default=None, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -249,6 +269,10 @@ class Reader:
             for n, name in zip(outputs, _distinct_names([str(self.sources[n].path) for n in outputs]), strict=True):
                 systems[n] = name
         return tuple(systems)
+
+    def default_system(self, number: int) -> str:
+        """The system of rows of a source that name none."""
+        return self._default_systems[number] if len(self.sources) > 1 else self.sources[number].system
 
     def _list_outputs(self, number: int, system: str) -> dict[str, int]:
         """Hashes of the outputs, by item, of rows that name no system."""
@@ -355,6 +379,44 @@ class Reader:
                 progress(number, round(number / share) if share else None)
             yield row
 
+    @property
+    def findings(self) -> Findings | None:
+        """What the latest iteration over a slice of a file found besides its records; None where that depends on the
+        rest of the file."""
+        walk = self._last_walk
+        if walk is None or walk.layout is not None or self.skipped.count:
+            return None
+        return Findings(
+            reading=next(iter(self._readings.values()), ""),
+            fields_by_column=self._fields_by_column,
+            items_are_named=walk.parser.items_are_named,
+            rows=walk.position - walk.source.first_row,
+            repeats=self._repeats,
+            left_out=self._left_out,
+            item_check=replace(self._item_check, _firsts=FirstKeys()),  # Keys are those of this process.
+        )
+
+    def adopt(self, findings: Sequence[Sequence[Findings]]) -> bool:
+        """Take over what was found in the slices of each source, as if they had been read here; False where this might
+        have found something else."""
+        self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
+        self._layout_remarks, self._empty_outputs, self._repeats, self._left_out = [], 0, 0, Skipped()
+        for source, slices in zip(self.sources, findings, strict=True):
+            first = slices[0]
+            if any(one.shared_state != first.shared_state for one in slices):
+                return False
+            for one in slices:
+                self._item_check.join(one.item_check)
+                self._repeats += one.repeats
+                self._left_out.count += one.left_out.count
+                self._left_out.messages += one.left_out.messages
+            self._fields_by_column |= first.fields_by_column
+            systems = self._describe_systems() if len(self.sources) > 1 else ()
+            if reading := ", ".join(filter(None, (first.reading, *systems))):
+                self._announce(source, reading)
+        # Whether items are shared shows only if slices are compared.
+        return not self._item_check.is_needed or not self._item_check.disjoint
+
     def _read(self, size: int, judgments: Judgments) -> Iterator[_Block]:
         """Yield the rows of all sources in blocks."""
         self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
@@ -385,7 +447,8 @@ class Reader:
                 self._learn_columns({}, walk)  # what was recognised after the first rows
             if walk.layout is not None:
                 self._layout_remarks += walk.layout.remarks
-            if not walk.position:
+            self._last_walk = walk
+            if walk.position == source.first_row:
                 raise InputError(f"{name}: no rows")
             if not good:
                 count = agree(walk.position, "its only row is", f"all {walk.position:,} rows are")
@@ -400,7 +463,7 @@ class Reader:
         """Begin to read a source: its first row decides on the layout of all."""
         source = self.sources[file]
         columns = ColumnMap(self.fields, self.item_key, self.system is not None)
-        system = self.system or (self._default_systems[file] if len(self.sources) > 1 else source.system)
+        system = self.system or self.default_system(file)
         parser = RowParser(system=system, item_key=self.item_key, columns=columns)
         wish = Wish()
         is_strict = judgments == "required"
@@ -416,7 +479,7 @@ class Reader:
 
                 leave_out = None if is_strict else self._left_out.add
                 rows, layout = convert_rows(rows, self.outputs, columns, leave_out=leave_out)
-        return _Walk(file, source, columns, parser, rows, wish, layout)
+        return _Walk(file, source, columns, parser, rows, wish, layout, source.first_row)
 
     def _fill(self, block: _Block, walk: _Walk, size: int, judgments: Judgments) -> bool:
         """Parse rows until the block is full; return whether there may be more."""
@@ -596,13 +659,16 @@ class Reader:
                 *(self._describe_systems() if len(self.sources) > 1 else ()),
             ]
         )
-        name = source.name or "the rows"
         if reading:
-            self._readings[name] = reading
-            if self.announce and reading not in self._announced:
-                self._announced.add(reading)
-                others = " and files like it" if len(self.sources) > 1 else ""
-                self.announce(f"reading {name}{others}: {reading}")
+            self._announce(source, reading)
+
+    def _announce(self, source: RowSource, reading: str) -> None:
+        name = source.name or "the rows"
+        self._readings[name] = reading
+        if self.announce and reading not in self._announced:
+            self._announced.add(reading)
+            others = " and files like it" if len(self.sources) > 1 else ""
+            self.announce(f"reading {name}{others}: {reading}")
 
     def _describe_conflict(
         self, block: _Block, walk: _Walk, number: int, place: int, new: Iterable[int], *, is_first: bool
@@ -638,9 +704,8 @@ class Reader:
 
     def _read_again(self, file: int) -> Iterator[Record]:
         """The records of one source, as they are read here."""
-        source = self.sources[file]
-        system = self._default_systems[file] if len(self.sources) > 1 else source.system
-        return iter(replace(self, sources=(replace(source, system=system),), announce=None, skip_bad=True))
+        source = replace(self.sources[file], system=self.default_system(file))
+        return iter(replace(self, sources=(source,), announce=None, skip_bad=True))
 
 
 def _locate(source: RowSource, line: int, reason: object) -> str:

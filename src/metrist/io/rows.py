@@ -149,6 +149,8 @@ class RowSource:
     path: str | None = None
     #: Whether the rows can be read more than once.
     is_repeatable: bool = True
+    #: Rows of the file before these, where they are a slice of it.
+    first_row: int = 0
 
     def read_as(self, wish: Wish) -> Iterator[tuple[int, Any]]:
         """The rows, those of a regular file in the form that is wished for."""

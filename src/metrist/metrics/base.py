@@ -64,7 +64,7 @@ class Metric:
     in_name: ClassVar[tuple[str, ...]] = ()
     #: Whether the metric holds something large, such as a model: a run then uses one worker per device, not per core.
     resident: ClassVar[bool] = False
-    #: CPUs and GPUs that one worker of a cluster gets for the metric; None: what suits it (see `metrist.run.cluster`).
+    #: CPUs and GPUs that one worker of a cluster gets for the metric; None: what suits it (see `metrist.run.ray`).
     cpus: ClassVar[float | None] = None
     gpus: ClassVar[float | None] = None
     #: Whether the metric calls an LLM: worker processes then share the limits on requests. A metric that has an LLM, or

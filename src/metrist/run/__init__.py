@@ -5,7 +5,7 @@ from __future__ import annotations
 from metrist.report.progress import Progress
 from metrist.run.inputs import read_inputs
 from metrist.run.loading import export, load
-from metrist.run.pipeline import score
 from metrist.run.results import Results, SystemScore
+from metrist.run.scoring import score
 
 __all__ = ["Progress", "Results", "SystemScore", "export", "load", "read_inputs", "score"]

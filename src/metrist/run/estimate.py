@@ -21,7 +21,7 @@ from metrist.metrics.registry import MetricList, build_all
 from metrist.models.devices import no_downloads
 from metrist.records import Record, hash_units
 from metrist.run.flat_file import flat_suffix
-from metrist.run.pipeline import resolve_destination
+from metrist.run.scoring import resolve_destination
 from metrist.run.tasks import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards, find_scorable, score_shard
 from metrist.runtime import Runtime
 
@@ -140,6 +140,8 @@ def _open_run(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Run
         local_path(out)  # Refuses what `score` refuses.
         if flat_suffix(Path(out)):
             return None
+    from metrist.run.run import Run
+
     try:
         _, store = resolve_destination(out)
         manifest = store.read_manifest() if store else None
@@ -148,7 +150,7 @@ def _open_run(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Run
             raise
         notes[f"scores that {out} may hold are not counted: {error}"] = None
         return None
-    return store.open_run() if store and manifest else None
+    return Run.open(store) if store and manifest else None
 
 
 class _StoredScores:

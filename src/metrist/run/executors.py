@@ -14,8 +14,7 @@ from itertools import chain, islice, takewhile
 
 from metrist.errors import RunError, did_you_mean
 from metrist.metrics.base import Metric, is_resident
-from metrist.run.cluster import Resources
-from metrist.run.ray_cluster import Ray
+from metrist.run.ray import Ray, Resources
 from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, perform
 from metrist.run.worker_pool import VISIBLE_CARDS, Processes, count_cores
 from metrist.runtime import Runtime

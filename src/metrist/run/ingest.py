@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,20 @@ from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
 from metrist.io.remote import is_remote
 from metrist.io.row_model import Batch
+from metrist.io.slices import cut_file
 from metrist.records import HASH_BYTES, Hashes, RecordColumns
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run
+from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.tables import Damaged, judged_tables, read_hashes, records_table
+from metrist.run.tables import Damaged, read_hashes, read_records_table
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
 _PART_TEXT = 1 << 26
+#: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
+SLICE_BYTES = 1 << 20, 1 << 24
+SLICES_PER_WORKER = 4
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
 Key = tuple[str, str]
@@ -113,18 +118,63 @@ class Ingest:
     def _write(self, draft: _Draft) -> None:
         """Write the rows that wait as parts."""
         batches, draft.waiting, draft.waiting_text = draft.waiting, [], 0
-        records = [
-            records_table(batch.records, batch.hashes, draft.number, batch.lines, self.texts)
-            for batch in batches
-            if len(batch.records)
-        ]
-        found = {"records": records}
-        for batch in batches:
-            for name, table in judged_tables(batch.judged, draft.number, self.texts).items():
-                found.setdefault(name, []).append(table)
-        for name, tables in found.items():
-            if tables:
-                draft.tables.setdefault(name, []).append(self._store.write_part(name, pa.concat_tables(tables)))
+        for name, part in write_batches(self._store, batches, draft.number, self.texts).items():
+            draft.tables.setdefault(name, []).append(part)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is worth while that workers read the inputs. Without texts, they could not score what they
+        read."""
+        return self.texts and sum(source.size or 0 for source in self._reader.sources) > SLICE_BYTES[0]
+
+    def plan_slices(self, workers: int) -> list[list[ReadSlice]]:
+        """How workers can read the inputs, slice by slice; empty where the command has to."""
+        total = sum(source.size or 0 for source in self._reader.sources)
+        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * workers)))
+        place, options = StorePlace.of(self._store), self._reader.options
+        plan = []
+        for source, draft in enumerate(self._drafts):
+            slices = cut_file(self._reader, source, size)
+            if not slices:
+                return []
+            plan.append(
+                [
+                    ReadSlice(store=place, slice=one, options=options, number=draft.number, texts=self.texts)
+                    for one in slices
+                ]
+            )
+        return plan
+
+    def add_slices(self, slices: Sequence[Sequence[SliceRead | None]]) -> bool:
+        """Add the inputs as workers have read them. Where reading the whole might find something else, they are
+        discarded: the command then has to read the inputs, and says what is wrong with them."""
+        found = [[read for read in reads if read] for reads in slices]
+        every = [read for reads in found for read in reads]
+        names = np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)])
+        others = _OtherRecords(self._run, self._drafts)
+        if (
+            list(map(len, found)) != list(map(len, slices))
+            or (len(found) > 1 and any(read.has_sources for read in every))  # Sources are compared between files.
+            or len(np.unique(names)) != len(names)
+            or any(others.find_names(read.names[: len(read.hashes)], read.hashes) for read in every)
+            or not self._reader.adopt([[read.findings for read in reads] for reads in found])
+        ):
+            self._store.delete(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
+            return False
+        for draft, reads in zip(self._drafts, found, strict=True):
+            for read in reads:
+                draft.hashes.append(read.hashes)
+                draft.records += len(read.hashes)
+                draft.references |= read.references
+                for name, part in read.parts.items():
+                    draft.tables.setdefault(name, []).append(part)
+        return True
+
+    def read_added(self) -> Iterator[tuple[int, RecordColumns]]:
+        """The records of the slices that were added, with the numbers of their sources."""
+        for source, draft in enumerate(self._drafts):
+            for part in draft.tables.get("records", ()):
+                yield source, read_records_table(self._run.read_part("records", part))
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
@@ -246,7 +296,7 @@ class Ingest:
     def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
         old, new = self._read_hashes(earlier), np.concatenate(draft.hashes)
         if np.array_equal(old, new):
-            if [earlier.tables.get(n) for n in _JUDGED] != [tables.get(n) for n in _JUDGED]:
+            if not all(self._hold_same(name, earlier.tables, tables) for name in _JUDGED):
                 self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
             return
         before, now = (self._read_names(listed.get("records", ())) for listed in (earlier.tables, tables))
@@ -260,6 +310,14 @@ class Ingest:
             parts.append(f"{gone:,} {verb} no longer in the file and {ending} set aside")
         if parts:
             self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
+
+    def _hold_same(self, name: str, *tables: Mapping[str, tuple[Part, ...]]) -> bool:
+        """Whether two inputs have the same rows in a table, however they are divided into parts."""
+        one, other = (listed.get(name, ()) for listed in tables)
+        if one == other or not (one and other):
+            return one == other
+        rows = [pa.concat_tables([self._run.read_part(name, part) for part in parts]) for parts in (one, other)]
+        return bool(rows[0].equals(rows[1]))
 
     def _describe_removal(self) -> str:
         return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
@@ -382,16 +440,16 @@ class _OtherRecords:
         own = {draft.number for draft in drafts}
         has_rows = any(draft.path is None for draft in drafts)
         self._inputs: list[Input] = []
-        keys, hashes, places = list[NDArray[np.int64]](), list[Hashes](), list[NDArray[np.int64]]()
+        keys, hashes, places = list[NDArray[np.uint64]](), list[Hashes](), list[NDArray[np.int64]]()
         for one, part in run.list_parts("records"):
             if one.number in own or (has_rows and one.path is None):
                 continue
             table = run.read_part("records", part, ["item", "system", "record"])
-            keys.append(_hash_names(table["item"].to_pylist(), table["system"].to_pylist()))
+            keys.append(hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True)))
             hashes.append(read_hashes(table["record"]))
             places.append(np.full(part.rows, one.number))
         self._run = run
-        joined = np.concatenate([np.empty(0, np.int64), *keys])
+        joined = np.concatenate([np.empty(0, np.uint64), *keys])
         order = np.argsort(joined, kind="stable")
         self._keys = joined[order]
         self._hashes = np.concatenate([np.empty((0, 16), np.uint8), *hashes])[order]
@@ -401,14 +459,15 @@ class _OtherRecords:
         """The first record whose name another input holds with other texts, and that input."""
         if not len(self._keys):
             return None
-        keys = _hash_names(list(map(encodable, records.items)), list(map(encodable, records.systems)))
+        return self.find_names(hash_names(zip(records.items, records.systems, strict=True)), hashes)
+
+    def find_names(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+        """The same, of records with these hashes of their names."""
+        if not len(self._keys):
+            return None
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
         return (int(rows[0]), self._run.find_input(int(self._places[at[rows[0]]]))) if len(rows) else None
-
-
-def _hash_names(items: Sequence[str], systems: Sequence[str]) -> NDArray[np.int64]:
-    return np.fromiter(map(hash, zip(items, systems, strict=True)), np.int64, count=len(items))
 
 
 def count_characters(records: RecordColumns) -> int:

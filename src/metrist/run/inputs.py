@@ -37,7 +37,7 @@ def read_inputs(
     `fields` are added to those of the run. Texts that are not those which were scored are left out.
     """
     from metrist.run.run import Run, open_run
-    from metrist.run.store import is_run
+    from metrist.run.stores import is_run
 
     if not isinstance(run, Run):
         if not is_run(run):

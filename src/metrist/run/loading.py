@@ -24,7 +24,8 @@ from metrist.ratings import Error
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix, is_flat_file
 from metrist.run.results import Results
 from metrist.run.run import Run, open_run
-from metrist.run.store import MANIFEST, is_run
+from metrist.run.store import MANIFEST
+from metrist.run.stores import is_run
 from metrist.scores import Failure, FailureKind, Scores
 from metrist.spec import Spec, parse
 

@@ -159,7 +159,7 @@ def _resolve_destination(out: str | os.PathLike[str] | None, inputs: Iterable[st
     path = Path(out)
     is_url = isinstance(out, str) and is_remote(out)
     if is_url or path.is_dir() or not path.suffix or os.fspath(out).endswith(("/", os.sep)):
-        from metrist.run.store import open_store
+        from metrist.run.stores import open_store
 
         store = open_store(out)
         store.check()

@@ -29,8 +29,8 @@ from metrist.scores import FailureKind
 if TYPE_CHECKING:
     import duckdb
 
-    from metrist.run.run import Run
     from metrist.run.store import Part, StoredMetric
+    from metrist.run.stored_run import StoredRun
 
 VIEWS = ("records", "scores", "wide", "ratings", "errors", "preferences", "pairs")
 MEMORY_LIMIT = "1GiB"
@@ -42,7 +42,7 @@ _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECAS
 _PIVOT = re.compile(r"\s*(pivot|with|from|select)\b", re.IGNORECASE)
 
 
-def run_query(run: Run, sql: str) -> pa.Table:
+def run_query(run: StoredRun, sql: str) -> pa.Table:
     """The answer to one reading statement over the views of a run. It can read nothing else."""
     import duckdb
 
@@ -55,7 +55,7 @@ def run_query(run: Run, sql: str) -> pa.Table:
             raise RunError(f"the query failed: {_describe(error)}") from None
 
 
-def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
+def connect(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
     """A connection with the views of a run. Close it: its folder for what does not fit into memory goes with it."""
     import duckdb
 
@@ -71,7 +71,7 @@ def connect(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyCon
     return connection
 
 
-def open_database(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
+def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
     """A connection that can read the parts of a run, without views of them."""
     import duckdb
 
@@ -92,7 +92,7 @@ def open_database(run: Run, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckD
     return connection
 
 
-def scan_table(run: Run, folder: str) -> str | None:
+def scan_table(run: StoredRun, folder: str) -> str | None:
     """What reads a table of a run, in SQL; None if it has no rows."""
     paths = [quote_text(_locate(run, f"{folder}/{part.file}")) for _, part in run.list_parts(folder)]
     return f"read_parquet([{', '.join(paths)}])" if paths else None
@@ -100,7 +100,7 @@ def scan_table(run: Run, folder: str) -> str | None:
 
 def read_rows(
     connection: duckdb.DuckDBPyConnection,
-    run: Run,
+    run: StoredRun,
     folder: str,
     parts: Sequence[Part],
     rows: NDArray[np.integer[Any]],
@@ -130,7 +130,7 @@ def _describe(error: Exception) -> str:
     return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
 
 
-def lock(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+def lock(connection: duckdb.DuckDBPyConnection, run: StoredRun) -> None:
     """Confine a connection to the run: its SQL reads no other file and changes no setting."""
     paths = ", ".join(quote_text(_locate(run, name)) for name in run.manifest.list_parts())
     connection.execute(f"SET allowed_paths = [{paths}]")
@@ -163,7 +163,7 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 class _Views:
     """Creates the views of a run."""
 
-    def __init__(self, run: Run, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, run: StoredRun, connection: duckdb.DuckDBPyConnection) -> None:
         self.run, self.connection = run, connection
         self._tables = 0
 
@@ -282,13 +282,13 @@ class _Views:
         return name
 
 
-def _locate(run: Run, name: str) -> str:
+def _locate(run: StoredRun, name: str) -> str:
     """The path of a part, which is named as seen from the run folder, for DuckDB."""
     root = str(run.store.path)
     return f"{_PROTOCOL}://{name}" if is_remote(root) else os.path.join(os.path.abspath(root), name)
 
 
-def _open_files(run: Run) -> Any:
+def _open_files(run: StoredRun) -> Any:
     """A file system for DuckDB that holds the parts of a run which is not in a local folder, and nothing else."""
     from fsspec import AbstractFileSystem
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run, open_run
-from metrist.run.store import MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version, is_run
+from metrist.run.store import MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
+from metrist.run.stores import is_run
 from metrist.run.tables import read_hashes
 
 #: The rows of parts that stay, by the folder and the file of the part; parts of which all stay are not there.

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, format_path, label_item, quote_word
-from metrist.io.dedup import SourceCheck
-from metrist.io.remote import find_copy, is_remote, local_path
-from metrist.names import NameColumn, encode_names, take_names
-from metrist.records import HASH_BYTES, Hashes
+from metrist.errors import RunError
 from metrist.run import tables
-from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, open_store
-from metrist.run.stored_scores import ScoreReader, find_unsettled
-from metrist.run.tables import Damaged, read_hashes
+from metrist.run.query import run_query
+from metrist.run.store import MANIFEST, Store, StoredMetric
+from metrist.run.stored_run import StoredRun
+from metrist.run.stored_scores import ScoreReader
+from metrist.run.stores import open_store
 from metrist.scores import Scores
 
 
@@ -30,51 +24,27 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     """Open a run folder, or its URL, for reading. Nothing is read before it is asked for."""
     store = open_store(path)
     store.check()
-    return store.open_run()
+    return Run.open(store)
 
 
-@dataclass(eq=False)
-class RunRecords:
-    """The names and hashes of all records of a run, in the order in which its inputs were added; a record that several
-    inputs share is there once. `inputs` has the number of each record's input."""
-
-    items: NameColumn
-    systems: NameColumn
-    hashes: Hashes
-    #: Digests of the sources, by which systems' items are compared; empty where there is none.
-    sources: NameColumn
-    inputs: NDArray[np.int32]
-    #: The rows of all parts that the records are in; None: they are all rows in order.
-    rows: NDArray[np.int64] | None = None
-    notes: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-
-class Run:
+class Run(StoredRun):
     """A run folder as tables.
 
     `records`, `scores`, `ratings`, `preferences`, `errors` and `wide` return `pyarrow.Table`s with the columns that are
     asked for; `query` answers SQL over views of these names. `results` gives the scores as `metrist.Results`.
     """
 
-    def __init__(self, store: Store, manifest: Manifest) -> None:
-        self.store, self.manifest = store, manifest
+    @classmethod
+    def open(cls, store: Store) -> Run:
+        """The run of a store."""
+        manifest = store.read_manifest()
+        if manifest is None:
+            raise RunError(f"{store.name} is not a run folder: it has no {MANIFEST}")
+        return cls(store, manifest)
 
     def __repr__(self) -> str:
         labels = ", ".join(metric.label for metric in self.manifest.metrics)
         return f"Run({self.name}, {sum(one.records for one in self.manifest.inputs):,} records, metrics: {labels})"
-
-    @property
-    def name(self) -> str:
-        """The folder as messages name it."""
-        return self.store.name
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether the run stores texts."""
-        return self.manifest.texts
 
     # ---- Tables
 
@@ -117,8 +87,6 @@ class Run:
 
     def query(self, sql: str) -> pa.Table:
         """The answer to a query over the views records, scores, wide, ratings, errors, preferences and pairs."""
-        from metrist.run.query import run_query
-
         return run_query(self, sql)
 
     def _table(self, folder: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
@@ -131,140 +99,6 @@ class Run:
             names = [name for name in names if name not in tables.TEXT_COLUMNS]
         schema = pa.schema([schema.field(name) for name in names])
         return pa.concat_tables([part.select(names) for part in parts]) if parts else schema.empty_table()
-
-    def list_parts(self, folder: str) -> Iterator[tuple[Input, Part]]:
-        """The parts of a table with their inputs."""
-        for one in self.manifest.inputs:
-            for part in one.tables.get(folder, ()):
-                yield one, part
-
-    def read_part(
-        self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
-    ) -> pa.Table:
-        """A part of the run, with columns in `encoded` as dictionaries; one that is damaged is an error."""
-        try:
-            return self.store.read_part(folder, part, columns, encoded)
-        except Damaged as error:
-            raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
-
-    def iterate_records(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Input, pa.Table]]:
-        """The records part by part, each with its input; a record that several inputs share is there once."""
-        start = 0
-        kept = self.kept_rows
-        for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, columns)
-            if kept is not None:
-                table = table.filter(pa.array(kept[start : start + part.rows]))
-            start += part.rows
-            yield one, table
-
-    # ---- Records
-
-    @property
-    def kept_rows(self) -> NDArray[np.bool_] | None:
-        """Which rows of the parts are records of the run; None: all."""
-        if not self._has_several_inputs or self.view.rows is None:
-            return None
-        kept = np.zeros(sum(part.rows for _, part in self.list_parts("records")), np.bool_)
-        kept[self.view.rows] = True
-        return kept
-
-    @property
-    def _has_several_inputs(self) -> bool:
-        return len({one.number for one, _ in self.list_parts("records")}) > 1
-
-    @cached_property
-    def view(self) -> RunRecords:
-        """The names and hashes of all records."""
-        names = ("item", "system", "source_digest")
-        columns: dict[str, list[pa.Array]] = {name: [] for name in names}
-        hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
-        count = 0
-        for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, ["record", *names, "original"], names)
-            for name in names:
-                columns[name] += table[name].chunks
-            hashes.append(read_hashes(table["record"]))
-            inputs.append(np.full(len(table), one.number, np.int32))
-            if "original" in table.column_names and table["original"].null_count < len(table):
-                originals |= {
-                    count + row: json.loads(text) for row, text in enumerate(table["original"].to_pylist()) if text
-                }
-            count += len(table)
-        encoded = {name: read_names(chunks) for name, chunks in columns.items()}
-        for number, name in enumerate(("item", "system")):
-            if any(original[number] != encoded[name][row] for row, original in originals.items()):
-                texts = list(encoded[name])
-                for row, original in originals.items():
-                    texts[row] = original[number]
-                encoded[name] = encode_names(texts)
-        empty = np.empty((0, 16), np.uint8)
-        records = RunRecords(
-            items=encoded["item"],
-            systems=encoded["system"],
-            sources=encoded["source_digest"],
-            hashes=np.concatenate([empty, *hashes]),
-            inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
-        )
-        several = self._has_several_inputs
-        rows = self._choose_records(records) if several else None
-        if rows is not None:
-            records = RunRecords(
-                items=take_names(records.items, rows),
-                systems=take_names(records.systems, rows),
-                sources=take_names(records.sources, rows),
-                hashes=records.hashes[rows],
-                inputs=records.inputs[rows],
-                rows=rows,
-                notes=records.notes,
-            )
-        if several:
-            check = SourceCheck()
-            check.add(records.items, records.sources)
-            records.notes += check.describe()
-        return records
-
-    def _choose_records(self, records: RunRecords) -> NDArray[np.int64] | None:
-        """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
-        file takes its place; None: all."""
-        keys = records.items.codes.astype(np.int64) * max(1, len(records.systems.names)) + records.systems.codes
-        order = np.argsort(keys, kind="stable")
-        repeated = np.zeros(len(keys), np.bool_)
-        repeated[order[1:]] = keys[order[1:]] == keys[order[:-1]]
-        if not repeated.any():
-            return None
-        chosen = np.arange(len(keys))
-        is_file = {one.number: one.path is not None for one in self.manifest.inputs}
-        first_of: dict[int, int] = {}
-        for row in order[np.isin(keys[order], keys[repeated])].tolist():
-            first = first_of.setdefault(int(keys[row]), row)
-            if row == first or (records.hashes[row] == records.hashes[chosen[first]]).all():
-                continue
-            if not is_file[int(records.inputs[row])] and not is_file[int(records.inputs[first])]:
-                chosen[first] = row
-            elif not records.notes:  # Two runs at once added them.
-                one, other = (self.find_input(int(records.inputs[n])) for n in (first, row))
-                records.notes.append(
-                    f"item {label_item(records.items[row])!r} of system {records.systems[row]!r} has one text in "
-                    f"{self.describe_input(one)} and another in {self.describe_input(other)}: the first is used; "
-                    "`metrist remove` one of them"
-                )
-        return chosen[~repeated]
-
-    def find_input(self, number: int) -> Input:
-        """The input with this number."""
-        return next(one for one in self.manifest.inputs if one.number == number)
-
-    @property
-    def reference_counts(self) -> tuple[int, ...]:
-        """The different numbers of references that records have."""
-        return tuple(sorted({number for one in self.manifest.inputs for number in one.references}))
-
-    # ---- Scores
-
-    def finished_metrics(self) -> list[StoredMetric]:
-        """The metrics whose scores can be read."""
-        return [metric for metric in self.manifest.metrics if metric.finished and not metric.compares]
 
     def _read_version(self, metric: StoredMetric, wanted: Sequence[str]) -> pa.Table:
         schema = pa.schema([tables.SCORES.field(name) for name in wanted])
@@ -282,109 +116,3 @@ class Run:
         failure of kind `pending`. Texts and errors are read when they are asked for."""
         reader = ScoreReader(self, metric)
         return reader.read(), reader.missing
-
-    def read_settled(
-        self,
-        text: str,
-        signature: str,
-        *,
-        tokens: bool = False,
-        retry_failed: bool = False,
-        damaged: dict[Part, str] | None = None,
-    ) -> Hashes:
-        """The hashes of the records, or pairs, that this version of a metric has scored and need not score again: none
-        where nothing at all succeeded. Parts that cannot be read are added to `damaged`."""
-        found, has_success = [np.empty((0, HASH_BYTES), np.uint8)], False
-        metric = self.manifest.metric(text)
-        versions = [version for version in metric.versions if version.signature == signature] if metric else []
-        for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
-            assert metric is not None
-            key = "pair" if metric.compares else "record"
-            try:
-                if damaged is not None:
-                    self.store.verify_part(metric.place, part)
-                table = self.store.read_part(metric.place, part, [key, "failure_kind", "incomplete"])
-                unsettled = find_unsettled(table, retry_failed=retry_failed)
-                found.append(np.delete(read_hashes(table[key]), unsettled, axis=0))
-                has_success |= table["failure_kind"].null_count > 0
-            except Damaged as error:
-                if damaged is None:
-                    raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
-                damaged[part] = str(error)
-        return np.concatenate(found if has_success else found[:1])
-
-    def describe_missing(self, metric: StoredMetric, missing: NDArray[np.int64]) -> list[str]:
-        """Notes on the records that a metric has not scored, with the command that adds their scores."""
-        notes = []
-        inputs = self.view.inputs[missing]
-        for one in self.manifest.inputs:
-            count = int((inputs == one.number).sum())
-            if not count:
-                continue
-            outputs = f"{count:,} of {one.records:,} outputs of {self.describe_input(one)}"
-            named = f"{metric.name}={metric.text}" if metric.name else metric.text
-            options = f"-m {quote_word(named)} -o {quote_word(f'{self.name}/')}"
-            command = f"`metrist score {self.describe_reading(one)} {options}`"
-            if one.path is None:
-                command = "score the same rows again"
-            notes.append(f"{metric.label} has not scored {outputs}: {command} to add them")
-        return notes
-
-    # ---- Inputs
-
-    def describe_input(self, one: Input) -> str:
-        """An input as messages name it: its URL, or its file as seen from the current folder."""
-        if one.path is None or one.name is None or is_remote(one.name):
-            return one.name or "rows in memory"
-        return format_path(self.find_file(one) or self.find_place(one))
-
-    def describe_reading(self, one: Input) -> str:
-        """The arguments that read an input again, from the current folder."""
-        return " ".join([quote_word(self.describe_input(one)), *describe_options(one.options)])
-
-    def find_place(self, one: Input) -> Path:
-        """Where the file of an input lay when it was scored; for one by URL, its copy."""
-        if is_remote(one.path):
-            return local_path(str(one.path))
-        return Path("" if is_remote(self.store.path) else self.store.path) / str(one.path)
-
-    def find_file(self, one: Input) -> Path | None:
-        """Where the file of an input is now: where it lay as seen from the run folder, under the name that was typed,
-        or beside the run folder; None if it is in none of these places."""
-        if one.path is None or one.name is None:
-            return None
-        if is_remote(one.path):
-            return find_copy(one.path, str(self.store.path))
-        places = [self.find_place(one), Path(one.name)]
-        if not is_remote(self.store.path):
-            places.append(Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name)))
-        return next((path for path in places if path.is_file()), None)
-
-
-def describe_options(options: Mapping[str, Any]) -> list[str]:
-    """Options of reading as they are typed."""
-    texts: list[str] = []
-    for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        if name == "fields":
-            texts += [f"--field {quote_word(f'{ours}={theirs}')}" for ours, theirs in value.items()]
-        elif name == "item_key":
-            texts.append(f"{option} {quote_word('+'.join(value))}")
-        elif name == "outputs":
-            named = [f"{system}={column}" for system, column in value.items()] if isinstance(value, dict) else value
-            texts += [f"--output {quote_word(entry)}" for entry in ([named] if isinstance(named, str) else named)]
-        elif value is True:
-            texts.append(option)
-        elif isinstance(value, str):
-            texts.append(f"{option} {'tab' if value == chr(9) else quote_word(value)}")
-    return texts
-
-
-def read_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
-    """A column of names from its encoded chunks, distinct names in the order of their first use."""
-    if not chunks:
-        return NameColumn(np.empty(0, np.int32), ())
-    column = pa.chunked_array(chunks).unify_dictionaries()
-    codes = tables.read_numbers(pa.chunked_array([chunk.indices for chunk in column.chunks]), np.int32)
-    names = NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
-    return take_names(names, np.arange(len(codes)))

@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -31,13 +31,9 @@ import pyarrow.parquet as pq
 
 from metrist._version import __version__
 from metrist.documents import check_folder
-from metrist.errors import MetristError, RunError, format_path, quote_word
-from metrist.io.remote import is_pattern, is_remote
+from metrist.errors import RunError, format_path, quote_word
 from metrist.metrics.base import NAME
 from metrist.run.tables import Damaged, has_schema
-
-if TYPE_CHECKING:
-    from metrist.run.run import Run
 
 MANIFEST = "manifest.json"
 FORMAT = 3
@@ -54,7 +50,7 @@ _OWN_FILE = re.compile(
 )
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
 _LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
-_LOCK, _WRITERS = ".lock", ".writers"
+_LOCK, WRITERS = ".lock", ".writers"
 #: Columns with few distinct values; trying to find such in others takes a fifth of the time of writing.
 _REPEATED = (
     *("item", "system", "source", "references.list.element", "instruction", "task", "language", "source_digest"),
@@ -216,23 +212,15 @@ def is_run_folder(path: Path) -> bool:
     return path.is_dir() and (path / MANIFEST).is_file()
 
 
-def is_run(path: Any) -> bool:
-    """Whether this is the path or the URL of a run."""
-    if isinstance(path, str) and is_remote(path):
-        store = None if is_pattern(path) else open_store(path)
-        try:
-            return store is not None and store.read_bytes(MANIFEST) is not None
-        except MetristError:  # Whoever reads the URL reports it.
-            return False
-    return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
-
-
 class Missing(Damaged):
     """A part that is not there."""
 
 
 class Store:
     """A run folder on this machine. Opening it writes nothing."""
+
+    #: Whether workers may have written parts that nobody lists, since they or their command died.
+    has_strays = False
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -255,7 +243,7 @@ class Store:
         except OSError as error:
             raise RunError(f"cannot read {self.path}: {error.strerror}") from error
         # A run that was killed before its first manifest has left records at most.
-        others = {name for name in names if name not in (*TABLES, _LOCK, _WRITERS) and not _UNFINISHED.fullmatch(name)}
+        others = {name for name in names if name not in (*TABLES, _LOCK, WRITERS) and not _UNFINISHED.fullmatch(name)}
         if others and MANIFEST not in names:
             raise RunError(
                 f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
@@ -485,11 +473,11 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[None]:
         """Be a writer of the folder. The only one first saves and removes what killed writers have left."""
-        file = self._open_lock(_WRITERS)
+        file = self._open_lock(WRITERS)
         is_alone = _lock(file, wait=False)
-        while not _is_at(file, self.path / _WRITERS):  # A writer that was refused has deleted the folder meanwhile.
+        while not _is_at(file, self.path / WRITERS):  # A writer that was refused has deleted the folder meanwhile.
             file.close()
-            file = self._open_lock(_WRITERS)
+            file = self._open_lock(WRITERS)
             is_alone = _lock(file, wait=False)
         with file:
             if is_alone:
@@ -502,6 +490,8 @@ class Store:
                 if _lock(file, wait=False):  # Another writer may have written the same part, and be about to list it.
                     self._discard_unlisted()
                 raise
+            if self.has_strays and _lock(file, wait=False):
+                self.recover()
 
     def _discard_unlisted(self) -> None:
         """Delete what this writer has written and not listed, and the folder if nothing else is in it."""
@@ -522,7 +512,7 @@ class Store:
         self._delete_folder()
 
     def _delete_folder(self) -> None:
-        self.delete([_LOCK, _WRITERS])
+        self.delete([_LOCK, WRITERS])
         with suppress(OSError):  # Something else is in it.
             self.path.rmdir()
 
@@ -564,14 +554,16 @@ class Store:
         is_new = [row not in known for row in _format_rows(results.table)]
         return results.table.filter(pa.array(is_new, pa.bool_()))
 
+    def write_rows(self, rows: Rows) -> Part | None:
+        """Write rows as a part, which is not listed yet; None if there are none."""
+        if not rows.table:
+            return rows.part
+        facts = {**rows.facts, "signature": rows.signature}
+        return self.write_part(rows.metric.place, rows.table, facts, tokens=rows.tokens)
+
     def add_results(self, rows: Sequence[Rows], *, finish: bool = False) -> Manifest:
         """Write results as parts and list them; `finish` marks the versions of their metrics as finished."""
-        parts = [
-            self.write_part(one.metric.place, one.table, {**one.facts, "signature": one.signature}, tokens=one.tokens)
-            if one.table
-            else None
-            for one in rows
-        ]
+        parts = [self.write_rows(one) for one in rows]
 
         def change(manifest: Manifest) -> Manifest:
             for one, part in zip(rows, parts, strict=True):
@@ -616,22 +608,15 @@ class Store:
         if metric := manifest.metric(text):
             self.delete({f"{metric.place}/{part.file}" for part in (*parts, *added)} - set(manifest.list_parts()))
 
-    def open_run(self) -> Run:
-        """The run, for reading."""
-        from metrist.run.run import Run
-
-        manifest = self.read_manifest()
-        if manifest is None:
-            raise RunError(f"{self.name} is not a run folder: it has no {MANIFEST}")
-        return Run(self, manifest)
-
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one metric's table to be added to a run. `facts` are what their part's metadata say."""
+    """Rows of one metric's table to be added to a run, or the `part` that holds them already. `facts` are what their
+    part's metadata say."""
 
     metric: StoredMetric
     signature: str
     table: Any = None
+    part: Part | None = None
     facts: dict[str, Any] = {}
     #: In place of the notes of the version; None leaves those.
     notes: tuple[str, ...] | None = None
@@ -720,15 +705,6 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
 
 def _shorten(error: BaseException) -> str:
     return (str(error).splitlines() or [""])[0].rstrip(".:")
-
-
-def open_store(path: str | os.PathLike[str]) -> Store:
-    """The store of a run folder, or of its URL."""
-    if isinstance(path, str) and is_remote(path):
-        from metrist.run.remote_store import RemoteStore
-
-        return RemoteStore(path)
-    return Store(Path(path))
 
 
 def format_manifest(manifest: Manifest) -> bytes:

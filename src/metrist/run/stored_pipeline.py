@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
@@ -26,13 +27,16 @@ from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
-from metrist.run.ingest import Ingest
+from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
+from metrist.run.ray import Ray, RayWorkers, Resources
 from metrist.run.run import Run
+from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
-from metrist.run.stored_scores import HashIndex, find_unsettled
+from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import (
     Damaged,
+    find_unsettled,
     judgments_table,
     read_hashes,
     read_judgments_table,
@@ -64,6 +68,8 @@ _LOGGED_SECONDS = 60.0
 #: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
 _SMALL_PART = 1 << 13
 _FEW_PARTS = 4
+#: Rows of the first slice that a worker with a model scores.
+_FIRST_ROWS = 8
 
 
 class Kind(Enum):
@@ -169,6 +175,7 @@ class StoredPipeline(Pipeline):
         self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
         self._own_inputs: list[int] = []
         self._own_hashes: list[Hashes] = []
+        self._workers: RayWorkers | None = None
 
     def _order_metrics(self) -> list[Sequence[Metric]]:
         by_kind = ([metric for metric in self._metrics if Kind.of(metric) is kind] for kind in Kind)
@@ -176,7 +183,7 @@ class StoredPipeline(Pipeline):
 
     def run(self, units: Reader | Iterable[Unit]) -> dict[str, Any]:
         """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
-        with self._store.write():
+        with self._store.write(), self._open_workers(units) as self._workers:
             if isinstance(units, Reader):
                 self._ingest(units)
             else:
@@ -186,13 +193,30 @@ class StoredPipeline(Pipeline):
             for metrics, executor in self._phases:
                 self._begin_phase(metrics)
                 try:
-                    for result in self._execute(metrics, executor, self._plan(metrics)):
-                        self._take(result)
+                    if self._workers and (groups := self._group_metrics(metrics, self._workers)) is not None:
+                        self._score_slices(groups, self._workers)
+                    else:
+                        for result in self._execute(metrics, self._workers or executor, self._plan(metrics)):
+                            self._take(result)
                 finally:
                     self._save(is_last=True)
                 for metric in metrics:
                     self._finish(metric)
         return self._collect_pairs() if not isinstance(units, Reader) else self._collect()
+
+    @contextmanager
+    def _open_workers(self, units: Reader | Iterable[Unit]) -> Iterator[RayWorkers | None]:
+        """Workers that read slices of the run and write parts, where the executor has such."""
+        executor = next((executor for _, executor in self._phases if isinstance(executor, Ray)), None)
+        if executor is None or not isinstance(units, Reader):
+            yield None
+            return
+        try:
+            with executor.open(self._metrics, StorePlace.of(self._store)) as workers:
+                yield workers
+        finally:
+            self.notes += executor.notes
+            executor.notes.clear()
 
     # ---- Reading
 
@@ -201,6 +225,8 @@ class StoredPipeline(Pipeline):
         self._texts = ingest.texts
         if ingest.is_stored:
             manifest = ingest.manifest
+        elif self._workers and self._read_slices(ingest, self._workers):
+            manifest = ingest.finish()
         else:
             needs, keeps = NeedsCheck(self._metrics), not reader.names or (not reader.is_repeatable and not self._texts)
             kept = list[tuple[Sequence[Unit], Hashes]]()
@@ -228,15 +254,35 @@ class StoredPipeline(Pipeline):
             tables = (self._run.read_part("records", part, ["record"]) for part in parts)
             self._own_hashes = [read_hashes(table["record"]) for table in tables]
         if ingest.is_stored:
-            needs = NeedsCheck(self._metrics)
-            source = None
-            for number, (records, _) in self._read_records():
-                if number != source:
-                    self._warn(0, RecordColumns.of(records), number)  # type: ignore[arg-type]
-                    source = number
-                if needs.add(records) and len(self._own_inputs) == 1:
-                    break
-            needs.finish()
+            self._check_needs((number, records) for number, (records, _) in self._read_records())
+
+    def _check_needs(self, blocks: Iterable[tuple[int, Sequence[Any]]]) -> None:
+        """Look at stored records, with the numbers of their inputs, as if they were read now."""
+        needs, source = NeedsCheck(self._metrics), None
+        for number, records in blocks:
+            if number != source:
+                self._warn(0, RecordColumns.of(records), number)
+                source = number
+            if needs.add(records) and len(self._own_inputs) == 1:
+                break
+        needs.finish()
+
+    def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
+        """Have workers read the inputs; False if the command has to."""
+        plan = ingest.plan_slices(workers.count) if ingest.is_large else []
+        if not plan or not workers.see_folder():
+            return False
+        sources = [source for source, jobs in enumerate(plan) for _ in jobs]
+        reads: list[list[SliceRead | None]] = [[] for _ in plan]
+        self._store.has_strays = True
+        results = workers.perform(job for jobs in plan for job in jobs)
+        for source, (_, read) in zip(sources, results, strict=True):
+            reads[source].append(read)
+        if not ingest.add_slices(reads):
+            return False
+        self._own_inputs = ingest.numbers
+        self._check_needs(ingest.read_added())
+        return True
 
     def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
         kept: list[tuple[Sequence[Unit], Hashes]] = [
@@ -301,20 +347,27 @@ class StoredPipeline(Pipeline):
         kind, done = Kind.of(metrics[0]), 0
         is_first = self._find_first()
         for _, (units, hashes) in self._read_records():
-            by_missing: dict[bytes, list[str]] = {}
-            for metric in metrics:
-                missing = self._writers[metric.text].index.find(hashes) < 0
-                if is_first is not None:
-                    missing &= is_first[done : done + len(units)]
-                by_missing.setdefault(missing.tobytes(), []).append(metric.text)
-            rows_of = {mask: np.flatnonzero(np.frombuffer(mask, np.bool_)) for mask in by_missing}
-            if stored := len(units) - max(map(len, rows_of.values())):
-                self._report(stored, stored)
-            for mask, texts in by_missing.items():
-                for chosen, part in self._cut(kind, units, rows_of[mask]):
+            first = None if is_first is None else is_first[done : done + len(units)]
+            for texts, rows in self._find_missing(metrics, hashes, first):
+                for chosen, part in self._cut(kind, units, rows):
                     self._pending.append((kind, part, hashes[chosen]))
-                    yield Task(start=done, units=part, metrics=tuple(texts), tokens=self._tokens, runtime=self._runtime)
+                    yield Task(start=done, units=part, metrics=texts, tokens=self._tokens, runtime=self._runtime)
             done += len(units)
+
+    def _find_missing(
+        self, metrics: Sequence[Metric], hashes: Hashes, is_first: NDArray[np.bool_] | None
+    ) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+        """The rows that metrics have not scored, with those metrics."""
+        by_missing: dict[bytes, list[str]] = {}
+        for metric in metrics:
+            missing = self._writers[metric.text].index.find(hashes) < 0
+            if is_first is not None:
+                missing &= is_first
+            by_missing.setdefault(missing.tobytes(), []).append(metric.text)
+        found = [(tuple(texts), np.flatnonzero(np.frombuffer(mask, np.bool_))) for mask, texts in by_missing.items()]
+        if stored := len(hashes) - max(len(rows) for _, rows in found):
+            self._report(stored, stored)
+        return found
 
     def _find_first(self) -> NDArray[np.bool_] | None:
         """Which records of this command have not occurred before in it, where inputs may share some; None: all."""
@@ -344,6 +397,76 @@ class StoredPipeline(Pipeline):
                 rest = next(cut_columns(rest, len(rest)))
             yield rows[start : start + len(rest)], rest
             start += len(rest)
+
+    # ---- Scoring by workers that write parts
+
+    def _group_metrics(
+        self, metrics: Sequence[Metric], workers: RayWorkers
+    ) -> list[tuple[Resources, list[Metric]]] | None:
+        """The metrics with what a worker needs for them; None where workers cannot read the records and write the
+        scores, so that both are sent. LLMs are asked from here."""
+        if self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
+            return None
+        parts = (part for one, part in self._run.list_parts("records") if one.number in self._own_inputs)
+        columns = (self._run.read_part("records", part, ["record"])["record"] for part in parts)
+        indexes = [self._writers[metric.text].index for metric in metrics]
+        if not any((index.find(read_hashes(column)) < 0).any() for column in columns for index in indexes):
+            self._report(self._count, self._count)
+            return []
+        groups = workers.group_metrics(metrics, self._runtime.device)
+        if workers.see_folder(groups[0][0]):
+            return groups
+        note = f"workers do not see {self._store.name} and were sent the records: a shared folder or a URL is faster"
+        self.notes += [note] if note not in self.notes else []
+        return None
+
+    def _score_slices(self, groups: Sequence[tuple[Resources, Sequence[Metric]]], workers: RayWorkers) -> None:
+        """Have workers score slices of the stored records, and list the parts that they write."""
+        self._store.has_strays = True
+        for needs, metrics in groups:
+            self._begin_phase(metrics)
+            size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers), list[Rows](), monotonic()
+            try:
+                for job, results in workers.perform(self._plan_slices(metrics, size), metrics, needs):
+                    size.measure(len(job), sum(result.seconds for result in results))
+                    for result in results:
+                        self._writers[result.rows.metric.text].usages |= result.usages
+                        rows.append(result.rows)
+                    self._report(len(job))
+                    if monotonic() - listed >= SAVE_SECONDS:
+                        self._store.add_results(rows)
+                        rows, listed = [], monotonic()
+            finally:
+                self._store.add_results(rows)
+
+    def _choose_size(self, kind: Kind, workers: RayWorkers) -> SliceSize:
+        if self._shard_size or kind is Kind.program:
+            return SliceSize(rows=self._shard_size or SHARD_SIZE)
+        if kind is Kind.model:
+            return SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
+        limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * workers.count), PART_ROWS))
+        return SliceSize(rows=2 * _SMALL_PART, limit=limit)
+
+    def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
+        """Slices of the stored records with what is missing."""
+        place, is_first, done = StorePlace.of(self._store), self._find_first(), 0
+        parts = [part for one, part in self._run.list_parts("records") if one.number in self._own_inputs]
+        for part in parts:
+            table = self._run.read_part("records", part, ["record", "item"])
+            first = None if is_first is None else is_first[done : done + part.rows]
+            for texts, rows in self._find_missing(metrics, read_hashes(table["record"]), first):
+                writers = [self._writers[text] for text in texts]
+                for chosen in size.cut(rows, table["item"].to_numpy()):
+                    yield ScoreSlice(
+                        store=place,
+                        part=part,
+                        rows=chosen,
+                        results=[Rows(metric=one.metric, signature=one.signature) for one in writers],
+                        shard_size=self._shard_size or SHARD_SIZE,
+                        tokens=self._tokens,
+                        runtime=self._runtime,
+                    )
+            done += part.rows
 
     # ---- Storing
 
@@ -451,7 +574,7 @@ class StoredPipeline(Pipeline):
         self._store.drop_parts(writer.metric.text, parts, [part])
 
     def _collect(self) -> dict[str, Any]:
-        run = self._store.open_run()
+        run = Run.open(self._store)
         view = run.view
         self.items, self.systems, self.sources = view.items, view.systems, view.sources
         self.reference_counts = set(run.reference_counts)
@@ -478,7 +601,7 @@ class StoredPipeline(Pipeline):
 
     def _collect_pairs(self) -> dict[str, Any]:
         """The judgments of the pairs of this command, in their order."""
-        run = self._store.open_run()
+        run = Run.open(self._store)
         wanted = np.concatenate(self._own_hashes)
         blocks: dict[str, Any] = {}
         for metric in self._metrics:

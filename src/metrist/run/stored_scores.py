@@ -16,13 +16,13 @@ from metrist.errors import RunError
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
 from metrist.run.store import Part, StoredMetric
-from metrist.run.tables import Damaged, read_hashes
+from metrist.run.stored_run import StoredRun
+from metrist.run.tables import Damaged, find_unsettled, read_hashes
 from metrist.scores import Failure, FailureKind, MeanRows, Scores, plain_stats
 
 if TYPE_CHECKING:
     import duckdb
 
-    from metrist.run.run import Run
 
 #: Rows from which on parts and statistics are read again each time, and statistics are narrow numbers: a run of ten
 #: million outputs must fit into a gigabyte.
@@ -71,23 +71,10 @@ def _begin(hashes: Hashes) -> NDArray[np.uint64]:
     return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
-def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
-    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
-    `retry_failed`, any failure but a missing input counts as such a reason."""
-    kinds = table["failure_kind"]
-    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
-    if retry_failed:
-        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
-    unsettled = table["incomplete"]
-    if kinds.null_count < len(kinds):
-        unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
-    return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
-
-
 class ScoreReader:
     """Reads the columns of one metric's finished version, arranged as the records of the run are."""
 
-    def __init__(self, run: Run, metric: StoredMetric) -> None:
+    def __init__(self, run: StoredRun, metric: StoredMetric) -> None:
         version = metric.finished
         if version is None:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metrist.io.dedup import digest_source
 from metrist.io.row_model import JudgedRows, ParsedRow
@@ -473,6 +474,19 @@ def read_failures(table: pa.Table) -> dict[int, Failure]:
     for row, kind in list_present(table, "failure_kind"):
         failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
     return failures
+
+
+def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
+    `retry_failed`, any failure but a missing input counts as such a reason."""
+    kinds = table["failure_kind"]
+    retryable = [kind.value for kind in FailureKind if kind.is_retryable]
+    if retry_failed:
+        retryable = [kind.value for kind in FailureKind if kind is not FailureKind.missing_input]
+    unsettled = table["incomplete"]
+    if kinds.null_count < len(kinds):
+        unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
+    return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
 
 
 def read_scores_table(table: pa.Table) -> Scores:

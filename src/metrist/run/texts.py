@@ -27,8 +27,9 @@ from metrist.records import HASH_BYTES, Record, RecordColumns
 from metrist.run.flat_file import encodable
 from metrist.run.inputs import StoredReader, read_inputs
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
-from metrist.run.run import Run, read_names
+from metrist.run.run import Run
 from metrist.run.store import Input, Manifest, Part, Store
+from metrist.run.stored_run import read_names
 from metrist.run.stored_scores import LazyParts
 from metrist.run.tables import RECORDS, judged_tables, read_numbers, read_records_table, records_table
 from metrist.scores import Scores

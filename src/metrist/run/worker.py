@@ -11,12 +11,15 @@ import pickle
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from metrist.errors import MetristError, RunError
-from metrist.run.tasks import Task, TaskResult, perform
+from metrist.run.tasks import Task, perform
 from metrist.run.worker_pool import Setup, receive, send
+
+_T = TypeVar("_T")
 
 
 def main() -> None:
@@ -66,16 +69,17 @@ def reply(metrics: dict[str, Any], message: bytes) -> bytes:
         task: Task = pickle.loads(message)
     except Exception as error:
         return pickle.dumps(_unreadable("the records", error))
-    result = _perform(metrics, task)
+    result = attempt(lambda: perform(metrics, task))
     try:
         return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         return pickle.dumps(RunError(f"a metric's result cannot be sent from its worker process: {error}"))
 
 
-def _perform(metrics: dict[str, Any], task: Task) -> TaskResult | MetristError:
+def attempt(work: Callable[[], _T]) -> _T | MetristError:
+    """The result of a piece of work, or the error that ended it, as it can be sent."""
     try:
-        return perform(metrics, task)
+        return work()
     except MetristError as error:
         if error.__cause__ is not None:
             # A cause is not pickled with an exception; as a note, its traceback is.

@@ -26,7 +26,8 @@ from metrist.run.inputs import read_files
 from metrist.run.loading import fetch_flat, load_run
 from metrist.run.results import sign_metrics
 from metrist.run.run import Run, open_run
-from metrist.run.store import StoredMetric, is_run
+from metrist.run.store import StoredMetric
+from metrist.run.stores import is_run
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
 

@@ -19,7 +19,8 @@ from metrist.report.page import Block, CommandBlock, Prose, Report, Section, Tab
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Table
 from metrist.run.results import sign_metrics
-from metrist.run.run import Run, describe_options
+from metrist.run.run import Run
+from metrist.run.stored_run import describe_options
 
 __all__ = ["KINDS", "WIDTHS", "ReportData", "ReportOptions", "build_report", "plot"]
 

@@ -15,7 +15,7 @@ from metrist.records import Record
 from metrist.run import load
 from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
-from metrist.run.store import is_run
+from metrist.run.stores import is_run
 from metrist.web.annotation.project import Project, assign_tasks, create_project, make_tasks, read_attention
 from metrist.web.annotation.sampling import Pick, list_units, measure_disagreement, sample_units
 from metrist.web.annotation.schemas import load_schema

@@ -1,0 +1,177 @@
+"""`score`: score records with metrics, into memory, a flat file or a run folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sized
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metrist.errors import RunError
+from metrist.io import read_records
+from metrist.io.reader import check_keywords
+from metrist.io.remote import is_remote
+from metrist.io.writer import check_distinct
+from metrist.metrics.registry import MetricList, build_all
+from metrist.records import records_from_lists
+from metrist.report.progress import Progress, shows_progress
+from metrist.run.flat_file import check_writable, flat_suffix, writes_remotely
+from metrist.run.inputs import ScoredInput
+from metrist.run.pipeline import Pipeline
+from metrist.run.results import NothingScored, Results, describe_total_failure
+from metrist.run.tasks import (
+    Executor,
+)
+from metrist.runtime import Runtime
+from metrist.scores import Scores
+
+if TYPE_CHECKING:
+    from metrist.run.store import Store
+
+
+@writes_remotely
+@shows_progress("scoring", "records")
+def score(
+    records: Any = None,
+    metrics: MetricList = (),
+    *,
+    predictions: Any = None,
+    references: Any = None,
+    sources: Any = None,
+    executor: str | Executor | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | bool | None = None,
+    shard_size: int | None = None,
+    tokens: bool = False,
+    texts: bool = True,
+    runtime: Runtime | None = None,
+    device: str | None = None,
+    batch_tokens: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    max_cost: float | None = None,
+    concurrency: int | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    **reading: Any,
+) -> Results:
+    """Score records with metrics.
+
+    `records` is anything that `read_records` accepts, or a reader that it returned; `reading` are its options, such as
+    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes', 'ray', 'ray:ADDRESS' or an object; by
+    default the faster of the first two is used. `out` is a run folder, to which every call adds (the results are then
+    those of the whole folder), or a .jsonl, .csv or .parquet file, which is written whole or not at all; both can be
+    URLs (s3://…). A run folder stores the texts, unless `texts` is False. `tokens` asks metrics for scores of single
+    tokens.
+
+    Instead of `records`, lists can be given: the `predictions` of one system, or a mapping from systems to theirs, with
+    `references` (a text or a list of texts for each) and `sources`.
+
+    `progress` is called with the records done, or says whether to show a line of progress, as notebooks do by default.
+
+    The remaining arguments change no score. `runtime` holds them all; each can also be given alone: where models run
+    (`device`), tokens per batch (`batch_tokens`), the folder in which models keep what they computed (`cache`), US
+    dollars that LLMs may cost (`max_cost`), LLM requests at once (`concurrency`), and requests and tokens per minute
+    (`rpm`, `tpm`). `fresh` requests all LLM answers again that are stored already, `retry_failed` those that failed or
+    could not be read.
+    """
+    if reading:
+        check_keywords(score, reading)
+    runtime = (runtime or Runtime.current()).override(
+        device=device,
+        batch_tokens=batch_tokens,
+        cache=cache,
+        max_cost=max_cost,
+        concurrency=concurrency,
+        rpm=rpm,
+        tpm=tpm,
+        fresh=fresh,
+        retry_failed=retry_failed,
+    )
+    built = build_all(metrics)
+    if not built:
+        raise RunError("no metric was requested: name at least one, such as 'chrf'")
+    file, store = resolve_destination(out)
+    if store:
+        from metrist.run.stored_pipeline import name_metrics
+
+        built = name_metrics(store, built)
+    if predictions is not None or references is not None or sources is not None:
+        if records is not None or predictions is None:
+            raise RunError("expected records, or predictions with their references and sources; not a mixture")
+        records = records_from_lists(predictions, references, sources, system=reading.pop("system", None))
+    elif records is None:
+        raise RunError("nothing to score: give records (a file, rows or a frame), or predictions=[…]")
+    reader = read_records(records, **reading)
+    if file:
+        check_distinct(file, reader.names)
+    options: dict[str, Any] = {
+        "executor": executor,
+        "shard_size": shard_size,
+        "tokens": tokens,
+        "progress": progress,
+        "reader": reader,
+        "total": len(records) if isinstance(records, Sized) and not reader.names else None,
+    }
+    scored = ScoredInput(sources=reader.sources, input=reader)
+    pipeline = Pipeline(built, runtime, **options)
+    if store:
+        from metrist.run.run import Run
+        from metrist.run.stored_pipeline import StoredPipeline
+
+        pipeline = StoredPipeline(built, runtime, store, texts=texts, **options)
+    blocks = pipeline.run(reader if reader.names or store else scored)
+    scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
+    remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
+    skipped = () if reader.announce else reader.skipped.describe()  # The command line tells more of them.
+    # A folder has a remark of its own on sources, which is about all of its records.
+    about_input = [remark for remark in reader.remarks if not (store and remark in reader.source_remarks)]
+    notes = (*about_input, *skipped, *pipeline.notes, *remarks)
+    results = Results(
+        items=pipeline.items,
+        systems=pipeline.systems,
+        sources=pipeline.sources,
+        metrics=built,
+        scores=scores,
+        signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
+        notes=notes,
+        inputs=Run.open(store) if store else scored if reader.is_repeatable else None,
+        reference_counts=tuple(sorted(pipeline.reference_counts)),
+    )
+    if file:
+        results.write(file)
+    # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
+    for metric in built:
+        own: Scores = pipeline.own_blocks.get(metric.text, scores[metric.label])
+        if own.failures and len(own) > 1 and (message := describe_total_failure(metric.label, own)):
+            written = file or (store.path if store else None)
+            raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
+    return results
+
+
+def resolve_destination(out: str | os.PathLike[str] | None) -> tuple[Path | None, Store | None]:
+    """The flat file or the run folder that a path asks for. What could not be written at the end is refused now;
+    nothing is written yet."""
+    if out is None:
+        return None, None
+    from metrist.run.stores import open_store
+
+    if isinstance(out, str) and is_remote(out) and not flat_suffix(Path(out)):
+        store = open_store(out)
+        store.check()
+        return None, store
+    path = Path(out)
+    if path.suffix and flat_suffix(path):
+        check_writable(path)
+        return path, None
+    named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
+    if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
+        raise RunError(
+            f"cannot tell what to write to {path}: expected a folder (end it with '/'), or a file that ends in "
+            ".jsonl, .csv or .parquet"
+        )
+    store = open_store(path)
+    store.check()
+    return None, store
