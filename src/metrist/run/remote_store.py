@@ -160,6 +160,7 @@ class Files:
             names = [path[len(self._root) :].lstrip("/") for path in self._call("read", folder, list_paths)]
         except FileNotFoundError:
             return []
+        names = [name for name in names if name and not name.endswith("/")]  # Some stores list folders, too.
         for name in names:
             if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name:
                 raise RunError(f"{self.url} holds {name!r}, which is no name of a run's file")
