@@ -233,6 +233,9 @@ class ScoreReader:
         if "statistics" in self._kept:
             kept: NDArray[Any] = self._kept["statistics"]
             return kept
+        reader, latest = self._run.latest_statistics
+        if reader is self:
+            return latest
         blocks = []
         for _, table in self._read(["value", "statistics"]):
             rows = _read_statistics(table)
@@ -240,7 +243,9 @@ class ScoreReader:
         width = max(rows.shape[1] for rows in blocks)
         # A block in which every output failed cannot know the width of its metric's rows.
         joined = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])
-        return self._keep("statistics", self._arrange(joined, 0))  # type: ignore[no-any-return]
+        rows = self._keep("statistics", self._arrange(joined, 0))
+        self._run.latest_statistics = self, rows
+        return rows  # type: ignore[no-any-return]
 
     def read_failures(self) -> dict[int, Failure]:
         """The failures, those of records without a score included."""
