@@ -144,9 +144,9 @@ def measure(run: Path, large: Path, cache: Path, report: Path) -> str:
     """Measure, and return the tables with a description of the setup."""
     lines = [
         f"Measured by `make bench-viewer` on {machine()}, {os.cpu_count()} cores: a run of {OUTPUTS:,} real outputs "
-        f"with {len(METRICS)} metrics, and people's ratings and errors, and one of {MANY_OUTPUTS:,} made-up outputs with "
-        f"ratings; {ROUNDS} requests each over HTTP on the same machine. CPU time is that of the server, per request; "
-        f"on cores with other work the wall clock is that much longer. The limits are {OPENING} ms for opening a run, "
+        f"with {len(METRICS)} metrics, and people's ratings and errors, and one of {MANY_OUTPUTS:,} made-up outputs "
+        f"with ratings; {ROUNDS} requests each over HTTP on the same machine. CPU time is that of the server, per "
+        f"request; on cores with other work the wall clock is that much longer. The limits are {OPENING} ms for opening a run, "
         f"{FILTER} ms for a filter, {FIRST_VIEW} ms for the first view and {REPORT} ms for a report.",
     ]
     for folder, count, filters in ((run, OUTPUTS, FILTERS), (large, MANY_OUTPUTS, LARGE_FILTERS)):
@@ -162,8 +162,8 @@ def measure(run: Path, large: Path, cache: Path, report: Path) -> str:
         start_wall, start_cpu = (statistics.median(column) for column in zip(*starts, strict=True))
         lines += [
             "",
-            f"{count:,} outputs: `metrist view` has answered the first page after {start_wall:.1f} s ({start_cpu:.1f} s "
-            f"of CPU time; median of {len(starts)}; load average {os.getloadavg()[0]:.1f}).",
+            f"{count:,} outputs: `metrist view` has answered the first page after {start_wall:.1f} s "
+            f"({start_cpu:.1f} s of CPU time; median of {len(starts)}; load average {os.getloadavg()[0]:.1f}).",
             "",
             "| request | outputs | CPU, ms | wall clock, median, ms | slowest, ms |",
             "|---|--:|--:|--:|--:|",
