@@ -146,8 +146,8 @@ def measure(run: Path, large: Path, cache: Path, report: Path) -> str:
         f"Measured by `make bench-viewer` on {machine()}, {os.cpu_count()} cores: a run of {OUTPUTS:,} real outputs "
         f"with {len(METRICS)} metrics, and people's ratings and errors, and one of {MANY_OUTPUTS:,} made-up outputs "
         f"with ratings; {ROUNDS} requests each over HTTP on the same machine. CPU time is that of the server, per "
-        f"request; on cores with other work the wall clock is that much longer. The limits are {OPENING} ms for opening a run, "
-        f"{FILTER} ms for a filter, {FIRST_VIEW} ms for the first view and {REPORT} ms for a report.",
+        f"request; on cores with other work the wall clock is that much longer. The limits are {OPENING} ms for "
+        f"opening a run, {FILTER} ms for a filter, {FIRST_VIEW} ms for the first view and {REPORT} ms for a report.",
     ]
     for folder, count, filters in ((run, OUTPUTS, FILTERS), (large, MANY_OUTPUTS, LARGE_FILTERS)):
         starts = []
