@@ -98,7 +98,7 @@ def scan_table(run: StoredRun, folder: str) -> str | None:
     return f"read_parquet([{', '.join(paths)}])" if paths else None
 
 
-def number_rows(run: Run, folder: str) -> str | None:
+def number_rows(run: StoredRun, folder: str) -> str | None:
     """SQL that reads a table of a run with the number of each row among those of all parts, `row_number`; None if it
     has no rows."""
     parts = [part for _, part in run.list_parts(folder)]

@@ -119,7 +119,7 @@ class SourceTables:
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
-        place = -1
+        place, last = -1, Location(None, -1)
         for row in reader.entries(progress):
             # Some readers go through their rows twice.
             is_next = bool(rows) and row.location.file == last.file and row.location.line >= last.line
