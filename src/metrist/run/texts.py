@@ -28,9 +28,8 @@ from metrist.records import HASH_BYTES, Record, RecordColumns
 from metrist.run.flat_file import encodable
 from metrist.run.inputs import StoredReader, read_inputs
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
-from metrist.run.run import Run
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.stored_run import read_names
+from metrist.run.stored_run import StoredRun, read_names
 from metrist.run.stored_scores import LazyParts
 from metrist.run.tables import RECORDS, judged_tables, read_numbers, read_records_table, records_table
 from metrist.scores import Scores
@@ -81,7 +80,9 @@ class OutputFacts:
 class OutputTexts:
     """What a run says about the outputs with these items and systems. `remarks` are about the files that were read."""
 
-    def __init__(self, run: Run, items: Sequence[str], systems: Sequence[str], remarks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, run: StoredRun, items: Sequence[str], systems: Sequence[str], remarks: Sequence[str] = ()
+    ) -> None:
         self.run, self.items, self.systems, self.remarks = run, items, systems, list(remarks)
 
     @classmethod
@@ -214,7 +215,7 @@ def _restore_names(column: NameColumn, known: Sequence[str]) -> NameColumn:
 def take_scores(results: Results, positions: Sequence[int]) -> dict[str, Scores]:
     """The scores of some outputs by each metric. Of many that a run stores, nothing else is read."""
     run = results.inputs if len(results) > _MANY else None
-    with closing(open_database(run)) if isinstance(run, Run) else nullcontext() as database:
+    with closing(open_database(run)) if isinstance(run, StoredRun) else nullcontext() as database:
         return {
             label: block.parts.reader.take(positions, database)
             if isinstance(block.parts, LazyParts) and database
@@ -244,7 +245,7 @@ class MemoryStore(Store):
         return pq.ParquetFile(self.open_file(f"{folder}/{part.file}"), read_dictionary=list(encoded))
 
 
-def hold_rows(reader: Reader, progress: RowProgress | None = None) -> Run:
+def hold_rows(reader: Reader, progress: RowProgress | None = None) -> StoredRun:
     """A run in memory with what the rows of a reader say, each output once."""
     store, parts = MemoryStore(), dict[str, list[Part]]()
     seen: set[tuple[str, str]] = set()
@@ -272,4 +273,4 @@ def hold_rows(reader: Reader, progress: RowProgress | None = None) -> Run:
             waiting = []
     add(waiting)
     tables = {name: tuple(own) for name, own in parts.items()}
-    return Run(store, Manifest(inputs=(Input(number=0, records=len(seen), tables=tables),)))
+    return StoredRun(store, Manifest(inputs=(Input(number=0, records=len(seen), tables=tables),)))

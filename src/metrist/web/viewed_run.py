@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from metrist.io.remote import is_remote
 from metrist.io.writer import atomic_write
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import encode_names
+from metrist.ratings import Error
 from metrist.report.errors import error_row
 from metrist.report.tables import decimals_for
 from metrist.run.loading import fetch_flat, load
@@ -224,7 +225,7 @@ class ViewedRun:
         return numbers
 
     def _list_errors(self) -> NDArray[np.int64]:
-        found = [block.errors for block in self.results.scores.values() if block.errors]
+        found: list[Mapping[int, Sequence[Error]]] = [b.errors for b in self.results.scores.values() if b.errors]
         found += [self._texts.errors] if self._texts else []
         self.labels |= {"aspect": [], "severity": []}
         places: dict[Key, int] = {}
