@@ -3,7 +3,6 @@ within seconds."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -15,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from metrist.run import load
+from run_contents import count_scores, list_scored
 from torture_table import TortureRow
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 
+SLOW = "__main__.Slow"
 #: A metric with a model that takes its time, and notes each record when it is done, with the time.
 PROGRAM = """
 import sys, time
@@ -53,16 +55,6 @@ def computed(folder: Path) -> dict[str, float]:
     return {item: float(moment) for item, moment in map(str.split, lines)}
 
 
-def stored(folder: Path, metric: str) -> set[str]:
-    """The items with a score on disk, in whole files only."""
-    items = set()
-    for path in folder.glob(f"run/results/*{metric}*/0*.jsonl"):
-        first, *rows, last = path.read_text().splitlines() or [""] * 2
-        if '"sha256"' in last and len(rows) == json.loads(first)["count"]:
-            items |= {json.loads(row)[0] for row in rows}
-    return items
-
-
 def kill_when(run: subprocess.Popen[bytes], folder: Path, count: int) -> float:
     """Kill the run when it has scored so many records; returns when."""
     while len(computed(folder)) < count:
@@ -75,7 +67,8 @@ def kill_when(run: subprocess.Popen[bytes], folder: Path, count: int) -> float:
 
 def check_loss(folder: Path, killed: float, seconds: float) -> None:
     """Whatever was computed more than some seconds before is there."""
-    lost = {item: moment for item, moment in computed(folder).items() if item not in stored(folder, "Slow")}
+    stored = list_scored(folder / "run", SLOW)
+    lost = {item: moment for item, moment in computed(folder).items() if item not in stored}
     assert all(killed - moment < seconds for moment in lost.values()), lost
 
 
@@ -83,16 +76,16 @@ def test_a_killed_run_with_a_model_loses_seconds_and_resumes(tmp_path: Path) -> 
     run = start(tmp_path, rows=60, pause=0.15)
     # 0.15 s a record: a task holds about 13 of them, of 60 in one file. The limit is loose, since machines are busy.
     killed = kill_when(run, tmp_path, 40)
-    assert stored(tmp_path, "length") == {str(n) for n in range(60)}
-    assert (tmp_path / "run/results/length/complete.json").exists()
-    durable = stored(tmp_path, "Slow")
+    assert list_scored(tmp_path / "run", "length") == {str(n) for n in range(60)}
+    assert list(load(tmp_path / "run").scores) == ["length"]
+    durable = list_scored(tmp_path / "run", SLOW)
     assert len(durable) >= 10
     check_loss(tmp_path, killed, 30.0)
     (tmp_path / "log").unlink()
     assert start(tmp_path, rows=60, pause=0.0).wait(timeout=100) == 0
     assert set(computed(tmp_path)).isdisjoint(durable)
     assert set(computed(tmp_path)) | durable == {str(n) for n in range(60)}
-    assert len(list(tmp_path.glob("run/results/*Slow*/0*.jsonl"))) == 1
+    assert count_scores(tmp_path / "run", SLOW) == 60
     (tmp_path / "log").unlink()
     assert start(tmp_path, rows=60, pause=0.0).wait(timeout=100) == 0
     assert computed(tmp_path) == {}
@@ -107,7 +100,7 @@ def test_an_interrupted_run_stores_everything_that_it_has_computed(tmp_path: Pat
     run.wait()
     done = set(computed(tmp_path))
     # The task under way is lost, at most four times as many as all before it.
-    assert len(stored(tmp_path, "Slow")) >= len(done) // 5
+    assert count_scores(tmp_path / "run", SLOW) >= len(done) // 5
 
 
 @pytest.mark.torture
@@ -127,4 +120,5 @@ def test_ten_kills_at_random_moments_lose_five_seconds_each_at_most(
             run.wait()
             check_loss(tmp_path, time.time(), 5.0)
     assert start(tmp_path, rows=6000, pause=0.0).wait(timeout=100) == 0
-    row.compare(dict.fromkeys(map(str, range(6000))), dict.fromkeys(stored(tmp_path, "Slow")))
+    assert count_scores(tmp_path / "run", SLOW) == 6000
+    row.compare(dict.fromkeys(map(str, range(6000))), dict.fromkeys(list_scored(tmp_path / "run", SLOW)))

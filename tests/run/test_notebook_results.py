@@ -84,13 +84,17 @@ def test_wide_is_a_list_of_dicts_without_pandas(results: Results, monkeypatch: p
     assert rows[0]["rougeL"] == results["rougeL"].values[0]
 
 
-def test_wide_reads_the_texts_of_a_run_from_its_files(tmp_path: Path) -> None:
+def test_wide_has_the_texts_of_a_run_or_those_of_its_files(tmp_path: Path) -> None:
     path = tmp_path / "outputs.csv"
     path.write_text("item,system,output,reference\n1,s,the cat,the cat\n2,s,a dog,the dog\n")
     metrist.score(path, "short=rougeL(stem=True)", out=tmp_path / "run")
     loaded = metrist.load(tmp_path / "run")
     assert loaded.wide()[["output", "short"]].to_numpy().tolist() == [["the cat", 1.0], ["a dog", 0.5]]
+    metrist.score(path, "short=rougeL(stem=True)", out=tmp_path / "no-texts", texts=False)
+    loaded = metrist.load(tmp_path / "no-texts")
+    assert loaded.wide()["output"].tolist() == ["the cat", "a dog"]
     path.unlink()
+    assert metrist.load(tmp_path / "run").wide()["output"].tolist() == ["the cat", "a dog"]
     with pytest.warns(UserWarning, match=r"without texts: .*outputs\.csv.* missing"):
         frame = loaded.wide()
     assert list(frame.columns) == ["item", "system", "short"]

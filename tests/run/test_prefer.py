@@ -284,8 +284,8 @@ def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
     metrist.prefer(ROWS, [Longer()], out=tmp_path)
     assert CALLS == []
     assert file.read_bytes() == content
-    (shard,) = (tmp_path / "preferences" / "shards").rglob("0*.jsonl")
-    shard.write_bytes(shard.read_bytes()[:-20])
+    (part,) = (tmp_path / "judgments").rglob("*.parquet")
+    part.write_bytes(part.read_bytes()[:-20])
     assert any("set aside" in note for note in metrist.prefer(ROWS, [Longer()], out=tmp_path).notes)
     assert sum(CALLS) == 12
     assert file.read_bytes() == content

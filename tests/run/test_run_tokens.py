@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from metrist.metrics.base import Metric
 from metrist.run import export, load, score
 from metrist.run.flat_file import COLUMNS
+from metrist.run.tasks import Serial, Task, TaskResult
 from run_contents import contents
 
 Rows = list[dict[str, Any]]
@@ -94,53 +96,38 @@ def test_a_finished_run_is_scored_again_only_to_add_readings(
     assert read_calls() == ["16 True", "16 True", "4 True"]
     assert rich.scores[letters.text].values.tolist() == plain.scores[letters.text].values.tolist()
     before = contents(run)
-    assert sum(name.startswith("results") and name.endswith(".jsonl") for name in before) == 3
     for tokens in (False, True):
         again = score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=tokens)
         assert again.scores[letters.text].tokens == rich.scores[letters.text].tokens
     assert read_calls() == []
     assert contents(run) == before
-    score(rows, [letters], out=tmp_path / "fresh", shard_size=16, executor="serial", tokens=True)
-    assert contents(tmp_path / "fresh") == before
 
 
-def test_readings_only_change_names_and_extend_lines(rows: Rows, letters: Metric, tmp_path: Path) -> None:
-    for name, tokens in (("plain", False), ("rich", True)):
-        score(rows, [letters, "chrf"], out=tmp_path / name, shard_size=16, tokens=tokens)
-    folders = {name: sorted((tmp_path / name / "results/chrf").glob("0*.jsonl")) for name in ("plain", "rich")}
-    for first, second in zip(*folders.values(), strict=True):
-        assert first.name != second.name
-        assert first.read_bytes().splitlines()[1:-1] == second.read_bytes().splitlines()[1:-1]
-    first, second = (_lines(tmp_path / name / "results") for name in ("plain", "rich"))
-    assert [row[:5] for row in first] == [row[:5] for row in second]
-    assert [len(row) for row in first + second] == [5] * 36 + [6] * 36
+class Ending:
+    """An executor that ends after one task."""
 
-
-def _lines(results: Path) -> list[list[Any]]:
-    """The metric's lines of all shards, without the first and the last of each."""
-    shards = sorted(results.glob("own*/0*.jsonl"))
-    return [json.loads(line) for path in shards for line in path.read_text().splitlines()[1:-1]]
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]:
+        yield from islice(Serial().map(metrics, tasks), 1)
+        raise KeyboardInterrupt
 
 
 def test_a_run_interrupted_on_its_way_to_readings_keeps_both(
     rows: Rows, letters: Metric, tmp_path: Path, read_calls: Callable[[], list[str]]
 ) -> None:
     run = tmp_path / "run"
-    score(rows, [letters], out=run, shard_size=16, executor="serial")
-    score(rows, [letters], out=tmp_path / "other", shard_size=16, executor="serial", tokens=True)
+    plain = score(rows, [letters], out=run, shard_size=16, executor="serial")
     read_calls()
-    (name,) = (path.name for path in (run / "results").iterdir())
-    rich = sorted((tmp_path / "other/results" / name).glob("0*.jsonl"))
-    # As if the run that asked for readings had been killed after one shard, and in the middle of another.
-    (run / "results" / name / rich[0].name).write_bytes(rich[0].read_bytes())
-    (run / "results" / name / rich[1].name).write_bytes(rich[1].read_bytes()[:-9])
+    with pytest.raises(KeyboardInterrupt):
+        score(rows, [letters], out=run, shard_size=16, executor=Ending(), tokens=True)
+    assert read_calls() == ["16 True"]
     assert load(run).notes == ()
     assert score(rows, [letters], out=run, shard_size=16, executor="serial").notes == (remark(rows),)
     assert read_calls() == []
     assert len(load(run).scores[letters.text].tokens) == 16
+    assert load(run).scores[letters.text].values.tolist() == plain.scores[letters.text].values.tolist()
     score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=True)
     assert read_calls() == ["16 True", "4 True"]
-    assert contents(run) == contents(tmp_path / "other")
+    assert len(load(run).scores[letters.text].tokens) == 36
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.zst", "x.csv", "x.parquet"])

@@ -1,4 +1,4 @@
-"""How many records a shard holds: as the folder was cut before, however long its tasks were."""
+"""How many records a metric gets at once."""
 
 from __future__ import annotations
 
@@ -9,59 +9,48 @@ from types import ModuleType
 
 import pytest
 
-from metrist.run import load, score
+from metrist.run import score
+from metrist.run.tasks import SHARD_SIZE
+from run_contents import contents
 
 HOLDING = """
 @dataclass(frozen=True)
 class Holding(Metric):
+    log: str = ""
     resident = True
     def score(self, shard):
+        with open(self.log, "a") as file:
+            file.write(f"{len(shard)}\\n")
         return Scores.of(1.0 for _ in shard.records)
-"""
 
+class Light(Holding):
+    resident = False
+"""
 ROWS = [{"item": str(n), "system": "s", "output": "a"} for n in range(1100)]
 
 
-def starts(run: Path, metric: str) -> list[int]:
-    return sorted(int(path.name[:9]) for path in (run / "results").glob(f"{metric}*/0*.jsonl"))
+@pytest.mark.parametrize("name", ["Holding", "Light"])
+def test_whatever_the_tasks_the_folder_holds_the_same(
+    name: str, tmp_path: Path, module: Callable[[str], ModuleType]
+) -> None:
+    metric, sizes = getattr(module(HOLDING), name)(log=str(tmp_path / "log")), list[list[int]]()
+    for size in (None, 600):
+        score(ROWS, [metric], out=tmp_path / f"run-{size}", executor="serial", shard_size=size)
+        sizes.append([int(line) for line in (tmp_path / "log").read_text().split()])
+        (tmp_path / "log").unlink()
+    # A model gets more and more, so that nothing that it computed is lost if it is slow.
+    assert sizes[0] == [SHARD_SIZE, 76] if name == "Light" else sizes[0][:3] == [1, 4, 16]
+    assert sizes[1] == [600, 500]
+    assert contents(tmp_path / "run-None") == contents(tmp_path / "run-600")
+    score(ROWS, [metric], out=tmp_path / "run-None", executor="serial", shard_size=600)
+    assert not (tmp_path / "log").exists()
 
 
-@pytest.fixture(autouse=True)
-def _holding(module: Callable[[str], ModuleType]) -> None:
-    module(HOLDING)
-
-
-def test_all_metrics_get_the_same_shards_whatever_their_tasks(tmp_path: Path) -> None:
-    score(ROWS, ["length", "own_metrics.Holding"], out=tmp_path / "run")
-    assert starts(tmp_path / "run", "length") == starts(tmp_path / "run", "own") == [0, 1024]
-
-
-def test_an_external_program_gets_few_shards(tmp_path: Path) -> None:
+def test_an_external_program_is_started_a_few_times(tmp_path: Path) -> None:
     script = tmp_path / "constant.py"
-    script.write_text("import sys\nopen(sys.argv[2], 'w').writelines('{\"value\": 1}\\n' for _ in open(sys.argv[1]))\n")
-    spec = f"external(command=[{sys.executable!r}, {str(script)!r}])"
-    score(ROWS, [spec, "own_metrics.Holding"], out=tmp_path / "run")
-    assert starts(tmp_path / "run", "external") == starts(tmp_path / "run", "own") == [0, 1024]
-
-
-def test_a_folder_keeps_its_shard_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "run"
-    score(ROWS, ["length"], out=run)
-    score(ROWS, ["length", "own_metrics.Holding"], out=run)
-    assert starts(run, "length") == starts(run, "own") == [0, 1024]
-    monkeypatch.setattr("metrist.run.tasks.score_shard", None)
-    score(ROWS, ["length", "own_metrics.Holding"], out=run)
-    monkeypatch.undo()
-    score(ROWS, ["length"], out=run, shard_size=600)
-    assert starts(run, "length") == [0, 600]
-    assert set(load(run).scores) == {"length", "own_metrics.Holding"}
-
-
-@pytest.mark.parametrize("size", ["0", '"many"', "null"])
-def test_an_invalid_size_in_a_manifest_is_ignored(tmp_path: Path, size: str) -> None:
-    run = tmp_path / "run"
-    score(ROWS, ["length"], out=run)
-    page = (run / "manifest.json").read_text().replace('"shard_size": 1024', f'"shard_size": {size}')
-    (run / "manifest.json").write_text(page)
-    score(ROWS, ["length"], out=run)
-    assert starts(run, "length") == [0, 1024]
+    script.write_text(
+        "import sys\nopen(sys.argv[2], 'w').writelines('{\"value\": 1}\\n' for _ in open(sys.argv[1]))\n"
+        f"open({str(tmp_path / 'log')!r}, 'a').write('.')\n"
+    )
+    score(ROWS, [f"external(command=[{sys.executable!r}, {str(script)!r}])"], out=tmp_path / "run")
+    assert (tmp_path / "log").read_text() == ".."

@@ -17,6 +17,7 @@ from metrist.metrics.base import Metric
 from metrist.run import ray as ray_module
 from metrist.run import score
 from metrist.run.executors import Ray, Resources
+from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, ScoreSlice, SliceSize
 from metrist.run.store import Store
 from metrist.scores import Score, Scores

@@ -407,7 +407,7 @@ class RayWorkers:
             except errors.RayError as error:
                 self._note_death(worker, entry, _describe(error))
                 if entry:
-                    todo.appendleft(entry)
+                    todo.append(entry)  # Last: others of a lost node may die on the jobs that come next.
                 continue
             if entry is None:
                 self._check_worker(*value)

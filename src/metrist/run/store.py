@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from metrist._version import __version__
 from metrist.documents import check_folder
 from metrist.errors import RunError, format_path, quote_word
+from metrist.metrics.base import NAME
 from metrist.run.tables import Damaged, has_schema
 
 MANIFEST = "manifest.json"
@@ -178,7 +179,13 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
                 raise ValueError("it names a table that there is not")
         for metric in manifest.metrics:
             _check_folder(metric)
-        for path in manifest.list_parts():
+            if metric.name is not None and not NAME.fullmatch(metric.name):
+                raise ValueError(f"{metric.name!r} cannot name a metric")
+        listed = list(manifest.list_parts())
+        numbers, texts = [one.number for one in manifest.inputs], [metric.text for metric in manifest.metrics]
+        if any(len(set(values)) < len(values) for values in (listed, numbers, texts)):
+            raise ValueError("it lists something twice")
+        for path in listed:
             if not _PART.fullmatch(path.rpartition("/")[2]):
                 raise ValueError("it names a part that no run has written")
     except (ValueError, RecursionError) as error:
@@ -527,7 +534,7 @@ class Store:
         writer that is alone."""
         manifest = self.read_manifest() or Manifest()
         logs = self.list_files(LOG)
-        for results in _join_logs(result for name in logs for result in _read_log(self.read_bytes(name) or b"")):
+        for results in _join_logs(result for name in logs for result in read_log(self.read_bytes(name) or b"")):
             table = self._find_new_rows(manifest, results)
             if len(table):
                 self.add_results([msgspec.structs.replace(results, table=table)])
@@ -636,7 +643,7 @@ class Log:
 _FRAME = struct.Struct("<q32s")
 
 
-def _read_log(data: bytes) -> Iterator[Rows]:
+def read_log(data: bytes) -> Iterator[Rows]:
     """The results of a log, up to one that was not written to its end."""
     position = 0
     while position + _FRAME.size <= len(data):

@@ -193,7 +193,7 @@ class ScoreReader:
                 with self._run.store.open_part(self.metric.place, part) as file:
                     for batch in file.iter_batches(_FIRST_ROWS, columns=["statistics", "value"], use_threads=False):
                         if batch["statistics"].null_count < len(batch):
-                            rows: NDArray[np.float64] = _read_statistics(pa.table(batch))[:1]
+                            rows: NDArray[np.float64] = _read_statistics(pa.Table.from_batches([batch]))[:1]
                             return rows
         return plain_stats(self._values[:1])
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError, label_item
 from metrist.evaluate.meta.dataset import LENGTHS, Choices, ErrorSpans, JudgedDataset, Labels, MetricScores
-from metrist.evaluate.meta.tables import NAMES, SourceTables
+from metrist.evaluate.meta.tables import NAMES, SourceTables, start_place
 from metrist.names import encode_names
 from metrist.ratings import Error
 from metrist.run.flat_file import encodable
@@ -38,7 +38,7 @@ def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[
         tables.take, ("records", "ratings", "preferences", "errors", "given")
     )
     chosen = given.filter(pc.is_valid(given["second"]))
-    outputs = _Outputs(tables)
+    outputs = _Outputs(tables.originals)
     outputs.add("records", records, "system")
     outputs.add("given", given, "system")
     outputs.add("ratings", ratings, "system")
@@ -46,9 +46,12 @@ def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[
     for name in ("first", "second"):
         outputs.add(name, preferences, name)
     outputs.add("chosen", chosen, "second")
-    for number, names in enumerate(others):
-        outputs.add_names(f"others {number}", names)
     outputs.number()
+    unlike = [number for number, names in enumerate(others) if not outputs.are(names)]
+    for number in unlike:
+        outputs.add_names(str(number), others[number], tables.open_place(None))
+    if unlike:
+        outputs.number()
     raters, rater_codes = _number_raters([ratings, errors, preferences])
     size = len(outputs)
     rated = {aspect: rows for aspect, rows in _group(ratings, "aspect")}
@@ -73,7 +76,7 @@ def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[
         label_sets=tables.labels.closed(),
         notes=tuple(_describe_repeats(ratings, preferences, rater_codes, outputs)),
     )
-    return dataset, [outputs.find(f"others {number}") for number in range(len(others))]
+    return dataset, [outputs.of[str(number)] if number in unlike else None for number in range(len(others))]
 
 
 # ---- Numbers of outputs and names
@@ -82,9 +85,9 @@ def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[
 class _Outputs:
     """Numbers outputs. `of` has the number of the output of each row, by the name of the rows."""
 
-    def __init__(self, tables: SourceTables) -> None:
-        self._tables = tables
-        self._columns: dict[str, tuple[_Integers, pa.ChunkedArray, pa.ChunkedArray]] = {}
+    def __init__(self, originals: dict[str, str]) -> None:
+        self._originals = originals
+        self._rows: dict[str, tuple[_Integers, pa.ChunkedArray, pa.ChunkedArray]] = {}
         self.of: dict[str, Codes] = {}
         self.items = self.systems = Labels(codes=np.empty(0, np.intp), names=())
 
@@ -92,81 +95,86 @@ class _Outputs:
         return len(self.items.codes)
 
     def add(self, name: str, table: pa.Table, system: str) -> None:
-        self._columns[name] = table["at"].to_numpy(), table["item"], table[system]
+        """Add rows; those of records come first."""
+        self._rows[name] = table["at"].to_numpy(), table["item"], table[system]
 
-    def add_names(self, name: str, names: OutputNames) -> None:
+    def add_names(self, name: str, names: OutputNames, place: int) -> None:
         """Add outputs that come after all others."""
-        start = self._tables.open_place(None)
-        at = self._tables.number_rows(start, len(names[0]))
         items, systems = (pa.chunked_array([self._encode(column)]) for column in names)
-        self._columns[name] = at, items, systems
+        self._rows[name] = start_place(place) + np.arange(len(items)), items, systems
 
     def _encode(self, names: Sequence[str]) -> pa.DictionaryArray:
         column = encode_names(names)
         try:
             distinct = pa.array(column.names, pa.string())
         except UnicodeEncodeError:
-            self._tables.originals |= {encodable(name): name for name in column.names if encodable(name) != name}
+            self._originals |= {encodable(name): name for name in column.names if encodable(name) != name}
             distinct = pa.array(map(encodable, column.names), pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(column.codes, pa.int32()), distinct)
 
+    def are(self, names: OutputNames) -> bool:
+        """Whether these are the items and systems of all outputs, in their order."""
+        columns = zip(names, (self.items, self.systems), strict=True)
+        return len(names[0]) == len(self) and all(
+            np.array_equal(column.codes, labels.codes) and column.names == labels.names
+            for column, labels in ((encode_names(own), labels) for own, labels in columns)
+        )
+
     def number(self) -> None:
-        """Number all outputs; none can be added from now on."""
-        names = list(self._columns)
-        at = [columns[0] for columns in self._columns.values()]
-        items, item_names = _unify([columns[1] for columns in self._columns.values()])
-        systems, system_names = _unify([columns[2] for columns in self._columns.values()])
-        self._columns.clear()
+        """Number the outputs of all rows."""
+        at = [rows[0] for rows in self._rows.values()]
+        items, item_names = _unify([rows[1] for rows in self._rows.values()])
+        systems, system_names = _unify([rows[2] for rows in self._rows.values()])
         width = max(1, len(system_names))
-        keys = [item.astype(np.int64) * width + system for item, system in zip(items, systems, strict=True)]
-        del items, systems
-        # Most rows are about a record that is in the same row, or, of a run, the records in the same order.
-        places = [_find_records(*rows, at[0], keys[0]) for rows in zip(at, keys, strict=True)]
-        elsewhere = [np.flatnonzero(place < 0) for place in places]
-        all_keys = np.concatenate([keys[0], *(key[rows] for key, rows in zip(keys, elsewhere, strict=True))])
-        all_at = np.concatenate([at[0], *(a[rows] for a, rows in zip(at, elsewhere, strict=True))])
+        keys = [items.pop(0) * np.int64(width) + systems.pop(0) for _ in at]
+        # Most rows are about a record that is in the same row. Of the others, keys and places are added to those.
+        places = [_find_records(own, key, at[0], keys[0]) for own, key in zip(at, keys, strict=True)]
+        all_keys, all_at = keys[0], at[0]
+        for n, place in enumerate(places):
+            if place is not None and len(rows := np.flatnonzero(place < 0)):
+                place[rows] = len(all_keys) + np.arange(len(rows))
+                all_keys, all_at = np.append(all_keys, keys[n][rows]), np.append(all_at, at[n][rows])
+            keys[n] = np.empty(0, np.int64)
         numbers = _number_in_order(all_keys, all_at)
-        start = len(keys[0])
-        for name, place, rows in zip(names, places, elsewhere, strict=True):
-            if len(rows):
-                place[rows] = np.arange(start, start + len(rows))
-                start += len(rows)
-            self.of[name] = numbers[place]
-        outputs = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
-        outputs[numbers] = all_keys
+        outputs = all_keys
+        if numbers is None:
+            numbers = np.arange(len(all_keys))
+        else:
+            outputs = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
+            outputs[numbers] = all_keys
         self.items = self._label(outputs // width, item_names)
         self.systems = self._label(outputs % width, system_names)
+        records = numbers[: len(at[0])]
+        self.of = {
+            name: records if place is None else numbers[place]
+            for name, place in zip(self._rows, places, strict=True)
+        }
 
     def _label(self, codes: Codes, names: pa.Array) -> Labels:
         labels = _order_by_use(codes, names)
-        originals = self._tables.originals
-        if not originals:
+        if not self._originals:
             return labels
-        return replace(labels, names=tuple(originals.get(name, name) for name in labels.names))
-
-    def find(self, name: str) -> Codes | None:
-        """The numbers of the outputs of some rows; None if they are all outputs in order."""
-        numbers = self.of[name]
-        return None if np.array_equal(numbers, np.arange(len(self))) else numbers
+        return replace(labels, names=tuple(self._originals.get(name, name) for name in labels.names))
 
 
-def _find_records(at: _Integers, keys: _Integers, record_at: _Integers, record_keys: _Integers) -> _Integers:
-    """Return the position of the record that each row is about, -1 if it is not in the same row."""
+def _find_records(at: _Integers, keys: _Integers, record_at: _Integers, record_keys: _Integers) -> _Integers | None:
+    """Return the position of the record that each row is about, -1 if it is not in the same row; None if the rows are
+    about all records in order."""
     if np.array_equal(keys, record_keys) and (record_at <= at).all():
-        return np.arange(len(keys))
+        return None
     found = np.full(len(keys), -1)
-    first = np.searchsorted(record_at, at)
-    for place in (first, first + 1):  # A row has one or two outputs.
-        there = np.minimum(place, len(record_at) - 1)
-        if len(record_at):
+    if len(record_at):
+        first = np.searchsorted(record_at, at)
+        for place in (first, first + 1):  # A row has one or two outputs.
+            there = np.minimum(place, len(record_at) - 1)
             found = np.where((record_at[there] == at) & (record_keys[there] == keys), there, found)
     return found
 
 
-def _number_in_order(keys: _Integers, at: _Integers) -> Codes:
-    """Number distinct keys in the order in which they appear."""
+def _number_in_order(keys: _Integers, at: _Integers) -> Codes | None:
+    """Number distinct keys in the order in which they appear; None if all keys differ and are sorted."""
     if (keys[1:] > keys[:-1]).all() and (at[1:] >= at[:-1]).all():
-        return np.arange(len(keys))
+        return None
     order = np.argsort(at, kind="stable")
     _, first, inverse = np.unique(keys[order], return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.intp)
@@ -183,9 +191,7 @@ def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:
     codes, names = list[Codes](), pa.array([], pa.string())
     for column in columns:
         own = [next(unified) for chunk in column.chunks if len(chunk)]
-        codes.append(
-            np.concatenate([np.empty(0, np.int32), *(pc.fill_null(chunk.indices, -1).to_numpy() for chunk in own)])
-        )
+        codes.append(np.concatenate([np.empty(0, np.int32), *(pc.fill_null(one.indices, -1).to_numpy() for one in own)]))
         names = own[0].dictionary if own else names
     return codes, names
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -300,21 +300,33 @@ def suggests_lower_is_better(name: str) -> bool:
     return any(word.lower() in _LOWER_WORDS or word == "PER" for word in words)
 
 
-def read_costs(results: Results) -> dict[str, Cost]:
-    """Return what each metric of a run cost per output, by its text; empty where that is not stored."""
-    run = results.inputs
-    return {metric.text: _sum_costs(run, metric) for metric in run.finished_metrics()} if isinstance(run, Run) else {}
+class Timing(NamedTuple):
+    """What all scores of a metric took; `usages` are those of its requests."""
+
+    seconds: float
+    records: int
+    usages: list[dict[str, Any]]
 
 
-def _sum_costs(run: Run, metric: StoredMetric) -> Cost:
-    """Return seconds and money per output over all parts of a metric."""
-    seconds, money, records, paid = 0.0, 0.0, 0, False
+def read_timing(run: Run, metric: StoredMetric) -> Timing:
+    """Return what the finished scores or judgments of a metric took."""
+    seconds, records, usages = 0.0, 0, list[dict[str, Any]]()
     for part in metric.finished.parts if metric.finished else ():
         facts = run.store.read_facts(metric.place, part)
         seconds, records = seconds + facts.get("seconds", 0.0), records + facts.get("records", 0)
-        usages = run.read_part(metric.place, part, ["usage"])["usage"].drop_null().to_pylist()
-        spent = [usage["cost"] for usage in map(json.loads, usages) if isinstance(usage, dict) and "cost" in usage]
-        money, paid = money + sum(spent), paid or bool(spent)
-    if not records:
-        return Cost()
-    return Cost(seconds=seconds / records, money=money / records if paid else np.nan)
+        texts = run.read_part(metric.place, part, ["usage"])["usage"].drop_null().to_pylist()
+        usages += [usage for usage in map(json.loads, texts) if isinstance(usage, dict)]
+    return Timing(seconds, records, usages)
+
+
+def read_costs(results: Results) -> dict[str, Cost]:
+    """Return what each metric of a run cost per output, by its text; empty where that is not stored."""
+    costs = {}
+    run = results.inputs
+    for metric in run.finished_metrics() if isinstance(run, Run) else ():
+        timing = read_timing(run, metric)
+        spent = [usage["cost"] for usage in timing.usages if "cost" in usage]
+        if timing.records:
+            money = sum(spent) / timing.records if spent else np.nan
+            costs[metric.text] = Cost(seconds=timing.seconds / timing.records, money=money)
+    return costs

@@ -119,7 +119,7 @@ class SourceTables:
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
-        place = -1
+        place, last = -1, Location(None, -1)
         for row in reader.entries(progress):
             # Some readers go through their rows twice.
             is_next = bool(rows) and row.location.file == last.file and row.location.line >= last.line
@@ -136,10 +136,6 @@ class SourceTables:
         self._places.append(name)
         return len(self._places) - 1
 
-    def number_rows(self, place: int, size: int) -> NDArray[np.int64]:
-        """The column `at` of the first rows of a place."""
-        return np.arange(size) + (place << _ROW_BITS)
-
     def locate(self, at: int) -> Location:
         """Where a row is."""
         return Location(self._places[at >> _ROW_BITS], at & (1 << _ROW_BITS) - 1)
@@ -149,9 +145,11 @@ class SourceTables:
         columns = ("at", *_JUDGED.get(name, ("item", "system")))
         schema = pa.schema([(column, _NUMBERS.get(column, NAMES)) for column in columns])
         blocks = [schema.empty_table(), *self._tables.pop(name)]
-        table = pa.concat_tables(blocks, promote_options="default").unify_dictionaries()
+        table = pa.concat_tables(blocks, promote_options="default")
         at = table["at"].to_numpy()
-        return table if (at[1:] >= at[:-1]).all() else table.take(pa.array(np.argsort(at, kind="stable")))
+        if (at[1:] >= at[:-1]).all():
+            return table
+        return table.unify_dictionaries().take(pa.array(np.argsort(at, kind="stable")))
 
     def _add_rows(self, rows: Sequence[ParsedRow], place: int) -> None:
         records = [record for row in rows for record in row.new]
@@ -184,7 +182,7 @@ class SourceTables:
         self._add_table("records", pa.table(columns), place)
 
     def _add_table(self, name: str, table: pa.Table, place: int) -> None:
-        columns = {"at": pc.add(table["row"], place << _ROW_BITS)}
+        columns = {"at": pc.add(table["row"], start_place(place))}
         optional = ("weight",) if name in _JUDGED else ("task", "language", "extra", *LENGTHS)
         for column in (*_JUDGED.get(name, ("item", "system")), *optional):
             is_there = column in table.column_names
@@ -192,6 +190,11 @@ class SourceTables:
                 values = table[column]
                 columns[column] = values.dictionary_encode() if pa.types.is_string(values.type) else values
         self._tables[name].append(pa.table(columns))
+
+
+def start_place(place: int) -> int:
+    """The entry of the column `at` before the first row of a place."""
+    return place << _ROW_BITS
 
 
 def _identify(run: Run, one: Input) -> Any:
