@@ -259,7 +259,6 @@ def test_a_folder_is_resumed_and_nothing_is_judged_again_unless_it_changed(tmp_p
     assert list(again.judgments["test_prefer.Longer"]) == list(first.judgments["test_prefer.Longer"])
     metrist.prefer(ROWS[:-1], [Longer()], out=tmp_path / "run")
     assert sum(CALLS) == 12
-    (tmp_path / "run" / "preferences" / "test_prefer.Longer-torn.json").write_text("{")
     with_failure = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
     for _ in range(2):
         metrist.prefer(with_failure, [Longer()], out=tmp_path / "run")
@@ -284,8 +283,8 @@ def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
     metrist.prefer(ROWS, [Longer()], out=tmp_path)
     assert CALLS == []
     assert file.read_bytes() == content
-    (shard,) = (tmp_path / "preferences" / "shards").rglob("0*.jsonl")
-    shard.write_bytes(shard.read_bytes()[:-20])
+    (part,) = (tmp_path / "judgments").rglob("*.parquet")
+    part.write_bytes(part.read_bytes()[:-20])
     assert any("set aside" in note for note in metrist.prefer(ROWS, [Longer()], out=tmp_path).notes)
     assert sum(CALLS) == 12
     assert file.read_bytes() == content
