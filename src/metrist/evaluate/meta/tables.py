@@ -120,7 +120,9 @@ class SourceTables:
         for name, columns in _JUDGED.items():
             for one, part in run.list_parts(name):
                 if one.number in places:
-                    self._add_table(name, run.read_part(name, part, [*columns, "rater", "weight", "row"]), places[one.number])
+                    self._add_table(
+                        name, run.read_part(name, part, [*columns, "rater", "weight", "row"]), places[one.number]
+                    )
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
@@ -180,7 +182,9 @@ class SourceTables:
             item, system, output, source, *_, references = json.loads(records["original"][row].as_py())
             self.originals |= {records["item"][row].as_py(): item, records["system"][row].as_py(): system}
             mean = sum(map(len, references)) / len(references) if references else np.nan
-            for name, length in zip(LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True):
+            for name, length in zip(
+                LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True
+            ):
                 lengths[name][row] = length
         columns = {name: records[name] for name in ("row", "item", "system", "task", "language", "extra")}
         for name, values in lengths.items():
@@ -219,4 +223,5 @@ def _average_lengths(lists: pa.ChunkedArray) -> NDArray[np.float64]:
     lengths = pc.utf8_length(pc.list_flatten(lists)).to_numpy()
     sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     total = sums[ends] - sums[ends - counts]
-    return np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    means: NDArray[np.float64] = np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return means
