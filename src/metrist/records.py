@@ -212,7 +212,7 @@ class RecordColumns(Sequence[Record]):
         return self._map(lambda column: [column[n] for n in positions])
 
     def _map(self, select: Callable[[Any], Any]) -> RecordColumns:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         return RecordColumns(**{name: c if c is None else select(c) for name, c in columns.items()})
 
 

@@ -259,7 +259,6 @@ def test_a_folder_is_resumed_and_nothing_is_judged_again_unless_it_changed(tmp_p
     assert list(again.judgments["test_prefer.Longer"]) == list(first.judgments["test_prefer.Longer"])
     metrist.prefer(ROWS[:-1], [Longer()], out=tmp_path / "run")
     assert sum(CALLS) == 12
-    (tmp_path / "run" / "preferences" / "test_prefer.Longer-torn.json").write_text("{")
     with_failure = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
     for _ in range(2):
         metrist.prefer(with_failure, [Longer()], out=tmp_path / "run")

@@ -15,19 +15,19 @@ import pytest
 
 from metrist.models.sqlite_store import CacheFile
 from metrist.run import load
+from run_contents import contents
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes to kill them")
 
 # The model is loaded once, and each run is a child: loading the libraries anew would take most of the time.
 SCRIPT = """
-import json, os, random, signal, sys, time
+import json, metrist, os, random, signal, sys, time
 from pathlib import Path
 source, model, folder = map(Path, sys.argv[1:])
 from metrist.metrics.registry import build
 from metrist.run import score
 metrics = [build(f"likelihood(model={str(model)!r})"), build("chrf")]
 from metrist.models.loading import load_seq2seq
-from run_contents import contents
 load_seq2seq(metrics[0].options)
 
 def begin(name, pause=0.0):
@@ -40,20 +40,20 @@ def begin(name, pause=0.0):
         os._exit(0)
     return child
 
-def shards(name):
-    return len(list((folder / name).glob("results/*/0*.jsonl")))
+def has_log(name):
+    return any((folder / name / "log").glob("*.log"))
 
 assert os.waitpid(begin("calm"), 0)[1] == 0
 rng = random.Random(1)
 kills = 0
 for _ in range(3):
-    child, before = begin("killed", pause=0.1), shards("killed")
-    wanted = rng.randint(1, 8)
-    while shards("killed") < before + wanted and os.waitpid(child, os.WNOHANG)[0] == 0:
+    child = begin("killed", pause=0.1)
+    while not has_log("killed") and os.waitpid(child, os.WNOHANG)[0] == 0:
         time.sleep(0.002)
+    time.sleep(rng.uniform(0.1, 0.6))
     os.kill(child, signal.SIGKILL)
     kills += os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-unfinished = not list((folder / "killed").glob("results/*/complete.json"))
+unfinished = len(metrist.open_run(folder / "killed").finished_metrics()) < 2
 assert os.waitpid(begin("killed"), 0)[1] == 0
 print(json.dumps({"kills": kills, "unfinished": unfinished}))
 """

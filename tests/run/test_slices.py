@@ -254,6 +254,25 @@ def test_workers_that_do_not_see_the_folder_are_sent_the_records(fake: FakeRay, 
     assert not jobs(fake, ScoreSlice)
 
 
+def test_inputs_and_runs_may_be_urls(fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
+    source, out = write(tmp_path / "in.jsonl", make_rows(200)), tmp_path / "ray"
+
+    def lose_copy(_worker: Any, job: Any) -> bool:
+        """Other nodes have no copy of the input."""
+        if isinstance(job, ReadSlice):
+            Path(job.slice.path).unlink(missing_ok=True)
+        return False
+
+    fake.dies = lose_copy
+    results = score(f"file://{source}", METRICS, out=f"file://{out}", executor=Ray(), shard_size=20)
+    assert len(jobs(fake, ReadSlice)) > 10
+    assert sum(map(len, jobs(fake, ScoreSlice))) == 200
+    same = score(source, METRICS, executor="serial")
+    assert [list(results[metric].values) for metric in METRICS] == [list(same[metric].values) for metric in METRICS]
+    assert len(contents(out)["records"]) == 200
+
+
 @pytest.mark.parametrize("options", [{"texts": False}, {}], ids=["no texts", "rows in memory"])
 def test_records_that_are_not_in_the_folder_are_sent(options: dict[str, Any], fake: FakeRay, tmp_path: Path) -> None:
     source: Any = write(tmp_path / "in.jsonl", make_rows()) if options else make_rows()

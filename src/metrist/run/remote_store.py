@@ -300,6 +300,8 @@ class RemoteStore(Store):
             except BaseException:
                 self._discard_unlisted()
                 raise
+            if self.has_strays:
+                self.recover()
 
     def _delete_folder(self) -> None:
         """Stores have no folders, or leave empty ones in peace."""

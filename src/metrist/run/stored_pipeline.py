@@ -29,7 +29,7 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
-from metrist.run.ray import Ray, RayWorkers, Resources
+from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
 from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
@@ -212,7 +212,7 @@ class StoredPipeline(Pipeline):
             yield None
             return
         try:
-            with executor.open(self._metrics, StorePlace.of(self._store)) as workers:
+            with open_workers(executor, self._metrics, StorePlace.of(self._store)) as workers:
                 yield workers
         finally:
             self.notes += executor.notes

@@ -1,4 +1,4 @@
-"""The manifest and the parts of a run, opened for reading: its records, its inputs, and what its metrics have scored."""
+"""The manifest and the parts of a run, opened for reading: records, inputs, and what metrics have scored."""
 
 from __future__ import annotations
 

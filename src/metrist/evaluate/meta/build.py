@@ -4,7 +4,7 @@ they first appear."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from metrist.evaluate.meta.tables import NAMES, SourceTables, start_place
 from metrist.names import encode_names
 from metrist.ratings import Error
 from metrist.run.flat_file import encodable
+from metrist.run.run import Run
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import UNKNOWN, Ratings
 from metrist.stats.samples import whole_weights
@@ -31,9 +32,14 @@ OutputNames = tuple[Sequence[str], Sequence[str]]
 _Integers = NDArray[np.int64]
 
 
-def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[JudgedDataset, list[Codes | None]]:
-    """Return what the tables say, without the scores of runs, and the numbers of the outputs of `others`, such as those
-    of runs: None where they are all outputs in order. Outputs that only those have come last."""
+def build_dataset(
+    tables: SourceTables, others: Sequence[tuple[Run | None, Callable[[], OutputNames]]]
+) -> tuple[JudgedDataset, list[Codes | None]]:
+    """Return what the tables say, without the scores of runs, and the numbers of the outputs of `others`: None where
+    they are all outputs in order. Outputs that only those have come last.
+
+    An entry of `others` is a run whose outputs are meant, if it is one, and a function that returns their names.
+    """
     records, ratings, preferences, errors, given = map(
         tables.take, ("records", "ratings", "preferences", "errors", "given")
     )
@@ -47,36 +53,37 @@ def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[
         outputs.add(name, preferences, name)
     outputs.add("chosen", chosen, "second")
     outputs.number()
-    unlike = [number for number, names in enumerate(others) if not outputs.are(names)]
-    for number in unlike:
-        outputs.add_names(str(number), others[number], tables.open_place(None))
+    named = [None if run in tables.run_rows else list_names() for run, list_names in others]
+    unlike = {number: names for number, names in enumerate(named) if names and not outputs.are(names)}
+    for number, names in unlike.items():
+        outputs.add_names(str(number), names, tables.open_place(None))
     if unlike:
         outputs.number()
+    outputs.forget_rows()
+    # Names are numbers now, and these tables are large.
+    records, ratings = (table.drop_columns(["item", "system"]) for table in (records, ratings))
     raters, rater_codes = _number_raters([ratings, errors, preferences])
-    size = len(outputs)
-    rated = {aspect: rows for aspect, rows in _group(ratings, "aspect")}
-    weight = _read_weights(ratings, given, outputs)
     dataset = JudgedDataset(
         items=outputs.items,
         systems=outputs.systems,
         columns=_read_columns(records, given, outputs),
         lengths=_read_lengths(records, outputs),
         raters=raters,
-        ratings={
-            aspect: Ratings.of(
-                outputs.of["ratings"][rows], rater_codes[0][rows], ratings["value"].to_numpy()[rows], size
-            )
-            for aspect, rows in rated.items()
-        },
+        ratings=_read_ratings(ratings, rater_codes[0], outputs),
         scores=_read_scores(given, outputs, tables),
         preferences=_read_preferences(preferences, rater_codes[2], outputs),
-        weight=weight,
+        weight=_read_weights(ratings, given, outputs),
         choices=_read_choices(given, chosen, outputs),
         errors=_read_errors(errors, rater_codes[1], outputs.of["errors"]) if len(errors) else None,
         label_sets=tables.labels.closed(),
         notes=tuple(_describe_repeats(ratings, preferences, rater_codes, outputs)),
     )
-    return dataset, [outputs.of[str(number)] if number in unlike else None for number in range(len(others))]
+    numbers: list[Codes | None] = []
+    for number, (run, _) in enumerate(others):
+        own = outputs.of["records"][tables.run_rows[run]] if run in tables.run_rows else outputs.of.get(str(number))
+        is_all = own is None or (len(own) == len(outputs) and bool((own[1:] > own[:-1]).all()))
+        numbers.append(None if is_all else own)
+    return dataset, numbers
 
 
 # ---- Numbers of outputs and names
@@ -146,9 +153,12 @@ class _Outputs:
         self.systems = self._label(outputs % width, system_names)
         records = numbers[: len(at[0])]
         self.of = {
-            name: records if place is None else numbers[place]
-            for name, place in zip(self._rows, places, strict=True)
+            name: records if place is None else numbers[place] for name, place in zip(self._rows, places, strict=True)
         }
+
+    def forget_rows(self) -> None:
+        """Let the tables go. Nothing can be numbered from now on."""
+        self._rows.clear()
 
     def _label(self, codes: Codes, names: pa.Array) -> Labels:
         labels = _order_by_use(codes, names)
@@ -191,7 +201,9 @@ def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:
     codes, names = list[Codes](), pa.array([], pa.string())
     for column in columns:
         own = [next(unified) for chunk in column.chunks if len(chunk)]
-        codes.append(np.concatenate([np.empty(0, np.int32), *(pc.fill_null(one.indices, -1).to_numpy() for one in own)]))
+        codes.append(
+            np.concatenate([np.empty(0, np.int32), *(pc.fill_null(one.indices, -1).to_numpy() for one in own)])
+        )
         names = own[0].dictionary if own else names
     return codes, names
 
@@ -219,19 +231,23 @@ def _order_by_use(codes: Codes, names: pa.Array) -> Labels:
 
 def _number_raters(tables: Sequence[pa.Table]) -> tuple[tuple[str, ...], list[Codes]]:
     """Return the raters of these tables in the order in which they first appear, and the raters of each."""
-    codes, names = _unify([table["rater"] for table in tables])
-    firsts = []
-    for own, table in zip(codes, tables, strict=True):
+    named = [table for table in tables if "rater" in table.column_names]
+    codes, names = _unify([table["rater"] for table in named])
+    firsts = [(np.empty(0, np.int64), np.empty(0, np.int64))] * (not named)
+    for own, table in zip(codes, named, strict=True):
         position = _find_first(own, len(names))
-        at = np.append(table["at"].to_numpy(), np.iinfo(np.int64).max)[position]
-        firsts.append(np.stack([at, position]))
+        firsts.append((np.append(table["at"].to_numpy(), np.iinfo(np.int64).max)[position], position))
     # By row, then by table, then by the position in it.
     rank = np.argmin([at for at, _ in firsts], axis=0)
-    at, position = np.take_along_axis(np.stack(firsts), rank[None, None], axis=0)[0]
+    at, position = np.take_along_axis(np.array(firsts), rank[None, None], axis=0)[0]
     order = np.lexsort((position, rank, at))
     number = np.full(len(names) + 1, UNKNOWN)
     number[order] = np.arange(len(order))
-    return tuple(names.take(pa.array(order)).to_pylist()), [number[own] for own in codes]
+    columns = iter(codes)
+    return tuple(names.take(pa.array(order)).to_pylist()), [
+        number[next(columns)] if "rater" in table.column_names else np.broadcast_to(np.intp(UNKNOWN), len(table))
+        for table in tables
+    ]
 
 
 def _group(table: pa.Table, column: str) -> list[tuple[str, Any]]:
@@ -253,9 +269,17 @@ def _read_lengths(records: pa.Table, outputs: _Outputs) -> dict[str, Floats]:
         if name in records.column_names:
             values = records[name].to_numpy()
             known = ~np.isnan(values)
-            lengths[name] = np.full(len(outputs), np.nan)
+            lengths[name] = np.full(len(outputs), np.nan, values.dtype)
             lengths[name][outputs.of["records"][known]] = values[known]
     return lengths
+
+
+def _read_ratings(table: pa.Table, raters: Codes, outputs: _Outputs) -> dict[str, Ratings]:
+    numbers, values = outputs.of["ratings"], table["value"].to_numpy()
+    return {
+        aspect: Ratings.of(numbers[rows], raters[rows], values[rows], len(outputs))
+        for aspect, rows in _group(table, "aspect")
+    }
 
 
 def _read_weights(ratings: pa.Table, given: pa.Table, outputs: _Outputs) -> Floats | None:
@@ -307,9 +331,7 @@ def _read_scores(given: pa.Table, outputs: _Outputs, tables: SourceTables) -> di
         scores[metric] = MetricScores(name=metric, values=column, origin=origin)
     if conflicts:
         row, earlier, metric = min(conflicts)
-        item, system = (
-            labels.names[labels.codes[numbers[row]]] for labels in (outputs.items, outputs.systems)
-        )
+        item, system = (labels.names[labels.codes[numbers[row]]] for labels in (outputs.items, outputs.systems))
         raise InputError(
             f"{tables.locate(int(at[row]))}: {metric} gives item {label_item(item)!r} of system {system!r} "
             f"{values[row]:g}, an earlier row gives it {values[earlier]:g}; keep one of the two, or give the metrics "
@@ -368,9 +390,7 @@ def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
     """Return the errors that a metric reported as columns."""
     outputs, marked = zip(*errors, strict=True)
     names = ("aspect", "severity", "side", "rater")
-    columns = {
-        name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names
-    }
+    columns = {name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names}
     offsets = {name: pa.array([getattr(error, name) for error in marked], pa.int64()) for name in ("start", "end")}
     raters = _encode_column(columns["rater"]).codes
     return _read_errors(pa.table({**columns, **offsets}), raters, np.array(outputs, np.intp))
@@ -423,7 +443,7 @@ def _spread(rows: Iterable[Mapping[str, Any]], codes: Codes) -> dict[str, Labels
 
 
 def _join_cells(pieces: Sequence[tuple[_Integers, Codes, Labels]], size: int) -> Labels:
-    at, outputs, labels = pieces[0]
+    _, outputs, labels = pieces[0]
     if len(pieces) > 1:
         names = list(dict.fromkeys(name for _, _, piece in pieces for name in piece.names))
         number = {name: n for n, name in enumerate(names)}
