@@ -192,6 +192,7 @@ class Ingest:
             if draft.tables or draft.previous:
                 entries.append(self._make_entry(draft, remarks))
         manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
+        self._store.has_strays |= not set(self.manifest.list_parts()) <= set(manifest.list_parts())
         run = Run(self._store, manifest)
         added = len(run.view) - before if before else 0
         if added > 0:
@@ -239,8 +240,9 @@ class Ingest:
 
     def _replace_inputs(self, manifest: Manifest, entries: Sequence[Input]) -> Manifest:
         new = {entry.number: entry for entry in entries}
-        inputs = [new.pop(one.number, one) for one in manifest.inputs]
-        return msgspec.structs.replace(manifest, inputs=(*inputs, *new.values()))
+        inputs = [*(new.pop(one.number, one) for one in manifest.inputs), *new.values()]
+        kept = tuple(one for one in inputs if one.path is not None or any(one.tables.values()))
+        return msgspec.structs.replace(manifest, inputs=kept)
 
     def _renumber(self, entry: Input, number: int) -> Input:
         """An input under another number, which its rows have too."""
@@ -373,6 +375,7 @@ class Ingest:
             for *_, table in stored:
                 known.add(table)
             for part in draft.tables.pop(name, ()):
+                self._store.has_strays = True
                 brought.add(self._run.read_part(name, part))
             same = {key for key, rows in brought.rows.items() if rows == known.rows.get(key)}
             gone = brought.rows.keys() & known.rows.keys() - same

@@ -219,7 +219,7 @@ class Missing(Damaged):
 class Store:
     """A run folder on this machine. Opening it writes nothing."""
 
-    #: Whether workers may have written parts that nobody lists, since they or their command died.
+    #: Whether there may be parts that nobody lists: an input was replaced, or workers died before theirs were listed.
     has_strays = False
 
     def __init__(self, path: Path) -> None:
@@ -551,7 +551,10 @@ class Store:
             with suppress(Damaged):
                 table = self.read_part(results.metric.place, part)
                 known |= set(_format_rows(table.filter(pc.is_in(table[key], keys))))
-        is_new = [row not in known for row in _format_rows(results.table)]
+        is_new = list[bool]()
+        for row in _format_rows(results.table):
+            is_new.append(row not in known)
+            known.add(row)  # Two processes may have computed the same.
         return results.table.filter(pa.array(is_new, pa.bool_()))
 
     def write_rows(self, rows: Rows) -> Part | None:
@@ -669,7 +672,7 @@ def read_log(data: bytes) -> Iterator[Rows]:
 
 
 def _join_logs(logged: Iterable[Rows]) -> list[Rows]:
-    """Logged rows by metric and version, each row once."""
+    """Logged rows by metric and version."""
     groups: dict[tuple[str, str, bool], list[Rows]] = {}
     for one in logged:
         groups.setdefault((one.metric.text, one.signature, one.tokens), []).append(one)
