@@ -155,8 +155,8 @@ def test_filters(collection: Collection) -> None:
 
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_searches(collection: Collection, is_prepared: bool) -> None:
-    if is_prepared:
-        collection.prepare()
+    for run in collection.runs if is_prepared else ():
+        run.prepare()
     assert select(collection, q="CAT SAT") == [("plain", "first"), ("plain", "second")]
     assert select(collection, q="<script>") == [("attack", "first")]
     assert select(collection, q="\x00") == [("override", "second")]
@@ -230,6 +230,15 @@ def test_pages(collection: Collection) -> None:
     page = collection.list_page(Query.parse([("size", "25"), ("page", "99")]))
     assert (page["total"], page["page"], page["pages"]) == (12, 1, 1)
     assert Query.parse([("size", "1000000"), ("page", "-3")]).size == 50
+
+
+def test_a_view_can_be_closed_while_searches_are_prepared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds in (0.0, 60.0):
+        monkeypatch.setattr("metrist.web.queries._PREPARE_SECONDS", seconds)
+        with closing(Collection([open_view(folder / "run")])) as collection:
+            collection.prepare()
+        (preparing,) = [thread for thread in [collection._preparing] if thread]
+        assert not preparing.is_alive()
 
 
 # ---- The API

@@ -71,9 +71,8 @@ def view(
     if runs:
         with progress_bar("reading", "outputs") as progress:
             collection = Collection([open_view(run, texts or (), progress=progress, note=print_note) for run in runs])
-        viewer = Viewer(collection=collection, picks=picks)
-        viewer.prepare()
-        routes += viewer.routes()
+        collection.prepare()
+        routes += Viewer(collection=collection, picks=picks).routes()
     access = grant_access(host)
 
     def announce(address: str) -> None:

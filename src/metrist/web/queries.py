@@ -4,6 +4,7 @@ has a link: unknown names and numbers that cannot be read are errors with a mess
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,8 @@ INPUT_ORDER, DISAGREEMENT = "input", "disagreement"
 _PREVIEW = 400
 #: Orders of all outputs that are kept.
 _MAX_ORDERS = 8
+#: Seconds after which searches are prepared, and for which the end waits for that.
+_PREPARE_SECONDS, _CLOSE_SECONDS = 1.0, 5.0
 
 Rows = NDArray[np.intp]
 
@@ -103,15 +106,30 @@ class Collection:
         self._counterparts: dict[tuple[int, str], Rows] = {}
         self._disagreements: dict[int, Floats] = {}
         self._orders: dict[tuple[Any, ...], NDArray[np.int32]] = {}
+        self._closing = threading.Event()
+        self._preparing: threading.Thread | None = None
 
     def prepare(self) -> None:
-        """Make searches faster, which takes seconds for a large run; meant for a thread at the start."""
-        for run in self.runs:
-            run.prepare()
+        """Make searches faster, which takes seconds for a large run, in the background and after the first page."""
+        self._preparing = threading.Thread(target=self._prepare, name="prepare", daemon=True)
+        self._preparing.start()
+
+    def _prepare(self) -> None:
+        if self._closing.wait(_PREPARE_SECONDS):
+            return
+        try:
+            for run in self.runs:
+                run.prepare()
+        except Exception:
+            if not self._closing.is_set():  # Else it was interrupted.
+                raise
 
     def close(self) -> None:
+        self._closing.set()
         for run in self.runs:
             run.close()
+        if self._preparing:
+            self._preparing.join(_CLOSE_SECONDS)
 
     def run(self, number: int) -> ViewedRun:
         if not 0 <= number < len(self.runs):

@@ -10,9 +10,11 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, format_count, format_path
+from metrist.errors import MetristError, RunError, format_count, format_path
 from metrist.io.remote import is_remote
 from metrist.io.writer import atomic_write
 from metrist.metrics.base import Metric, PartMetric
@@ -35,6 +37,8 @@ from metrist.run.results import build_heat
 from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 
 if TYPE_CHECKING:
+    import duckdb
+
     from metrist.run.results import Results
     from metrist.scores import Scores
 
@@ -42,6 +46,8 @@ Kind = Literal["metric", "aspect", "rating", "length"]
 Key = tuple[str, str]
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
+#: Seconds that the end waits for what is being asked.
+_CLOSE_SECONDS = 5.0
 #: The texts that are searched, in SQL.
 _TEXTS = {
     "output": "lower(output)",
@@ -152,6 +158,8 @@ class ViewedRun:
         self.items, self.systems = encode_names(results.items), encode_names(results.systems)
         #: The fields whose texts are in a table.
         self._prepared: set[str] = set()
+        self._cursors: list[duckdb.DuckDBPyConnection] = []
+        self._lock = threading.Lock()
         source = number_rows(texts.run, "records") if texts else None
         self._texts = texts if source else None
         self._database = open_database(texts.run) if texts and source else None
@@ -170,8 +178,31 @@ class ViewedRun:
         return len(self.items)
 
     def close(self) -> None:
-        if self._database:
-            self._database.close()
+        """Stop what is being asked, and forget the database: DuckDB complains where one is left when a program ends."""
+        with self._lock:
+            database, self._database = self._database, None
+        until = time.monotonic() + _CLOSE_SECONDS
+        while self._cursors and time.monotonic() < until:
+            for cursor in list(self._cursors):
+                with suppress(Exception):  # There are moments at which it refuses.
+                    cursor.interrupt()
+            time.sleep(0.01)
+        if database:
+            database.close()
+
+    @contextmanager
+    def _open_cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._lock:  # A connection refuses a second call at the same time; cursors are connections of their own.
+            if self._database is None:
+                raise RunError("the run is closed")
+            cursor = self._database.cursor()
+            self._cursors.append(cursor)
+        try:
+            yield cursor
+        finally:
+            with self._lock:
+                self._cursors.remove(cursor)
+            cursor.close()
 
     def key(self, row: int) -> Key:
         """The item and system of a row."""
@@ -249,14 +280,14 @@ class ViewedRun:
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         if self._database is None:
             return []
-        with closing(self._database.cursor()) as cursor:
+        with self._open_cursor() as cursor:
             return cursor.execute(sql).fetchall()
 
     def _fetch(self, sql: str, *values: Any) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """The positions and values of what a query finds, which gives the columns row_number and value."""
         if self._database is None:
             return np.empty(0, np.intp), np.empty(0)
-        with closing(self._database.cursor()) as cursor:
+        with self._open_cursor() as cursor:
             found = cursor.execute(sql, list(values)).fetchnumpy()
         rows = self._positions[np.asarray(found["row_number"])]
         return rows[rows >= 0], np.asarray(found["value"])[rows >= 0]
@@ -324,14 +355,14 @@ class ViewedRun:
         """The texts of some outputs; None where there is none."""
         if self._database is None or self._texts is None:
             return dict.fromkeys(rows)
-        with closing(self._database.cursor()) as cursor:
+        with self._open_cursor() as cursor:
             return self._texts.read_outputs(rows, cursor)
 
     def read_facts(self, row: int) -> OutputFacts:
         """The record of an output, and what people say about it."""
         if self._database is None or self._texts is None:
             return OutputFacts()
-        with closing(self._database.cursor()) as cursor:
+        with self._open_cursor() as cursor:
             return self._texts.read([row], cursor)[row]
 
     def read_scores(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,8 +27,6 @@ MAX_TEXT = 1_000_000
 #: Characters of the outputs of other systems, and how many of them.
 _MAX_SIBLING_TEXT = 20_000
 _MAX_SIBLINGS = 64
-#: Seconds after which searches are prepared.
-_PREPARE_SECONDS = 1.0
 #: Outputs that one request may pick.
 _MAX_PICKS = 10_000
 
@@ -67,12 +64,6 @@ class Viewer:
             Route("/api/export", self.send_export, methods=["GET"]),
             Route("/api/annotation", self.write_annotation, methods=["POST"]),
         ]
-
-    def prepare(self) -> None:
-        """Make searches faster, in the background and after the first page."""
-        timer = threading.Timer(_PREPARE_SECONDS, self.collection.prepare)
-        timer.daemon = True
-        timer.start()
 
     async def show_page(self, request: Request) -> Response:  # noqa: ARG002
         return render_page("metrist: outputs", _PAGE, scripts=["viewer.js"], styles=["texts.css", "viewer.css"])
