@@ -2,8 +2,9 @@
 
 A local cluster of two nodes with one CPU each scores made-up records (see `scale_texts`). In the first run a worker, a
 node and the command itself are killed by SIGKILL, and a new node joins; the same command then finishes the rest. The
-run must hold the rows of a serial run. Further runs measure the rates of one worker and of two. CPU seconds are those
-of the command, and of the actors as /proc shows them (Linux only).
+run must hold the rows of a serial run. Further runs measure the rates of one worker and of two, from the start of
+Python to the end of `metrist.score`. CPU seconds are those of the command, and of the actors as /proc shows them (Linux
+only).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Measured(NamedTuple):
     wall: float
     command_cpu: float
     worker_cpu: float
+    #: CPU seconds of everything else on the machine, Ray's own processes included.
+    other_cpu: float
     megabytes: float
 
 
@@ -84,17 +87,25 @@ def list_workers(executor: str) -> dict[int, float]:
     return workers
 
 
+#: `metrist.score` in a process of its own: data, run, executor and workers come last.
+_SCRIPT = """
+import sys
+from metrist.run import score
+from metrist.run.executors import find_executor
+data, run, executor, workers = sys.argv[1:]
+score(data, {metrics}, out=run, executor=find_executor(executor, int(workers) or None))
+"""
+
+
 def start(data: Path, run: Path, executor: str, workers: int) -> subprocess.Popen[bytes]:
-    metrics = [word for metric in METRICS for word in ("-m", metric)]
-    # Names relative to the folder are the same wherever it is, and so are the bytes of the run.
-    words = ["score", data.name, *metrics, "-o", f"{run.name}/", "--executor", executor, "--draws", "100"]
-    words += ["--workers", f"{workers}"] if workers else []
-    return subprocess.Popen([sys.executable, "-m", "metrist", *words], cwd=run.parent, stdout=subprocess.DEVNULL)
+    # Names relative to the folder are the same wherever it is.
+    words = [data.name, f"{run.name}/", executor, f"{workers}"]
+    return subprocess.Popen([sys.executable, "-c", _SCRIPT.format(metrics=METRICS), *words], cwd=run.parent)
 
 
 def measure(name: str, records: int, data: Path, run: Path, executor: str, workers: int = 0) -> Measured:
     """Run the command to its end."""
-    began, cpu = time.monotonic(), dict[int, float]()
+    began, busy, cpu = time.monotonic(), count_busy(), dict[int, float]()
     process = start(data, run, executor, workers)
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -105,9 +116,18 @@ def measure(name: str, records: int, data: Path, run: Path, executor: str, worke
     if status:
         sys.exit(f"{name} failed")
     wall, own = time.monotonic() - began, usage.ru_utime + usage.ru_stime
-    measured = Measured(name, records, wall, own, sum(cpu.values()), usage.ru_maxrss / 1024)
-    print(f"{name:40} {wall:7.0f} s {own:7.0f} s CPU, workers {sum(cpu.values()):7.0f} s CPU", file=sys.stderr)
-    return measured
+    workers_cpu = sum(cpu.values())
+    other = count_busy() - busy - own - workers_cpu
+    print(
+        f"{name:40} {wall:7.1f} s; CPU: {own:.1f} s, workers {workers_cpu:.1f} s, others {other:.1f} s", file=sys.stderr
+    )
+    return Measured(name, records, wall, own, workers_cpu, other, usage.ru_maxrss / 1024)
+
+
+def count_busy() -> float:
+    """The CPU seconds that the machine was busy since it started."""
+    fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    return sum(int(fields[n]) for n in (0, 1, 2, 5, 6)) / _TICKS
 
 
 def list_parts(run: Path) -> dict[str, int]:
@@ -195,11 +215,11 @@ def compare_rates(cluster: LocalCluster, folder: Path, records: int, rounds: int
     rows = [min(measured, key=lambda row: row.wall) for measured in found.values()]
     lines = [
         "| executor | records | wall clock, s | records per second | CPU of the command, s | CPU of workers, s "
-        "| peak of the command, MB |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| CPU of all else, s | peak of the command, MB |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
-        numbers = (row.records, row.wall, row.records / row.wall, row.command_cpu, row.worker_cpu, row.megabytes)
+        numbers = (row.records, row.wall, row.records / row.wall, *row[3:])
         lines.append(f"| {row.name} | {' | '.join(f'{number:,.0f}' for number in numbers)} |")
     _, one, two = rows
     lines += [

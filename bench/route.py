@@ -1,19 +1,22 @@
-"""Files and functions of metrist that one command passes through: `python -m bench.route [score|meta|llm] [--list]`.
+"""Files and functions of metrist that one command or request passes through: `python -m bench.route [ROUTE…] [--list]`.
 
 Named functions count once each, in all threads of the process; comprehensions, lambdas and the code of modules and
-class bodies (imports) do not count. The commands run in this process with one worker.
+class bodies (imports) do not count. Commands run in this process with one worker. `view` opens a run and answers the
+first page; `service` answers POST /v1/score.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import inspect
 import json
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
@@ -23,7 +26,7 @@ from typing import Any
 import metrist
 
 PACKAGE = str(Path(metrist.__file__).parent)
-ROUTES = ("score", "meta", "llm")
+ROUTES = ("score", "meta", "llm", "report", "view", "service")
 
 
 def main() -> None:
@@ -54,11 +57,11 @@ def measure(route: str) -> set[tuple[str, str]]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with _command(route, folder) as command:
+        with _prepare(route, folder) as act:
             threading.setprofile(note)
             sys.setprofile(note)
             try:
-                _run(command)
+                act()
             finally:
                 sys.setprofile(None)
                 threading.setprofile(None)
@@ -96,8 +99,9 @@ def _run(arguments: list[str]) -> None:
 
 
 @contextmanager
-def _command(route: str, folder: Path) -> Iterator[list[str]]:
-    records = folder / "records.jsonl"
+def _prepare(route: str, folder: Path) -> Iterator[Callable[[], None]]:
+    """What the route does, with all that it needs."""
+    records, run = folder / "records.jsonl", folder / "run"
     rows = [
         {
             "item": str(n // 2),
@@ -111,15 +115,71 @@ def _command(route: str, folder: Path) -> Iterator[list[str]]:
         for n in range(20)
     ]
     records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    score = ["score", str(records), "-m", "rougeL", "--out", str(run), "--workers", "1"]
     if route == "score":
-        run = ["--out", str(folder / "run"), "--workers", "1"]
-        yield ["score", str(records), "-m", "rougeL", "-m", "likelihood", *run]
+        yield partial(_run, [*score, "-m", "likelihood"])
     elif route == "meta":
-        yield ["meta", str(records), "--draws", "100"]
+        yield partial(_run, ["meta", str(records), "--draws", "100"])
+    elif route == "report":
+        _run([*score, "-m", "bleu"])
+        yield partial(_run, ["report", str(run), "-o", str(folder / "page.html"), "--draws", "100"])
+    elif route == "view":
+        _run([*score, "-m", "bleu"])
+        yield partial(_view, run)
+    elif route == "service":
+        yield partial(_serve, rows[0])
     else:
         with _loopback_server() as url:
             judge = f"judge(llm=openai(model='m', url='{url}'))"
-            yield ["score", str(records), "-m", judge, "--workers", "1"]
+            yield partial(_run, ["score", str(records), "-m", judge, "--workers", "1"])
+
+
+def _view(run: Path) -> None:
+    from metrist.web.queries import Collection
+    from metrist.web.security import Access
+    from metrist.web.server import create_app
+    from metrist.web.viewed_run import open_view
+    from metrist.web.viewer import Viewer
+
+    with closing(Collection([open_view(run)])) as collection:
+        app = create_app(Viewer(collection=collection, picks=run / "picked.jsonl").routes(), Access())
+        asyncio.run(_ask(app, "GET", "/api/outputs"))
+
+
+def _serve(row: dict[str, Any]) -> None:
+    from metrist.web.service.app import Service
+    from metrist.web.service.catalog import build_catalog
+    from metrist.web.service.settings import ServiceSettings
+    from metrist.web.service.telemetry import Log
+
+    texts = {name: row[name] for name in ("source", "output", "references")}
+    with closing(Service(build_catalog(["rougeL"]), ServiceSettings(log="off"), log=Log("off", None))) as service:
+        asyncio.run(_ask(service, "POST", "/v1/score", {"records": [texts]}))
+
+
+async def _ask(app: Any, method: str, path: str, body: Any = None) -> None:
+    """Send a request to an ASGI app."""
+    content = b"" if body is None else json.dumps(body).encode()
+    headers = {"host": "127.0.0.1", "content-type": "application/json", "content-length": str(len(content))}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    messages = [{"type": "http.request", "body": content, "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    if sent[0]["status"] != 200:
+        raise RuntimeError(f"{method} {path} failed: {sent}")
 
 
 @contextmanager

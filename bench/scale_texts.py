@@ -16,8 +16,9 @@ _BUFFER = 1 << 20
 def write_records(
     path: Path, records: int, *, systems: int = SYSTEMS, words: tuple[int, int] = (8, 20), seed: int = 1
 ) -> None:
-    """Write records of `systems` systems item by item. References have so many `words`. Each output is the reference with some words changed, the more
-    the worse the system is, and has one rating, from 0 to 4, that falls with the changes."""
+    """Write records of `systems` systems item by item. References have so many `words`. Each output is the reference
+    with some words changed, the more the worse the system is, and has one rating, from 0 to 4, that falls with the
+    changes."""
     rng = random.Random(seed)
     choose = rng.choices
     vocabulary = ["".join(choose("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(WORDS)]

@@ -1,8 +1,7 @@
-"""Times of `metrist view` on a run of 100,000 outputs, over HTTP and in Chromium, and of opening a report:
-`python -m bench.viewer [--run FOLDER] [--cache FOLDER] [--write]`
+"""Times of `metrist view` on a run of 100,000 real outputs and on one of a million made-up ones, over HTTP and in
+Chromium, and of opening a report: `python -m bench.viewer [--run FOLDER] [--large FOLDER] [--write]`
 
-Without --run, real outputs of several data sets are scored first, which takes a minute or two. With --cache, the index
-is kept in that folder, and its building is timed only if it is not there yet.
+Without --run and --large, outputs are scored first, which takes minutes.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from bench.document import machine, write_section
+from bench.scale_texts import write_records
 from bench.texts import rows
 
-OUTPUTS = 100_000
+OUTPUTS, MANY_OUTPUTS = 100_000, 1_000_000
 ROUNDS = 9
 SETS = (
     *("summeval", "wmt23.en-de", "wmt22.zh-en", "wmt22.en-ru", "wmt22.en-de"),
@@ -36,8 +36,8 @@ REPORT_METRICS = (
     *("rouge1", "rouge2", "rougeL", "bleu", "chrf", "ter", "meteor"),
     *("length", "copy_rate", "distinct"),
 )
-#: Milliseconds that the first view, a filter and opening a report may take.
-FIRST_VIEW, FILTER, REPORT = 1000, 300, 2000
+#: Milliseconds that opening, the first view, a filter and opening a report may take.
+OPENING, FIRST_VIEW, FILTER, REPORT = 2000, 1000, 300, 2000
 FILTERS: dict[str, dict[str, str]] = {
     "first page": {},
     "last page": {"page": "2000"},
@@ -51,17 +51,36 @@ FILTERS: dict[str, dict[str, str]] = {
     "compared with a system, largest loss first": {"vs": "system:refA", "sort": "chrf change"},
 }
 
+LARGE_FILTERS: dict[str, dict[str, str]] = {
+    "first page": {},
+    "last page": {"page": "20000"},
+    "one system": {"system": "system-3"},
+    "search for a rare word in outputs": {"q": "xxmrl"},
+    "search in sources and references": {"q": "xxmrl", "in": "context"},
+    "sorted by a metric": {"sort": "chrf"},
+    "range of one metric, sorted by another": {"min.rougeL": "0.2", "max.rougeL": "0.4", "sort": "chrf"},
+    "disagreement of four metrics": {"sort": "disagreement", "descending": "1"},
+    "compared with a system, largest loss first": {"vs": "system:system-0", "sort": "chrf change"},
+}
+
 
 def main() -> None:
     arguments = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(arguments[arguments.index("--run") + 1]) if "--run" in arguments else make_run(Path(folder))
-        cache = Path(arguments[arguments.index("--cache") + 1]) if "--cache" in arguments else Path(folder) / "cache"
-        page = make_report(Path(folder))
-        text = measure(run, cache, page)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = Path(arguments[arguments.index("--run") + 1]) if "--run" in arguments else make_run(folder)
+        large = Path(arguments[arguments.index("--large") + 1]) if "--large" in arguments else make_large_run(folder)
+        text = measure(run, large, folder / "cache", make_report(folder))
     print(text)
     if "--write" in arguments:
         write_section("bench-viewer", text)
+
+
+def make_large_run(folder: Path) -> Path:
+    """Score made-up outputs of ten systems."""
+    write_records(folder / "many.jsonl", MANY_OUTPUTS)
+    score(folder / "many.jsonl", METRICS, folder / "many")
+    return folder / "many"
 
 
 def make_run(folder: Path) -> Path:
@@ -98,13 +117,17 @@ def run_metrist(*arguments: str) -> None:
 
 @contextmanager
 def start_viewer(run: Path, cache: Path) -> Iterator[tuple[str, int, float, float]]:
-    """The address of a viewer, its process, and the seconds until it was printed: of the wall clock and of CPU time."""
+    """The address of a viewer, its process, and the seconds until it has answered the first page: of the wall clock and
+    of CPU time."""
     command = [sys.executable, "-m", "metrist", "view", str(run), "--port", "0"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         address = process.stdout.readline().strip()
+        for path in ("", "api/runs", "api/outputs"):
+            with urlopen(f"{address}{path}") as answer:
+                answer.read()
         try:
             yield address, process.pid, time.perf_counter() - start, read_cpu_seconds(process.pid)
         finally:
@@ -117,42 +140,37 @@ def read_cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(run: Path, cache: Path, report: Path) -> str:
+def measure(run: Path, large: Path, cache: Path, report: Path) -> str:
     """Measure, and return the tables with a description of the setup."""
-    first = ""
-    if not list(cache.glob("metrist/view/*")):
-        with start_viewer(run, cache) as (*_, wall, cpu):
-            first = f"after {cpu:.0f} s of CPU time ({wall:.0f} s) the first time, when it builds its index, and "
-    starts = []
-    for _ in range(3):
-        with start_viewer(run, cache) as (*_, wall, cpu):
+    lines = [
+        f"Measured by `make bench-viewer` on {machine()}, {os.cpu_count()} cores: a run of {OUTPUTS:,} real outputs "
+        f"with {len(METRICS)} metrics, and people's ratings and errors, and one of {MANY_OUTPUTS:,} made-up outputs "
+        f"with ratings; {ROUNDS} requests each over HTTP on the same machine. CPU time is that of the server, per "
+        f"request; on cores with other work the wall clock is that much longer. The limits are {OPENING} ms for "
+        f"opening a run, {FILTER} ms for a filter, {FIRST_VIEW} ms for the first view and {REPORT} ms for a report.",
+    ]
+    for folder, count, filters in ((run, OUTPUTS, FILTERS), (large, MANY_OUTPUTS, LARGE_FILTERS)):
+        starts = []
+        for _ in range(3):
+            with start_viewer(folder, cache) as (*_, wall, cpu):
+                starts.append((wall, cpu))
+        with start_viewer(folder, cache) as (address, process, wall, cpu):
             starts.append((wall, cpu))
-    with start_viewer(run, cache) as (address, process, wall, cpu):
-        starts.append((wall, cpu))
-        _wait_until_idle(process)  # Searches are prepared in the background.
-        lines = [
-            _measure_filter(name, f"{address}api/outputs?{urlencode(query)}", process)
-            for name, query in FILTERS.items()
-        ]
-        pages = measure_pages(address, process, report)
-    start_wall, start_cpu = (statistics.median(column) for column in zip(*starts, strict=True))
-    return "\n".join(
-        [
-            f"Measured by `make bench-viewer` on {machine()}, {os.cpu_count()} cores, load average "
-            f"{os.getloadavg()[0]:.1f} at the end: a run of {OUTPUTS:,} real outputs with {len(METRICS)} metrics, and "
-            f"people's ratings and errors; {ROUNDS} requests each over HTTP on the same machine. CPU time is that of "
-            "the server, per request; on cores with other work the wall clock is that much longer. The limits are "
-            f"{FILTER} ms for a filter, {FIRST_VIEW} ms for the first view and {REPORT} ms for a report.",
+            _wait_until_idle(process)  # Searches are prepared in the background.
+            rows = [_measure_filter(n, f"{address}api/outputs?{urlencode(q)}", process) for n, q in filters.items()]
+            pages = measure_pages(address, process, report) if folder == run else []
+        start_wall, start_cpu = (statistics.median(column) for column in zip(*starts, strict=True))
+        lines += [
             "",
-            f"`metrist view` is ready {first}after {start_cpu:.1f} s of CPU time ({start_wall:.1f} s) with its index "
-            f"(median of {len(starts)}).",
+            f"{count:,} outputs: `metrist view` has answered the first page after {start_wall:.1f} s "
+            f"({start_cpu:.1f} s of CPU time; median of {len(starts)}; load average {os.getloadavg()[0]:.1f}).",
             "",
             "| request | outputs | CPU, ms | wall clock, median, ms | slowest, ms |",
             "|---|--:|--:|--:|--:|",
-            *lines,
+            *rows,
             *pages,
         ]
-    )
+    return "\n".join(lines)
 
 
 def _wait_until_idle(process: int) -> None:

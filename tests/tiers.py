@@ -84,6 +84,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         "tests/run/test_executors.py::*_cards*",
         "tests/run/test_executors.py::*_worker_*",
         "tests/run/test_pipeline_contract.py::test_a_killed_run_*",
+        "tests/run/test_remote_store.py::*_killed_*",
         "tests/run/test_resuming.py",
         "tests/run/test_worker_pool.py",
         "tests/test_docs.py::test_examples_run_*",

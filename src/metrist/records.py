@@ -212,8 +212,11 @@ class RecordColumns(Sequence[Record]):
         return self._map(lambda column: [column[n] for n in positions])
 
     def _map(self, select: Callable[[Any], Any]) -> RecordColumns:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return RecordColumns(**{name: c if c is None else select(c) for name, c in columns.items()})
+        columns: dict[str, Any] = {}
+        for each in fields(self):
+            column = getattr(self, each.name)
+            columns[each.name] = None if column is None else select(column)
+        return RecordColumns(**columns)
 
 
 #: Bytes of a record's hash: the first half of a SHA-256.

@@ -12,9 +12,9 @@ import pytest
 
 from metrist.web.playground import Playground, offer_metrics
 from metrist.web.queries import Collection
-from metrist.web.run_index import open_index
 from metrist.web.security import Access
 from metrist.web.server import create_app
+from metrist.web.viewed_run import open_view
 from metrist.web.viewer import Viewer
 from viewer_runs import ATTACK, make_run
 from web_server import RunningServer, run_server, wait_until
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(folder: Path, picks: Path) -> Iterator[RunningServer]:
-    indexes = [open_index(folder / name) for name in ("run", "later")]
+    indexes = [open_view(folder / name) for name in ("run", "later")]
     viewer = Viewer(collection=Collection(indexes), picks=picks)
     playground = Playground(metrics=offer_metrics())
     with run_server(create_app([*viewer.routes(), *playground.routes()], Access())) as running:
@@ -236,7 +236,7 @@ def test_scripts_cannot_make_html_from_text(open_page: OpenPage, server: Running
 
 
 def test_another_site_can_link_here_and_nothing_else(open_page: OpenPage, server: RunningServer, folder: Path) -> None:
-    index = open_index(folder / "run")
+    index = open_view(folder / "run")
     viewer = Viewer(collection=Collection([index]), picks=folder / "p.jsonl")
     with run_server(create_app(viewer.routes(), Access(tokens={"a-token": "owner"}))) as guarded:
         page, _ = open_page()

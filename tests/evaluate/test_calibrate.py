@@ -82,7 +82,7 @@ def test_too_few_values_and_unknown_columns_are_refused() -> None:
     both = make_run(quality={"a": noisy(0.5, 1)}, errors={"a": noisy(0.5, 1)})
     with pytest.raises(RunError, match="the run has several metrics: choose one, such as -m 'quality'"):
         calibrate(both)
-    with pytest.raises(RunError, match="a run does not keep the records' 'task': give the file of records"):
+    with pytest.raises(RunError, match="these results hold no texts"):
         calibrate(both, "quality", by="task")
 
 
@@ -103,6 +103,17 @@ def test_records_are_scored_first_and_grouped_by_any_column() -> None:
         calibrate(rows(), metric, by="language")
     with pytest.raises(RunError, match="records are scored first: name the metric"):
         calibrate(rows())
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_a_run_is_grouped_by_the_columns_of_its_records(tmp_path: Path, texts: bool) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows()))
+    metric = "length(unit='characters')"
+    metrist.score(path, metric, out=tmp_path / "run", texts=texts)
+    for by in ("task", "genre"):
+        own, again = (calibrate(*source, by=by).calibration for source in ([tmp_path / "run"], [rows(), metric]))
+        assert own.to_json() == again.to_json()
 
 
 @pytest.fixture

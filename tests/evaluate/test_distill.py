@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import metrist
 from fault_server import Act, FaultServer, Request, answer
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.distill import MAX_INSTRUCTION, distill_preference, read_judge, read_judged_run
+from metrist.run.store import Manifest, Store
 from metrist.scores import Score
 from tiny_models import WORDS
 
@@ -81,9 +82,11 @@ def test_failures_are_counted_for_a_consistency_metric_too(rows_file: Path, tmp_
     files = read_judged_run(tmp_path / "run")
     assert len(files.examples) == 46
     assert "2 outputs without a score, which failed, left out" in files.notes
+    metrist.score(rows_file, Grader, out=tmp_path / "bare", texts=False)
     write(rows_file, make_rows(12))
+    assert len(read_judged_run(tmp_path / "run").examples) == 46
     with pytest.raises(RunError, match="has changed since it was scored: 24 outputs are gone"):
-        read_judged_run(tmp_path / "run")
+        read_judged_run(tmp_path / "bare")
 
 
 def test_lower_scores_are_better_where_the_metric_says_so(rows_file: Path, tmp_path: Path) -> None:
@@ -106,23 +109,36 @@ def test_a_metric_is_chosen_by_name(rows_file: Path, tmp_path: Path) -> None:
         read_judge(tmp_path / "run", "copy_rate:fluency")
 
 
-def test_texts_that_changed_are_refused(rows_file: Path, tmp_path: Path) -> None:
+def test_texts_are_those_that_were_scored(rows_file: Path, tmp_path: Path) -> None:
     metrist.score(rows_file, Grader, out=tmp_path / "run")
+    metrist.score(rows_file, Grader, out=tmp_path / "bare", texts=False)
     rows = make_rows()
     rows[0]["output"] = "another text"
     write(rows_file, rows)
+    assert read_judge(tmp_path / "run").records["i0", "a"].output == make_rows()[0]["output"]
     with pytest.raises(RunError, match="has changed since it was scored: 1 output differs"):
-        read_judge(tmp_path / "run")
-    with pytest.raises(RunError, match=r"1 of 46 scored outputs .* no text, or another one"):
-        read_judge(tmp_path / "run", texts=[rows_file])
-    # A new column is no change.
-    write(rows_file, [{**row, "note": "x"} for row in make_rows()])
+        read_judge(tmp_path / "bare")
+    for run in ("run", "bare"):
+        with pytest.raises(RunError, match=r"1 of 46 scored outputs .* no text, or another one"):
+            read_judge(tmp_path / run, texts=[rows_file])
+    rows_file.unlink()
     assert len(read_judge(tmp_path / "run").values) == 46
-    rows_file.rename(tmp_path / "moved.jsonl")
     with pytest.raises(RunError, match=r"outputs\.jsonl"):
-        read_judge(tmp_path / "run")
-    write(tmp_path / "moved.jsonl", make_rows())
-    assert len(read_judge(tmp_path / "run", texts=[tmp_path / "moved.jsonl"]).values) == 46
+        read_judge(tmp_path / "bare")
+    moved = write(tmp_path / "moved.jsonl", make_rows())
+    assert len(read_judge(tmp_path / "bare", texts=[moved]).values) == 46
+
+
+def begin_again(run: Path, text: str) -> None:
+    """Forget that a metric of a run was finished."""
+
+    def change(manifest: Manifest) -> Manifest:
+        metric = manifest.metric(text)
+        assert metric
+        versions = tuple(structs.replace(version, finished=False) for version in metric.versions)
+        return manifest.replace_metric(structs.replace(metric, versions=versions))
+
+    Store(run).update(change)
 
 
 def test_what_is_not_finished_is_left_out_or_refused(rows_file: Path, tmp_path: Path) -> None:
@@ -133,10 +149,10 @@ def test_what_is_not_finished_is_left_out_or_refused(rows_file: Path, tmp_path: 
     grader = next(name for name in metrist.load(run).scores if "Grader" in name)
     left_out = read_judge(run, grader).left_out
     assert left_out == {"outputs without a score, which failed,": 2, "outputs that are not scored yet": 24}
-    next(run.glob("results/copy_rate/complete.json")).unlink()
+    begin_again(run, "copy_rate")
     with pytest.raises(RunError, match="not finished"):
         read_judge(run, "copy_rate")
-    shutil.rmtree(run / "results")
+    begin_again(run, grader)
     with pytest.raises(RunError, match="no finished metric"):
         read_judge(run)
     with pytest.raises(RunError, match="is no run folder"):
@@ -209,14 +225,17 @@ def test_choices_are_read_with_both_orders_merged(rows_file: Path, tmp_path: Pat
         read_judge(tmp_path / "run", texts=[write(tmp_path / "changed.jsonl", rows)])
     with pytest.raises(RunError, match="item 'i0' has no text of 'a' or 'b'"):
         read_judge(tmp_path / "run", texts=[write(tmp_path / "part.jsonl", rows[1:])])
-    choices = next((tmp_path / "run" / "preferences").glob("*.jsonl"))
-    choices.write_text(choices.read_text().replace('"first"', '"second"'))
-    with pytest.raises(RunError, match="has changed since it was written"):
-        read_judge(tmp_path / "run", texts=[rows_file])
-    choices.unlink()
-    choices.with_suffix(".json").unlink()
+    # The table of the run counts, not the file that is written for other tools.
+    exported = next((tmp_path / "run" / "preferences").glob("*.jsonl"))
+    exported.write_text(exported.read_text().replace('"first"', '"second"'))
+    assert read_judge(tmp_path / "run", texts=[rows_file]).choices == outputs.choices
+    # Where the run has the records, too, their texts are known.
+    metrist.score(rows_file, "copy_rate", out=tmp_path / "run")
+    assert read_judge(tmp_path / "run", "judge_pair").choices == outputs.choices
+    (comparator,) = (metric for metric in metrist.open_run(tmp_path / "long").manifest.metrics)
+    begin_again(tmp_path / "long", comparator.text)
     with pytest.raises(RunError, match="not finished"):
-        read_judge(tmp_path / "run", texts=[rows_file])
+        read_judge(tmp_path / "long", texts=[rows_file])
 
 
 def test_a_run_in_python_becomes_a_metric(rows_file: Path, tiny: Callable[[str], Path], tmp_path: Path) -> None:

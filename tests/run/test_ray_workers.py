@@ -19,7 +19,7 @@ from metrist.records import Record
 from metrist.run import ray as ray_module
 from metrist.run import score
 from metrist.run.executors import Processes, Ray, Resources, choose_executor, find_executor, resolve_executor
-from metrist.run.ray import Node, find_resources
+from metrist.run.ray import Node, find_resources, open_workers
 from metrist.run.tasks import Serial, Task
 from metrist.scores import Scores
 
@@ -190,7 +190,7 @@ def test_resources_of_metrics(metric: Metric, nodes: list[Node], device: str, ex
 def test_metrics_with_other_resources_are_grouped(start: Callable[..., FakeRay]) -> None:
     start(cpus=(8.0,), gpus=(1.0,))
     metrics = [*LEXICAL, Declared()]
-    with Ray(resources={"chrf": Resources(3)}).open(metrics) as workers:
+    with open_workers(Ray(resources={"chrf": Resources(3)}), metrics) as workers:
         assert workers.group_metrics(metrics) == [
             (Resources(2, 0.5), [metrics[2]]),
             (Resources(3), [metrics[1]]),
@@ -207,7 +207,7 @@ def test_workers_that_are_sent_tasks_hold_all_metrics(start: Callable[..., FakeR
 
 def test_other_resources_are_other_workers(start: Callable[..., FakeRay]) -> None:
     fake = start(cpus=(2.0,), gpus=(0.0,))
-    with Ray().open(LEXICAL) as workers:
+    with open_workers(Ray(), LEXICAL) as workers:
         assert len(list(workers.map(LEXICAL, tasks(LEXICAL)))) == 20
         assert [worker.resources for worker in fake.workers] == [(1, 0), (1, 0)]
         assert len(list(workers.map([Declared()], tasks([Declared()], 0)))) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -594,13 +593,14 @@ def test_a_run_in_s3_that_was_killed_goes_on(server: str, tmp_path: Path) -> Non
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     for wanted in (2, 5):
-        process = subprocess.Popen([sys.executable, "-c", program], env=environment)
-        until = time.monotonic() + 60
-        while len([name for name in list_files("s3://killed/run") if "log" in name]) < wanted:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+            try:
+                until = time.monotonic() + 60
+                while len([name for name in list_files("s3://killed/run") if "log" in name]) < wanted:
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
+            finally:
+                process.kill()
     # What was logged is in parts before anything is scored again.
     with RemoteStore("s3://killed/run").write():
         assert len(list_rows("s3://killed/run")["slow_metric.Slow"]) >= 5 * 4

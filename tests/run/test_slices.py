@@ -17,6 +17,7 @@ from metrist.metrics.base import Metric
 from metrist.run import ray as ray_module
 from metrist.run import score
 from metrist.run.executors import Ray, Resources
+from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, ScoreSlice, SliceSize
 from metrist.run.store import Store
 from metrist.scores import Score, Scores
@@ -251,6 +252,25 @@ def test_workers_that_do_not_see_the_folder_are_sent_the_records(fake: FakeRay, 
     assert notes == ["workers do not see run and were sent the records: a shared folder or a URL is faster"]
     assert not jobs(fake, ReadSlice)
     assert not jobs(fake, ScoreSlice)
+
+
+def test_inputs_and_runs_may_be_urls(fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
+    source, out = write(tmp_path / "in.jsonl", make_rows(200)), tmp_path / "ray"
+
+    def lose_copy(_worker: Any, job: Any) -> bool:
+        """Other nodes have no copy of the input."""
+        if isinstance(job, ReadSlice):
+            Path(job.slice.path).unlink(missing_ok=True)
+        return False
+
+    fake.dies = lose_copy
+    results = score(f"file://{source}", METRICS, out=f"file://{out}", executor=Ray(), shard_size=20)
+    assert len(jobs(fake, ReadSlice)) > 10
+    assert sum(map(len, jobs(fake, ScoreSlice))) == 200
+    same = score(source, METRICS, executor="serial")
+    assert [list(results[metric].values) for metric in METRICS] == [list(same[metric].values) for metric in METRICS]
+    assert len(contents(out)["records"]) == 200
 
 
 @pytest.mark.parametrize("options", [{"texts": False}, {}], ids=["no texts", "rows in memory"])

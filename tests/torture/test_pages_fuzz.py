@@ -17,9 +17,9 @@ from test_parsers import CASES, SEED, TOKENS, mutate
 from annotation_projects import make_project, make_rows, serve_project
 from metrist.web.playground import Playground, offer_metrics
 from metrist.web.queries import Collection
-from metrist.web.run_index import open_index
 from metrist.web.security import Access
 from metrist.web.server import create_app
+from metrist.web.viewed_run import open_view
 from metrist.web.viewer import Viewer
 from torture_table import TortureRow
 from viewer_runs import make_run
@@ -79,7 +79,7 @@ def send_raw(server: RunningServer, row: TortureRow, cases: int) -> None:
 def test_the_viewer(tmp_path: Path, torture_row: Rows) -> None:
     row = torture_row("fuzz: pages of view, playground, annotate")
     make_run(tmp_path)
-    index = open_index(tmp_path / "run")
+    index = open_view(tmp_path / "run")
     viewer = Viewer(collection=Collection([index]), picks=tmp_path / "picked.jsonl")
     with run_server(create_app(viewer.routes(), Access())) as server:
         expected = server.ask("/api/outputs?run=0&sort=chrf").body

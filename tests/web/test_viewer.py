@@ -1,10 +1,11 @@
-"""The viewer's index, queries and API, without a browser."""
+"""The viewer's runs, queries and API, without a browser."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,11 +16,11 @@ import pytest
 import metrist
 from metrist.errors import RunError
 from metrist.web.queries import Collection, Query
-from metrist.web.run_index import RunIndex, open_index
 from metrist.web.security import Access
 from metrist.web.server import create_app
+from metrist.web.viewed_run import ViewedRun, open_view
 from metrist.web.viewer import Viewer
-from viewer_runs import ATTACK, LONG_LINE, make_run
+from viewer_runs import ATTACK, LONG_LINE, make_run, write_records
 from web_server import RunningServer, run_server
 
 SECOND = f"second {ATTACK}"
@@ -36,10 +37,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def collection(folder: Path) -> Iterator[Collection]:
-    indexes = [open_index(folder / name) for name in ("run", "later")]
-    yield Collection(indexes)
-    for index in indexes:
-        index.close()
+    collection = Collection([open_view(folder / name) for name in ("run", "later")])
+    yield collection
+    collection.close()
 
 
 @pytest.fixture
@@ -55,95 +55,85 @@ def select(collection: Collection, **parameters: str | list[str]) -> list[tuple[
     ]
     run = collection.runs[int(str(parameters.get("run", 0)))]
     rows = collection.select(Query.parse(pairs))
-    return [(run.items[row].split()[0], run.system(row).split()[0]) for row in rows.tolist()]
+    return [(run.items[row].split()[0], run.systems[row].split()[0]) for row in rows.tolist()]
 
 
-# ---- The index
+# ---- The run
 
 
-def test_an_index_has_all_that_the_run_and_its_files_say(collection: Collection) -> None:
+def test_a_run_is_shown_with_all_that_it_holds(collection: Collection) -> None:
     run = collection.runs[0]
     assert len(run) == 12
     assert list(run.columns) == ["chrf", CRITIC, "people: fluency", "characters"]
-    row = next(row for row in run.rows_of("bad words") if run.system(row) == "first")
+    row = next(row for row in run.rows_of("bad words") if run.systems[row] == "first")
     assert run.read_outputs([row]) == {row: "A bad 😀 choice, a bad end."}
-    details = run.read_details(row)
-    assert [error["start"] for error in details["scores"][CRITIC]["errors"]] == [2, 18]
-    assert details["scores"][CRITIC]["explanation"] == f"Because {ATTACK}"
-    assert details["ratings"] == {"fluency": [2, 3]}
-    assert details["extra"] == {"origin": {"file": ATTACK}}
-    assert run.read_context(int(run.context_ids[row]))["references"][1] == "Another reference"
-    (reading,) = run.read_tokens(row)[CRITIC]
+    assert run.numbers["characters"][row] == len("A bad 😀 choice, a bad end.")
+    assert run.numbers["people: fluency"][row] == 2.5
+    scores, readings = run.read_scores(row)
+    assert [error["start"] for error in scores[CRITIC]["errors"]] == [2, 18]
+    assert scores[CRITIC]["explanation"] == f"Because {ATTACK}"
+    (reading,) = readings[CRITIC]
     assert reading["units"][1][:2] == [" bad", -3.0]
+    facts = run.read_facts(row)
+    assert facts.record is not None
+    assert facts.ratings == {"fluency": [2, 3]}
+    assert facts.record.extra == {"origin": {"file": ATTACK}}
+    assert facts.record.references[1] == "Another reference"
 
 
-def test_an_index_is_reused_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(tmp_path)
-    index = open_index(run)
-    index.pick([("plain", "first")], picked=True)
-    index.close()
-    with monkeypatch.context() as patch:
-        patch.setattr("metrist.web.run_index._build", lambda *_: pytest.fail("built again"))
-        open_index(run).close()
-    metrist.score(tmp_path / "run.jsonl", ["rougeL"], out=run, executor="serial")
-    index = open_index(run)
-    assert "rougeL" in index.columns
-    assert index.read_picks() == {("plain", "first")}
-    index.close()
-    text = (tmp_path / "run.jsonl").read_text(encoding="utf-8")
-    (tmp_path / "run.jsonl").write_text(text.replace("The cat sat on", "The dog sat on"), encoding="utf-8")
-    notes: list[str] = []
-    index = open_index(run, note=notes.append)
-    assert index.read_outputs(index.rows_of("plain")[:1]) == {0: None}
-    assert any("changed" in note for note in notes)
-    index.close()
+def test_picks_stay_when_a_run_grows(tmp_path: Path) -> None:
+    path = make_run(tmp_path)
+    with closing(open_view(path)) as run:
+        run.picks.change([("plain", "first")], picked=True)
+    metrist.score(tmp_path / "run.jsonl", ["rougeL"], out=path, executor="serial")
+    with closing(open_view(path)) as run:
+        assert "rougeL" in run.columns
+        assert [run.key(row) for row in run.list_picked()] == [("plain", "first")]
+    (picks,) = (Path(os.environ["XDG_CACHE_HOME"]) / "metrist" / "view").glob("*.json")
+    assert picks.parent.stat().st_mode & 0o077 == 0
+    picks.write_bytes(b"no JSON at all")
+    with closing(open_view(path)) as run:
+        assert run.list_picked() == []
 
 
 def test_a_run_without_its_texts_is_shown_without_them(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    os.rename(tmp_path / "run.jsonl", tmp_path / "elsewhere.jsonl")
+    write_records(tmp_path / "in.jsonl")
+    path = tmp_path / "run"
+    metrist.score(tmp_path / "in.jsonl", ["chrf"], out=path, executor="serial", texts=False)
+    with closing(open_view(path)) as run:
+        assert run.read_outputs([0]) == {0: "The cat sat on the mat."}
+    os.rename(tmp_path / "in.jsonl", tmp_path / "elsewhere.jsonl")
     notes: list[str] = []
-    index = open_index(run, note=notes.append)
-    assert index.read_outputs([0]) == {0: None}
+    with closing(open_view(path, note=notes.append)) as run:
+        assert run.read_outputs([0]) == {0: None}
+        assert not run.search("cat", "output").any()
     assert any("texts are not shown" in note for note in notes)
-    index.close()
-    index = open_index(run, [str(tmp_path / "elsewhere.jsonl")])
-    assert index.read_outputs([0]) == {0: "The cat sat on the mat."}
-    index.close()
+    with closing(open_view(path, [str(tmp_path / "elsewhere.jsonl")])) as run:
+        assert run.read_outputs([0]) == {0: "The cat sat on the mat."}
+        assert run.search("cat", "output").sum() == 2
 
 
-def test_an_index_is_for_its_owner_alone(folder: Path) -> None:
-    from metrist.web.run_index import index_folder
-
-    open_index(folder / "run").close()
-    (path,) = index_folder().glob("*.sqlite")
-    assert path.stat().st_mode & 0o077 == 0
-
-
-def test_a_damaged_index_is_built_again(folder: Path) -> None:
-    from metrist.web.run_index import index_folder
-
-    open_index(folder / "run").close()
-    (path,) = index_folder().glob("*.sqlite")
-    path.write_bytes(b"no database at all" * 100)
-    index = open_index(folder / "run")
-    assert len(index) == 12
-    index.close()
+def test_a_flat_file_is_shown_with_named_texts(tmp_path: Path) -> None:
+    rows = write_records(tmp_path / "in.jsonl")
+    metrist.score(tmp_path / "in.jsonl", ["chrf"], executor="serial").write(tmp_path / "flat.jsonl")
+    with closing(open_view(tmp_path / "flat.jsonl", [str(tmp_path / "in.jsonl")])) as run:
+        assert run.read_outputs([1]) == {1: rows[1]["output"]}
+        assert run.numbers["people: fluency"][0] == 2.0
 
 
 def test_lone_surrogates_survive(tmp_path: Path) -> None:
     rows = [{"item": "a\ud800", "system": "s\udfff", "output": "lone \ud800", "references": ["r"]}]
     (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]), encoding="utf-8")
     metrist.score(tmp_path / "in.jsonl", ["chrf"], out=tmp_path / "run", executor="serial")
-    index = open_index(tmp_path / "run")
-    index.pick([("a\ud800", "s\udfff")], picked=True)
+    run = open_view(tmp_path / "run")
+    run.picks.change([("a\ud800", "s\udfff")], picked=True)
     with run_server(
-        create_app(Viewer(collection=Collection([index]), picks=tmp_path / "p.jsonl").routes(), Access())
+        create_app(Viewer(collection=Collection([run]), picks=tmp_path / "p.jsonl").routes(), Access())
     ) as server:
         (row,) = server.ask("/api/outputs").json()["outputs"]
         assert (row["item"], row["preview"], row["picked"]) == ("a\ud800", "lone \ud800", True)
         assert json.loads(server.ask("/api/export").text)["output"] == "lone \ud800"
-    index.close()
+    run.close()
 
 
 # ---- Queries
@@ -163,7 +153,10 @@ def test_filters(collection: Collection) -> None:
     assert select(collection, **{"min.characters": "1000"}) == [("long", "first")]
 
 
-def test_searches(collection: Collection) -> None:
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_searches(collection: Collection, is_prepared: bool) -> None:
+    if is_prepared:
+        collection.prepare()
     assert select(collection, q="CAT SAT") == [("plain", "first"), ("plain", "second")]
     assert select(collection, q="<script>") == [("attack", "first")]
     assert select(collection, q="\x00") == [("override", "second")]
@@ -199,19 +192,18 @@ def test_two_systems_are_compared_by_item(collection: Collection) -> None:
     run = collection.runs[0]
     bad = next(row for row in page["outputs"] if row["item"] == "bad words")
     assert bad["changes"][1] == -4.0
-    assert run.system(bad["row"]) == "first"
+    assert run.systems[bad["row"]] == "first"
 
 
 def test_runs_with_one_system_each_are_compared_whatever_their_names(tmp_path: Path) -> None:
-    indexes: list[RunIndex] = []
+    runs: list[ViewedRun] = []
     for name, text in (("v1", "one two"), ("v2", "one three")):
         row = {"item": "a", "system": name, "output": text, "references": ["one two"]}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row), encoding="utf-8")
         metrist.score(tmp_path / f"{name}.jsonl", ["chrf"], out=tmp_path / name, executor="serial")
-        indexes.append(open_index(tmp_path / name))
-    assert len(select(Collection(indexes), vs="run:1", differing="1")) == 1
-    for index in indexes:
-        index.close()
+        runs.append(open_view(tmp_path / name))
+    with closing(Collection(runs)) as collection:
+        assert len(select(collection, vs="run:1", differing="1")) == 1
 
 
 @pytest.mark.parametrize(

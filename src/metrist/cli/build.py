@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from metrist.data.build import BuildResult
-    from metrist.data.judgments import Judgments
+    from metrist.data.judgments import JudgedRecords
     from metrist.data.leaks import Leak
     from metrist.data.pairs import Shape
     from metrist.data.rules import Aim, Rules
@@ -283,7 +283,7 @@ def _parse_shares(text: str) -> tuple[float, float, float]:
     return train, dev, test
 
 
-def _choose_shape(judgments: Judgments, context: str | None, labels: list[str]) -> Shape:
+def _choose_shape(judgments: JudgedRecords, context: str | None, labels: list[str]) -> Shape:
     from metrist.data.pairs import Shape
 
     if context is None:
@@ -303,7 +303,7 @@ def _choose_shape(judgments: Judgments, context: str | None, labels: list[str]) 
 
 
 def _choose_aims(
-    judgments: Judgments,
+    judgments: JudgedRecords,
     aspects: Sequence[str],
     criteria: list[str],
     instructions: list[str],

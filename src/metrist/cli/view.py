@@ -54,23 +54,24 @@ def view(
     check_installed("metrist view")
     from metrist.web.playground import Playground, offer_metrics
     from metrist.web.queries import Collection
-    from metrist.web.run_index import open_index
     from metrist.web.server import create_app, grant_access, serve
+    from metrist.web.viewed_run import open_view
     from metrist.web.viewer import Viewer
 
     if picks.suffix != ".jsonl":
         raise RunError(f"cannot write {picks}: the name must end in .jsonl")
     check_writable(picks)
     playground = Playground(
-        metrics=offer_metrics(metrics or ()),
+        metrics=offer_metrics(metrics) if metrics else None,
         limits={} if max_cost is None else {"max_cost": max_cost},
         with_viewer=bool(runs),
     )
     routes = playground.routes()
+    collection = None
     if runs:
         with progress_bar("reading", "outputs") as progress:
-            indexes = [open_index(run, texts or (), progress=progress, note=print_note) for run in runs]
-        viewer = Viewer(collection=Collection(indexes), picks=picks)
+            collection = Collection([open_view(run, texts or (), progress=progress, note=print_note) for run in runs])
+        viewer = Viewer(collection=collection, picks=picks)
         viewer.prepare()
         routes += viewer.routes()
     access = grant_access(host)
@@ -89,3 +90,5 @@ def view(
         )
     finally:
         playground.close()
+        if collection:
+            collection.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import Literal
 
-from metrist.data.judgments import Judgments
+from metrist.data.judgments import JudgedRecords
 from metrist.data.pairing import (
     RatedOutput,
     RatingOrder,
@@ -74,7 +74,7 @@ class _JudgedOutputs:
 
 
 def build_pairs(
-    judgments: Judgments, aims: Sequence[Aim], rules: Rules, shape: Shape, splitting: Splitting | None = None
+    judgments: JudgedRecords, aims: Sequence[Aim], rules: Rules, shape: Shape, splitting: Splitting | None = None
 ) -> BuildResult:
     """Build the pairs that the rules allow. The same judgments give the same pairs, whatever the order of their rows.
     Raise an error with the reasons if no pair remains."""
@@ -95,7 +95,7 @@ def build_pairs(
     return BuildResult(pairs=pairs, accounts=accounts)
 
 
-def _check_aims(judgments: Judgments, aims: Sequence[Aim]) -> None:
+def _check_aims(judgments: JudgedRecords, aims: Sequence[Aim]) -> None:
     for aim in aims:
         judgments.check_aspect(aim.aspect)
     repeated = next((name for name, count in Counter(aim.criterion for aim in aims).items() if count > 1), None)
@@ -106,7 +106,7 @@ def _check_aims(judgments: Judgments, aims: Sequence[Aim]) -> None:
         )
 
 
-def _describe_good(aim: Aim, judgments: Judgments) -> str:
+def _describe_good(aim: Aim, judgments: JudgedRecords) -> str:
     """Describe what makes an output the good one, for the table."""
     if aim.aspect in judgments.preferences or aim.choice:
         word = "preferred" if aim.aspect in judgments.preferences else "chosen"
@@ -115,7 +115,7 @@ def _describe_good(aim: Aim, judgments: Judgments) -> str:
 
 
 def _check_possible(
-    aim: Aim, account: Account, rated: Sequence[RatedOutput], judgments: Judgments, rules: Rules
+    aim: Aim, account: Account, rated: Sequence[RatedOutput], judgments: JudgedRecords, rules: Rules
 ) -> None:
     if judgments.preferences.get(aim.aspect):
         return

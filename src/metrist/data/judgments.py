@@ -11,11 +11,10 @@ from typing import Any
 from metrist.errors import InputError, did_you_mean, format_count
 from metrist.io.fields import as_name, as_texts
 from metrist.io.json_rows import describe_json_error
-from metrist.io.reader import read_records
-from metrist.io.row_model import ParsedRow, RowError, format_value
+from metrist.io.reader import Reader, read_records
+from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import RowSource
 from metrist.io.table_rows import Cells, parse_cells
-from metrist.ratings import Preference
 from metrist.records import Record
 
 #: The aspect of a choice among several outputs: 1 for the chosen one, 0 for the others.
@@ -30,15 +29,31 @@ _SIGNS = {"first": 1.0, "second": -1.0, "tie": 0.0}
 
 
 @dataclass(slots=True)
-class Judgments:
-    """Outputs and their judgments. A preference is stored under its two systems sorted by name; its value is 1 for the
-    first of these, −1 for the second, 0 for a tie. `skipped` counts rows that could not be read."""
+class JudgedRecords:
+    """Records with what people said about them. A preference is stored under its two systems sorted by name; its value
+    is 1 for the first of these, −1 for the second, 0 for a tie. `skipped` counts rows that could not be read."""
 
     records: dict[Key, Record] = field(default_factory=dict)
     ratings: dict[str, dict[Key, list[RaterValue]]] = field(default_factory=dict)
     preferences: dict[str, dict[tuple[str, str, str], list[RaterValue]]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     skipped: int = 0
+
+    @classmethod
+    def read(cls, reader: Reader) -> JudgedRecords:
+        """All records and judgments of a reader."""
+        judged = cls()
+        for row in reader.entries():
+            judged.records.update({(record.item, record.system): record for record in row.new})
+            for rating in row.ratings:
+                ratings = judged.ratings.setdefault(rating.aspect, {})
+                ratings.setdefault((rating.item, rating.system), []).append((rating.rater, rating.value))
+            for one in row.preferences:
+                sign = _SIGNS[one.choice] if one.first <= one.second else -_SIGNS[one.choice]
+                pair = one.item, min(one.first, one.second), max(one.first, one.second)
+                judged.preferences.setdefault(one.aspect, {}).setdefault(pair, []).append((one.rater, sign))
+        judged.remarks, judged.skipped = tuple(reader.remarks), len(reader.skipped)
+        return judged
 
     @property
     def aspects(self) -> tuple[str, ...]:
@@ -53,42 +68,24 @@ class Judgments:
                 f"no judgments of the aspect {aspect!r}; judged aspects: {known}{did_you_mean(aspect, self.aspects)}"
             )
 
-    def add(self, entry: ParsedRow) -> None:
-        """Add the outputs and judgments of one row."""
-        self.records.update({(record.item, record.system): record for record in entry.new})
-        for rating in entry.ratings:
-            by_key = self.ratings.setdefault(rating.aspect, {})
-            by_key.setdefault((rating.item, rating.system), []).append((rating.rater, rating.value))
-        for preference in entry.preferences:
-            self._add_preference(preference)
 
-    def _add_preference(self, preference: Preference) -> None:
-        first, second = sorted((preference.first, preference.second))
-        sign = _SIGNS[preference.choice] if preference.first <= preference.second else -_SIGNS[preference.choice]
-        by_pair = self.preferences.setdefault(preference.aspect, {})
-        by_pair.setdefault((preference.item, first, second), []).append((preference.rater, sign))
-
-
-def read_judgments(paths: Sequence[str | os.PathLike[str]], **reading: Any) -> Judgments:
+def read_judgments(paths: Sequence[str | os.PathLike[str]], **reading: Any) -> JudgedRecords:
     """Read the judgments in these files; texts and judgments may be in different files. The options are those of
     `metrist.read_records`."""
     reader = read_records(list(paths), **reading)
     reader.sources = tuple(map(_expand_choices, reader.sources))
-    judgments = Judgments()
-    for entry in reader.entries():
-        judgments.add(entry)
-    judgments.remarks, judgments.skipped = tuple(reader.remarks), len(reader.skipped)
+    judged = JudgedRecords.read(reader)
     names = ", ".join(reader.names)
-    if judgments.skipped:
-        names += f" ({format_count(judgments.skipped, 'bad row')} skipped)"
-    if not judgments.records:
+    if judged.skipped:
+        names += f" ({format_count(judged.skipped, 'bad row')} skipped)"
+    if not judged.records:
         raise InputError(f"{names}: no row has an output, and pairs need the texts; add the file that has the outputs")
-    if not judgments.aspects:
+    if not judged.aspects:
         raise InputError(
             f"{names}: no judgments; expected 'ratings' ({{aspect: [values]}}), preferences (rows with 'systems', "
             f"'outputs' and 'ratings') or choices (rows with 'outputs' and {CHOSEN!r})"
         )
-    return judgments
+    return judged
 
 
 def _expand_choices(source: RowSource) -> RowSource:

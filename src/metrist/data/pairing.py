@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from metrist.data import rules as reasons
-from metrist.data.judgments import Judgments, RaterValue
+from metrist.data.judgments import JudgedRecords, RaterValue
 from metrist.data.pairs import Fields, GoodBad, Shape
 from metrist.data.rules import Account, Aggregation, Aim, Rules
 from metrist.errors import InputError, SpecError
@@ -101,7 +101,7 @@ class RatedOutput:
 
 
 def collect_rated_outputs(
-    judgments: Judgments, aim: Aim, rules: Rules, shape: Shape, account: Account
+    judgments: JudgedRecords, aim: Aim, rules: Rules, shape: Shape, account: Account
 ) -> list[RatedOutput]:
     """Return the outputs rated for the aspect, sorted by item and system so that the order of rows does not matter."""
     outputs = []
@@ -208,7 +208,7 @@ class RatingOrder:
 
 
 def collect_preferred_pairs(
-    judgments: Judgments, aim: Aim, rules: Rules, shape: Shape, account: Account
+    judgments: JudgedRecords, aim: Aim, rules: Rules, shape: Shape, account: Account
 ) -> list[GoodBad]:
     """Return the pairs that raters compared, before any cap, sorted by item and system so that the order of rows does
     not matter."""
@@ -228,7 +228,7 @@ def collect_preferred_pairs(
 
 
 def _pair_preferred(
-    judgments: Judgments,
+    judgments: JudgedRecords,
     key: tuple[str, str, str],
     values: Sequence[RaterValue],
     aim: Aim,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,14 +134,20 @@ def _load_with_records(sources: list[Source], metric: str | None) -> tuple[Resul
     if len(runs) > 1:
         raise RunError(f"a calibration is fitted on one run, got {len(runs)}")
     results, _, chosen = _load_scores(runs[0], metric)
-    texts = [record for source in sources if source is not runs[0] for record in read_records(source)]
-    by_key = {(record.item, record.system): record for record in texts}
-    if missing := [key for key in zip(results.items, results.systems, strict=True) if key not in by_key]:
+    texts = (record for source in sources if source is not runs[0] for record in read_records(source))
+    return results, _order_records(results, texts), chosen
+
+
+def _order_records(results: Results, records: Iterable[Record]) -> list[Record]:
+    """The records of the outputs of a run, in their order."""
+    by_key = {(record.item, record.system): record for record in records}
+    keys = list(zip(results.items, results.systems, strict=True))
+    if missing := [key for key in keys if key not in by_key]:
         raise RunError(
             f"the records lack {format_count(len(missing), 'output')} of the run, such as item {missing[0][0]!r} of "
             f"system {missing[0][1]!r}"
         )
-    return results, [by_key[key] for key in zip(results.items, results.systems, strict=True)], chosen
+    return [by_key[key] for key in keys]
 
 
 def _is_file(source: Source) -> bool:
@@ -171,7 +177,7 @@ def _group_outputs(results: Results, records: list[Record] | None, by: str | Non
     if by == "system":
         return list(results.systems)
     if records is None:
-        raise RunError(f"a run does not keep the records' {by!r}: give the file of records, and it is scored again")
+        records = _order_records(results, results.read_inputs())
     groups = [read_column(record, by) for record in records]
     if not any(group is not None for group in groups):
         raise RunError(f"no record has {by!r}: it must be task, language, system or another column of the records")

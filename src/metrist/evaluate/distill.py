@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from metrist import criteria
-from metrist.data.judgments import Judgments
-from metrist.documents import read_json
+from metrist.data.judgments import JudgedRecords
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean, format_count, format_path
+from metrist.evaluate.meta.join import Timing, read_timing
 from metrist.evaluate.selection import find_changes, find_metric
-from metrist.io import Reader, read_records, read_rows
+from metrist.io import read_records
 from metrist.metrics.base import Metric, PartMetric, calls_llm
 from metrist.metrics.comparator import ByScore
 from metrist.metrics.judge.judge import Judge
@@ -28,11 +27,13 @@ from metrist.metrics.llm_metric import merge_usage
 from metrist.metrics.preference import SPREAD, Preference
 from metrist.metrics.registry import build
 from metrist.models.devices import Options
-from metrist.records import Pair
+from metrist.records import Pair, hash_units
 from metrist.run import Results, load, read_inputs
-from metrist.run.loading import StoredMetric
-from metrist.run.run_folder import MetricFolder, folder_name, is_run_folder
-from metrist.run.shard_file import content_hash
+from metrist.run.loading import StoredMetric as UnavailableMetric
+from metrist.run.loading import load_run
+from metrist.run.run import Run, open_run
+from metrist.run.store import StoredMetric
+from metrist.run.stores import is_run
 from metrist.scores import FailureKind, Scores
 from metrist.train import HELD_OUT, split_settings
 from metrist.train.consistency import SupportExample, SupportFiles, find_places, find_rating
@@ -41,7 +42,8 @@ from metrist.train.preference import RECIPE
 
 #: A longer rubric or criterion takes the room of the texts: the metric's name stands for it.
 MAX_INSTRUCTION = 300
-_PREFERENCES = "preferences"
+_CHOICE_COLUMNS = ("pair", "item", "first", "second", "choice", "incomplete", "failure_kind")
+_PASSING = frozenset(kind.value for kind in FailureKind if kind.is_retryable)
 _SIGNS = {"first": 1.0, "second": -1.0, "tie": 0.0}
 _Paths = Sequence[str | os.PathLike[str]]
 
@@ -64,12 +66,8 @@ def read_judged_run(
     """
     results = load(run)
     _refuse_changes(results, texts)
-    chosen = (
-        find_metric(results.metrics, metric, results.unfinished)
-        if metric
-        else find_metric(results.metrics, _only_name([one.label for one in results.metrics], run))
-    )
-    chosen = results.metric(chosen)
+    name = metric or _only_name([one.label for one in results.metrics], run)
+    chosen = results.metric(find_metric(results.metrics, name, results.unfinished))
     scores = results.scores[chosen.metric.label if isinstance(chosen, PartMetric) else chosen.label]
     values, left_out = _collect_values(results, chosen)
     known = np.array(list(values.values()))
@@ -150,10 +148,12 @@ def _collect_values(results: Results, metric: Metric) -> tuple[dict[int, float],
 
 
 def _refuse_changes(results: Results, texts: _Paths) -> None:
-    """Raise an error if the files of a run are not those that were scored. Files that the user names are compared as
-    they are read."""
+    """Raise an error if the files of a run that stores no texts are not those that were scored. Files that the user
+    names are compared as they are read."""
+    if texts or (isinstance(results.inputs, Run) and results.inputs.has_texts):
+        return
     changed, _ = find_changes(results)
-    if changed and not texts:
+    if changed:
         raise RunError(f"the scores are not those of the texts: {'; '.join(change.message for change in changed)}")
 
 
@@ -174,29 +174,35 @@ def read_judge(
     default `overall`, which `preference` uses. Scores that failed, are not finished or are not complete are left out
     and counted.
     """
-    path = Path(run)
-    pages = _read_pages(path)
-    results = None
-    if is_run_folder(path):
-        try:
-            results = load(path)
-        except RunError:
-            if not pages:
-                raise
-    elif not pages:
-        raise RunError(f"{format_path(path)} is no run folder: expected one of `metrist score` or `metrist prefer`")
-    metrics = results.metrics if results else ()
-    name = metric or _only_name([*(one.label for one in metrics), *(page.label for page in pages)], format_path(path))
-    page = _find_page(pages, name)
-    if page is not None:
-        return _read_choices(path, page, texts, results, criterion)
-    if results is None:
-        known = [page.label for page in pages]
+    if not is_run(run):
         raise RunError(
-            f"{format_path(path)} has no comparator {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}"
+            f"{format_path(Path(run))} is no run folder: expected one of `metrist score` or `metrist prefer`"
+        )
+    opened = open_run(run)
+    compared = [one for one in opened.manifest.metrics if one.compares]
+    comparators = [one for one in compared if one.finished]
+    results = None
+    try:
+        results = load_run(opened)
+    except RunError:
+        if not compared:
+            raise
+        if not comparators:
+            raise RunError(
+                f"the choices in {opened.name} are not finished: run the same `metrist prefer` again"
+            ) from None
+    metrics = results.metrics if results else ()
+    labels = [one.label for one in comparators]
+    name = metric or _only_name([*(one.label for one in metrics), *labels], opened.name)
+    comparator = _find_comparator(comparators, name)
+    if comparator is not None:
+        return _read_choices(opened, comparator, texts, criterion)
+    if results is None:
+        raise RunError(
+            f"{opened.name} has no comparator {name!r}; it has {', '.join(labels)}{did_you_mean(name, labels)}"
         )
     chosen = results.metric(find_metric(metrics, name, results.unfinished))
-    return _read_scores(path, results, chosen, texts, criterion)
+    return _read_scores(opened, results, chosen, texts, criterion)
 
 
 def distill_preference(
@@ -235,7 +241,7 @@ def distill_preference(
     return fit(task)
 
 
-def _read_scores(path: Path, results: Results, metric: Metric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
+def _read_scores(run: Run, results: Results, metric: Metric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
     if metric.higher_is_better is None:
         raise SpecError(
             f"{metric.label} has no direction, so it does not say which output is better: learn from another"
@@ -253,32 +259,31 @@ def _read_scores(path: Path, results: Results, metric: Metric, texts: _Paths, cr
         values[key] = sign * value
         if spread is not None and math.isfinite(spread[number]):
             spreads[key] = float(spread[number])
-    judgments = _read_texts(read_inputs(path, texts))
-    missing = [key for key in values if key not in judgments.records]
+    judged = JudgedRecords.read(read_inputs(run, texts))
+    missing = [key for key in values if key not in judged.records]
     if missing:
         raise RunError(
-            f"{len(missing):,} of {format_count(len(values), 'scored output')} of {format_path(path)} have no text, or "
+            f"{len(missing):,} of {format_count(len(values), 'scored output')} of {run.name} have no text, or "
             f"another one than was scored, such as item {missing[0][0]!r} of system {missing[0][1]!r}: name the files "
             "that were scored (--texts), or score again"
         )
-    store = MetricFolder(path, folder_name(owner.text))
-    timings = _read_timings(store)
+    stored_metric = run.manifest.metric(owner.text)
     return JudgedOutputs(
         name=metric.label,
-        records=judgments.records,
+        records=judged.records,
         values=values,
         spreads=spreads,
         left_out=left_out,
-        notes=(*results.notes, *judgments.remarks),
+        notes=(*results.notes, *judged.remarks),
         **_describe_judge(metric, criterion),
-        **_collect_people(judgments),
+        **_average_people(judged),
         judge={
-            "run": path.name,
+            "run": _base_name(run),
             "judge": metric.label,
             "signature": results.signatures[owner.label],
             "judged_outputs": len(values),
         },
-        cost=_describe_cost(owner, timings, "outputs"),
+        cost=_describe_cost(owner, read_timing(run, stored_metric), "outputs") if stored_metric else {},
     )
 
 
@@ -296,133 +301,87 @@ def _find_spreads(metric: Metric, scores: Scores) -> Any:
     return scores.parts.get(SPREAD)
 
 
-class _ChoicePage(NamedTuple):
-    """The page of a comparator whose choices are stored, and the file of its choices."""
-
-    label: str
-    text: str
-    signature: str
-    pairs: str
-    sha256: str
-    file: Path
-
-
-def _read_pages(run: Path) -> list[_ChoicePage]:
-    folder = run / _PREFERENCES
-    pages = []
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        try:
-            facts = read_json(path, RunError)
-            text, signature, pairs, digest = (facts[name] for name in ("comparator", "signature", "pairs", "file"))
-            label = facts.get("name", text)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-            raise RunError(
-                f"{format_path(path)} cannot be read ({fault}): run the same `metrist prefer` again"
-            ) from None
-        pages.append(_ChoicePage(str(label), str(text), str(signature), pairs, digest, path.with_suffix(".jsonl")))
-    if not pages and is_run_folder(folder / "shards") and not is_run_folder(run):
-        raise RunError(f"the choices in {format_path(run)} are not finished: run the same `metrist prefer` again")
-    return pages
-
-
-def _find_page(pages: Sequence[_ChoicePage], name: str) -> _ChoicePage | None:
-    exact = [page for page in pages if name in (page.label, page.text)]
-    by_name = [page for page in pages if page.text.partition("(")[0] == name]
+def _find_comparator(comparators: Sequence[StoredMetric], name: str) -> StoredMetric | None:
+    exact = [one for one in comparators if name in (one.label, one.text)]
+    by_name = [one for one in comparators if one.text.partition("(")[0] == name]
     return exact[0] if exact else by_name[0] if len(by_name) == 1 else None
 
 
-def _read_choices(
-    run: Path, page: _ChoicePage, texts: _Paths, results: Results | None, criterion: str | None
-) -> JudgedOutputs:
-    if not texts and results is None:
-        raise RunError(f"{format_path(run)} does not say which files its pairs come from: name them with --texts FILE")
-    judgments = _read_texts(read_records(list(texts)) if texts else read_inputs(run))
-    try:
-        digest = hashlib.sha256(page.file.read_bytes()).hexdigest()
-    except OSError as fault:
-        raise RunError(f"cannot read {format_path(page.file)}: {fault.strerror}") from None
-    if digest != page.sha256:
-        raise RunError(
-            f"{format_path(page.file)} has changed since it was written: run the same `metrist prefer` again"
-        )
-    pairs, choices, left_out = list[Pair](), dict[PairKey, float](), Counter[str]()
-    for location, row in read_rows(page.file):
+def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
+    if not texts and not run.manifest.inputs:
+        raise RunError(f"{run.name} does not say which files its pairs come from: name them with --texts FILE")
+    judged = JudgedRecords.read(read_records(list(texts)) if texts else read_inputs(run))
+    version = stored.finished
+    assert version is not None
+    rows: dict[PairKey, dict[bytes, dict[str, Any]]] = {}
+    for part in version.parts:
+        for row in run.read_part(stored.place, part, _CHOICE_COLUMNS).to_pylist():
+            same = rows.setdefault((row["item"], row["first"], row["second"]), {})
+            # Of several judgments of one pair, the last that need not be asked for again counts.
+            is_settled = not row["incomplete"] and row["failure_kind"] not in _PASSING
+            if is_settled or row["pair"] not in same:
+                same[row["pair"]] = row
+    choices, left_out = dict[PairKey, float](), Counter[str]()
+    for (item, first, second), same in rows.items():
         try:
-            item, (first, second), choice = row["item"], row["systems"], row["choice"]
-            incomplete = bool(row.get("incomplete"))
-            sign = None if choice is None else _SIGNS[choice]
-        except (KeyError, TypeError, ValueError):
-            raise RunError(f"{location}: expected a choice of `metrist prefer`: item, systems, choice") from None
-        try:
-            pairs.append(Pair(first=judgments.records[item, first], second=judgments.records[item, second]))
+            pair = Pair(first=judged.records[item, first], second=judged.records[item, second])
         except KeyError:
             raise RunError(
                 f"item {item!r} has no text of {first!r} or {second!r} in the files: name those that were compared "
                 "(--texts)"
             ) from None
-        if sign is None:
+        found = same.get(hash_units([pair])[0].tobytes())
+        if found is None:
+            raise RunError(
+                f"the texts are not those that {stored.label} compared: name the files as they were then (--texts), or "
+                "run `metrist prefer` again"
+            )
+        if found["choice"] is None:
             left_out["pairs without a choice, which failed,"] += 1
-        elif incomplete:
+        elif found["incomplete"]:
             left_out["pairs with an incomplete choice"] += 1
         elif first <= second:
-            choices[item, first, second] = sign
+            choices[item, first, second] = _SIGNS[found["choice"]]
         else:
-            choices[item, second, first] = -sign
-    if content_hash(pairs)[:16] != page.pairs:
-        raise RunError(
-            f"the texts are not those that {page.label} compared: name the files as they were then (--texts), or run "
-            "`metrist prefer` again"
-        )
+            choices[item, second, first] = -_SIGNS[found["choice"]]
     try:
-        comparator = build(page.text, allow_import=False, disable_risky_llms=True)
+        comparator = build(stored.text, allow_import=False, disable_risky_llms=True)
     except MetristError:
-        comparator = StoredMetric(page.text, page.signature, Scores.of([]))
-    if page.label != page.text:
-        comparator = comparator.named(page.label)
-    store = MetricFolder(run / _PREFERENCES / "shards", folder_name(page.text))
-    timings = _read_timings(store)
+        comparator = UnavailableMetric(stored.text, version.signature, Scores.of([]))
+    if stored.name:
+        comparator = comparator.named(stored.name)
     return JudgedOutputs(
-        name=page.label,
-        records=judgments.records,
+        name=stored.label,
+        records=judged.records,
         choices=choices,
         left_out=left_out,
-        notes=judgments.remarks,
+        notes=judged.remarks,
         **_describe_judge(comparator, criterion),
-        **_collect_people(judgments),
+        **_average_people(judged),
         judge={
-            "run": run.name,
-            "judge": page.label,
-            "signature": page.signature,
+            "run": _base_name(run),
+            "judge": stored.label,
+            "signature": version.signature,
             "judged_pairs": len(choices),
         },
-        cost=_describe_cost(comparator, timings, "pairs"),
+        cost=_describe_cost(comparator, read_timing(run, stored), "pairs"),
     )
 
 
-def _read_texts(reader: Reader) -> Judgments:
-    judgments = Judgments()
-    for entry in reader.entries():
-        judgments.add(entry)
-    judgments.remarks = tuple(reader.remarks)
-    return judgments
+def _base_name(run: Run) -> str:
+    return Path(run.store.path).name
 
 
-def _collect_people(judgments: Judgments) -> dict[str, Any]:
+def _average_people(judged: JudgedRecords) -> dict[str, Any]:
     """The mean ratings and preferences of people."""
 
     def average(values: Mapping[Any, Sequence[tuple[str | None, float]]]) -> dict[Any, float]:
         return {key: math.fsum(value for _, value in rated) / len(rated) for key, rated in values.items()}
 
     return {
-        "ratings": {aspect: average(values) for aspect, values in judgments.ratings.items()},
-        "preferences": {aspect: average(values) for aspect, values in judgments.preferences.items()},
+        "ratings": {aspect: average(values) for aspect, values in judged.ratings.items()},
+        "preferences": {aspect: average(values) for aspect, values in judged.preferences.items()},
     }
-
-
-def _read_timings(store: MetricFolder) -> list[dict[str, Any]]:
-    """What each complete shard took."""
-    shards = store.complete()
-    return [store.read_timing(name) for name in (shards.shards if shards else ())]
 
 
 def _describe_judge(metric: Metric, criterion: str | None) -> dict[str, Any]:
@@ -455,19 +414,16 @@ def _find_question(metric: Metric | None) -> str:
     return _find_question(metric.metric) if isinstance(metric, ByScore) else ""
 
 
-def _describe_cost(metric: Metric, timings: Iterable[Mapping[str, Any]], noun: str) -> dict[str, Any]:
+def _describe_cost(metric: Metric, timing: Timing, noun: str) -> dict[str, Any]:
     """What a thousand outputs or pairs cost: answers from the cache count with what they would cost. None: unknown."""
-    timings = list(timings)
-    usages = [usage for timing in timings for usage in timing["usage"].values() if isinstance(usage, dict)]
-    total, count = merge_usage(usages), sum(timing["records"] for timing in timings)
+    usages, total = timing.usages, merge_usage(timing.usages)
     dollars = None
     replayed = total.get("cached", 0) - total.get("repeated", 0)
     if "cost" in total and "unpriced" not in total and not (replayed and "saved" not in total):
         dollars = round(1000 * (total["cost"] + total.get("saved", 0.0)) / max(len(usages), 1), 6)
-    elif not usages and not isinstance(metric, StoredMetric) and not calls_llm(metric):
+    elif not usages and not isinstance(metric, UnavailableMetric) and not calls_llm(metric):
         dollars = 0.0
-    seconds = sum(timing["seconds"] for timing in timings)
     return {
         f"judge_us_dollars_per_1000_{noun}": dollars,
-        f"judge_seconds_per_1000_{noun}": round(1000 * seconds / count, 3) if count else None,
+        f"judge_seconds_per_1000_{noun}": round(1000 * timing.seconds / timing.records, 3) if timing.records else None,
     }

@@ -10,6 +10,8 @@ from importlib import metadata
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean, escape_controls, format_count
 from metrist.evaluate.compare import (
     TEST_CITATIONS,
@@ -24,6 +26,7 @@ from metrist.evaluate.selection import find_signature, list_names, pools_to_mean
 from metrist.metrics.base import Metric, PartMetric
 from metrist.metrics.cards import citation_keys, display_name, short_citation
 from metrist.models.weights import SHIPPED, distribution_name
+from metrist.names import encode_names, select_names, take_names
 from metrist.report.latex import escape_latex
 from metrist.report.tables import escape_markdown
 from metrist.run.loading import StoredMetric
@@ -143,9 +146,11 @@ def _describe_data(
     items: set[str] = set()
     outputs: Counter[str] = Counter()
     for run in runs:
-        own = [(item, system) for item, system in zip(run.items, run.systems, strict=True) if system in systems]
-        items.update(item for item, _ in own)
-        outputs.update(system for _, system in own)
+        column = encode_names(run.systems)
+        rows = select_names(column, set(systems))
+        items.update(take_names(encode_names(run.items), rows).names)
+        counts_by_code = np.bincount(column.codes[rows], minlength=len(column.names)).tolist()
+        outputs.update({name: count for name, count in zip(column.names, counts_by_code, strict=True) if count})
     least, most = min(outputs.values()), max(outputs.values())
     each = f", {least:,} to {most:,} of them for each system," if least < most else ""
     if least == most < len(items):
@@ -218,9 +223,8 @@ def _describe_scores(
     for metric in metrics:
         failed = total = 0
         for run in runs:
-            missing = run[metric].scores.failures
-            own = [position for position, system in enumerate(run.systems) if system in systems]
-            failed += sum(position in missing for position in own)
+            own = select_names(encode_names(run.systems), set(systems))
+            failed += int(np.count_nonzero(np.isnan(run[metric].values[own])))
             total += len(own)
         if failed:
             yield (

@@ -26,13 +26,14 @@ from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
 from metrist.run.store import Input, Manifest, Part, Store
 from metrist.run.tables import Damaged, read_hashes, read_records_table
+from metrist.run.tasks import SHARD_SIZE
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
 _PART_TEXT = 1 << 26
 #: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
 SLICE_BYTES = 1 << 20, 1 << 24
-SLICES_PER_WORKER = 4
+SLICES_PER_WORKER = 8
 #: Reading options that change which rows are read, and not what a record is: another value is no other input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
 Key = tuple[str, str]
@@ -150,12 +151,12 @@ class Ingest:
         discarded: the command then has to read the inputs, and says what is wrong with them."""
         found = [[read for read in reads if read] for reads in slices]
         every = [read for reads in found for read in reads]
-        names = np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)])
+        names = np.sort(np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)]))
         others = _OtherRecords(self._run, self._drafts)
         if (
             list(map(len, found)) != list(map(len, slices))
             or (len(found) > 1 and any(read.has_sources for read in every))  # Sources are compared between files.
-            or len(np.unique(names)) != len(names)
+            or (names[1:] == names[:-1]).any()
             or any(others.find_names(read.names[: len(read.hashes)], read.hashes) for read in every)
             or not self._reader.adopt([[read.findings for read in reads] for reads in found])
         ):
@@ -174,7 +175,9 @@ class Ingest:
         """The records of the slices that were added, with the numbers of their sources."""
         for source, draft in enumerate(self._drafts):
             for part in draft.tables.get("records", ()):
-                yield source, read_records_table(self._run.read_part("records", part))
+                table = self._run.read_part("records", part)
+                for start in range(0, len(table), SHARD_SIZE):
+                    yield source, read_records_table(table.slice(start, SHARD_SIZE))
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""

@@ -8,6 +8,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ from metrist.run.store import MANIFEST
 from metrist.run.stores import is_run
 from metrist.scores import Failure, FailureKind, Scores
 from metrist.spec import Spec, parse
+
+#: Metrics whose scores are read at once.
+_READERS = 2
 
 
 def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = ()) -> Results:
@@ -75,8 +79,9 @@ def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
     if not finished or not len(run.view):
         raise RunError(f"{run.name} holds no finished metric: run the same `metrist score` again to finish it")
     stored, notes = list[Stored](), list(run.view.notes)
-    for metric in finished:
-        scores, missing = run.read_scores(metric)
+    with ThreadPoolExecutor(_READERS) as pool:
+        read = list(pool.map(run.read_scores, finished))
+    for metric, (scores, missing) in zip(finished, read, strict=True):
         version = metric.finished
         assert version is not None
         notes += [*version.notes, *(run.describe_missing(metric, missing) if len(missing) else ())]

@@ -98,6 +98,22 @@ def scan_table(run: StoredRun, folder: str) -> str | None:
     return f"read_parquet([{', '.join(paths)}])" if paths else None
 
 
+def number_rows(run: StoredRun, folder: str) -> str | None:
+    """SQL that reads a table of a run with the number of each row among those of all parts, `row_number`; None if it
+    has no rows."""
+    parts = [part for _, part in run.list_parts(folder)]
+    if not parts:
+        return None
+    paths = [quote_text(_locate(run, f"{folder}/{part.file}")) for part in parts]
+    starts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
+    numbers = ", ".join(f"({path}, {start})" for path, start in zip(paths, starts, strict=False))
+    return (
+        f"SELECT p.start + r.file_row_number AS row_number, r.* EXCLUDE (filename, file_row_number) "
+        f"FROM read_parquet([{', '.join(paths)}], filename = true, file_row_number = true) r "
+        f"JOIN (VALUES {numbers}) p(path, start) ON r.filename = p.path"
+    )
+
+
 def read_rows(
     connection: duckdb.DuckDBPyConnection,
     run: StoredRun,
@@ -122,7 +138,7 @@ def read_rows(
     table = connection.sql(" UNION ALL ".join(selects)).to_arrow_table()
     positions = tables.read_numbers(table["position"], np.int64)
     order = np.argsort(positions)
-    return table.drop_columns("position").take(pa.array(order[np.searchsorted(positions[order], rows)]))
+    return tables.take(table.drop_columns("position"), order[np.searchsorted(positions[order], rows)])
 
 
 def _describe(error: Exception) -> str:

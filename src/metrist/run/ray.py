@@ -141,36 +141,38 @@ class Ray:
 
     def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]:
         """The results in the order of the tasks. Metrics that call LLMs stay in this process."""
-        with self.open(metrics) as workers:
+        with open_workers(self, metrics) as workers:
             yield from workers.map(metrics, tasks)
 
-    @contextmanager
-    def open(self, metrics: Sequence[Metric], folder: Folder | None = None) -> Iterator[RayWorkers]:
-        """Workers for a run with these metrics. The cluster is joined when they are first needed."""
-        known = {name for metric in metrics for name in (metric.text, metric.label)}
-        for name in self.resources:
-            if name not in known:
-                raise RunError(f"resources: there is no metric {name!r} in this run{did_you_mean(name, known)}")
-        workers = RayWorkers(self, folder)
-        try:
-            yield workers
-        finally:
-            workers.close()
 
-    def connect(self) -> tuple[Any, bool]:
-        """Ray, and whether the cluster was joined just now."""
-        ray = import_ray()
-        if ray.is_initialized():
-            return ray, False
-        for name, value in _VARIABLES.items():
-            os.environ.setdefault(name, value)
-        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR, **self.options}
-        try:
-            ray.init(address=self.address, **options)
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            where = f"the Ray cluster at {self.address}" if self.address else "a Ray cluster"
-            raise RunError(f"cannot join {where}: {error}") from error
-        return ray, True
+@contextmanager
+def open_workers(executor: Ray, metrics: Sequence[Metric], folder: Folder | None = None) -> Iterator[RayWorkers]:
+    """Workers for a run with these metrics. The cluster is joined when they are first needed."""
+    known = {name for metric in metrics for name in (metric.text, metric.label)}
+    for name in executor.resources:
+        if name not in known:
+            raise RunError(f"resources: there is no metric {name!r} in this run{did_you_mean(name, known)}")
+    workers = RayWorkers(executor, folder)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def _join_cluster(executor: Ray) -> tuple[Any, bool]:
+    """Ray, and whether the cluster was joined just now."""
+    ray = import_ray()
+    if ray.is_initialized():
+        return ray, False
+    for name, value in _VARIABLES.items():
+        os.environ.setdefault(name, value)
+    options = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR, **executor.options}
+    try:
+        ray.init(address=executor.address, **options)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        where = f"the Ray cluster at {executor.address}" if executor.address else "a Ray cluster"
+        raise RunError(f"cannot join {where}: {error}") from error
+    return ray, True
 
 
 def import_ray() -> Any:
@@ -319,7 +321,7 @@ class RayWorkers:
 
     def _connect(self) -> Any:
         if self._ray is None:
-            self._ray, self._is_new = self._executor.connect()
+            self._ray, self._is_new = _join_cluster(self._executor)
             self._actor = self._ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         return self._ray
 
@@ -407,7 +409,7 @@ class RayWorkers:
             except errors.RayError as error:
                 self._note_death(worker, entry, _describe(error))
                 if entry:
-                    todo.appendleft(entry)
+                    todo.append(entry)  # Last: others of a lost node may die on the jobs that come next.
                 continue
             if entry is None:
                 self._check_worker(*value)

@@ -160,6 +160,7 @@ class Files:
             names = [path[len(self._root) :].lstrip("/") for path in self._call("read", folder, list_paths)]
         except FileNotFoundError:
             return []
+        names = [name for name in names if name and not name.endswith("/")]  # Some stores list folders, too.
         for name in names:
             if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name:
                 raise RunError(f"{self.url} holds {name!r}, which is no name of a run's file")
@@ -299,6 +300,8 @@ class RemoteStore(Store):
             except BaseException:
                 self._discard_unlisted()
                 raise
+            if self.has_strays:
+                self.recover()
 
     def _delete_folder(self) -> None:
         """Stores have no folders, or leave empty ones in peace."""

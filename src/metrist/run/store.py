@@ -534,7 +534,7 @@ class Store:
         writer that is alone."""
         manifest = self.read_manifest() or Manifest()
         logs = self.list_files(LOG)
-        for results in _join_logs(result for name in logs for result in _read_log(self.read_bytes(name) or b"")):
+        for results in _join_logs(result for name in logs for result in read_log(self.read_bytes(name) or b"")):
             table = self._find_new_rows(manifest, results)
             if len(table):
                 self.add_results([msgspec.structs.replace(results, table=table)])
@@ -646,7 +646,7 @@ class Log:
 _FRAME = struct.Struct("<q32s")
 
 
-def _read_log(data: bytes) -> Iterator[Rows]:
+def read_log(data: bytes) -> Iterator[Rows]:
     """The results of a log, up to one that was not written to its end."""
     position = 0
     while position + _FRAME.size <= len(data):

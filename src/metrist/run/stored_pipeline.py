@@ -29,10 +29,10 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
-from metrist.run.ray import Ray, RayWorkers, Resources
+from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
 from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
-from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, folder_name
+from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
 from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import (
     Damaged,
@@ -212,7 +212,7 @@ class StoredPipeline(Pipeline):
             yield None
             return
         try:
-            with executor.open(self._metrics, StorePlace.of(self._store)) as workers:
+            with open_workers(executor, self._metrics, StorePlace.of(self._store)) as workers:
                 yield workers
         finally:
             self.notes += executor.notes
@@ -541,6 +541,11 @@ class StoredPipeline(Pipeline):
         before = stored.finished
         rows = Rows(metric=writer.metric, signature=writer.signature, notes=notes)
         manifest = self._store.add_results([rows], finish=True)
+        scored = sum(part.rows for part in version.parts) if version else 0
+        if version and (writer.metric.compares or scored > sum(one.records for one in manifest.inputs)):
+            self._drop_repeated(writer, version)
+            stored = (self._store.read_manifest() or manifest).metric(metric.text) or stored
+            version = next((v for v in stored.versions if v.signature == writer.signature), None)
         small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
         if version and len(small) > _FEW_PARTS:
             # Only neighbours: of several rows of a record the last one counts.
@@ -551,6 +556,34 @@ class StoredPipeline(Pipeline):
             removal = f"`metrist remove {shlex.quote(f'{self._store.name}/')} --unused` deletes them"
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
             self.notes.append(f"{metric.label}: {what} set aside; {removal}")
+
+    def _drop_repeated(self, writer: _Writer, version: Version) -> None:
+        """Write parts again without rows that others supersede: those of records that were scored again, or by two
+        processes at once."""
+        place, key = writer.metric.place, "pair" if writer.metric.compares else "record"
+        for tokens in (False, True):
+            parts = [part for part in version.parts if part.tokens is tokens]
+            try:
+                tables = [self._store.read_part(place, part, [key, "failure_kind", "incomplete"]) for part in parts]
+            except Damaged:
+                return
+            if not tables:
+                continue
+            table = pa.concat_tables(tables, promote_options="default")
+            hashes, unsettled = read_hashes(table[key]), find_unsettled(table)
+            last = HashIndex(hashes).find(hashes)
+            settled = np.delete(np.arange(len(hashes)), unsettled)
+            better = HashIndex(hashes[settled]).find(hashes)
+            last = np.where(better >= 0, settled[better] if len(settled) else -1, last)
+            kept, start = last == np.arange(len(hashes)), 0
+            for part in parts:
+                own = kept[start : start + part.rows]
+                start += part.rows
+                if not own.all():
+                    rest = self._store.read_part(place, part).filter(pa.array(own))
+                    facts = {**self._store.read_facts(place, part), "merged": {}}
+                    added = [self._store.write_part(place, rest, facts, tokens=tokens)] if len(rest) else []
+                    self._store.drop_parts(writer.metric.text, [part], added)
 
     def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
         """Replace small parts by one."""

@@ -1,4 +1,4 @@
-"""The manifest and the parts of a run, opened for reading: its records, its inputs, and what its metrics have scored."""
+"""The manifest and the parts of a run, opened for reading: records, inputs, and what metrics have scored."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ class StoredRun:
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.store, self.manifest = store, manifest
+        #: The rows of statistics that were read last, and by whom: they are mostly asked for system by system.
+        self.latest_statistics: tuple[object, NDArray[Any]] = None, np.empty(0)
 
     @property
     def name(self) -> str:

@@ -194,7 +194,7 @@ class ScoreReader:
                 with self._run.store.open_part(self.metric.place, part) as file:
                     for batch in file.iter_batches(_FIRST_ROWS, columns=["statistics", "value"], use_threads=False):
                         if batch["statistics"].null_count < len(batch):
-                            rows: NDArray[np.float64] = _read_statistics(pa.table(batch))[:1]
+                            rows: NDArray[np.float64] = _read_statistics(pa.Table.from_batches([batch]))[:1]
                             return rows
         return plain_stats(self._values[:1])
 
@@ -234,6 +234,9 @@ class ScoreReader:
         if "statistics" in self._kept:
             kept: NDArray[Any] = self._kept["statistics"]
             return kept
+        reader, latest = self._run.latest_statistics
+        if reader is self:
+            return latest
         blocks = []
         for _, table in self._read(["value", "statistics"]):
             rows = _read_statistics(table)
@@ -241,7 +244,9 @@ class ScoreReader:
         width = max(rows.shape[1] for rows in blocks)
         # A block in which every output failed cannot know the width of its metric's rows.
         joined = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])
-        return self._keep("statistics", self._arrange(joined, 0))  # type: ignore[no-any-return]
+        rows = self._keep("statistics", self._arrange(joined, 0))
+        self._run.latest_statistics = self, rows
+        return rows  # type: ignore[no-any-return]
 
     def read_failures(self) -> dict[int, Failure]:
         """The failures, those of records without a score included."""
@@ -277,11 +282,11 @@ class ScoreReader:
             has_statistics = any("statistics" in filled for filled in self.filled)
             return Scores(
                 values=values,
-                parts=LazyParts(self),  # type: ignore[arg-type]
+                parts=LazyParts(self),
                 stats=ColumnOnDisk(self) if has_statistics else MeanRows(values),  # type: ignore[arg-type]
                 failures=self.read_failures(),
                 incomplete=frozenset(self._arrange_sparse(self._incomplete)),
-                **{name: LazyMapping(self, name) for name in _SPARSE},  # type: ignore[arg-type]
+                **{name: LazyMapping(self, name) for name in _SPARSE},
             )
         except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
             raise RunError(f"{self._run.name}: the scores of {self.metric.label} are damaged: {error}") from None

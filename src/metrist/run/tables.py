@@ -196,6 +196,12 @@ def read_numbers(column: pa.ChunkedArray, dtype: type[np.generic] = np.float64) 
     return np.concatenate(blocks)
 
 
+def take(table: pa.Table, rows: np.ndarray[Any, Any]) -> pa.Table:
+    """The rows of a table at these positions. `pa.array` makes the same of them and imports pandas."""
+    positions = np.ascontiguousarray(rows, np.int64)
+    return table.take(pa.Array.from_buffers(pa.int64(), len(positions), [None, pa.py_buffer(positions)]))
+
+
 def _constant(value: str, size: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), [encodable(value)]).dictionary_decode()
 

@@ -7,6 +7,7 @@ a run without texts reads again, are first put into the same tables, in memory.
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
@@ -27,9 +28,8 @@ from metrist.records import HASH_BYTES, Record, RecordColumns
 from metrist.run.flat_file import encodable
 from metrist.run.inputs import StoredReader, read_inputs
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
-from metrist.run.run import Run
 from metrist.run.store import Input, Manifest, Part, Store
-from metrist.run.stored_run import read_names
+from metrist.run.stored_run import StoredRun, read_names
 from metrist.run.stored_scores import LazyParts
 from metrist.run.tables import RECORDS, judged_tables, read_numbers, read_records_table, records_table
 from metrist.scores import Scores
@@ -55,9 +55,12 @@ class RatedRows(NamedTuple):
 
     def mean(self, size: int) -> NDArray[np.float64]:
         """The mean rating of each of `size` outputs; NaN where there is none."""
+        means = np.full(size, np.nan)
+        if (np.diff(self.rows) > 0).all():
+            means[self.rows] = self.values
+            return means
         order = np.argsort(self.rows, kind="stable")
         rated, starts, counts = np.unique(self.rows[order], return_index=True, return_counts=True)
-        means = np.full(size, np.nan)
         for count in np.unique(counts).tolist():
             # Row by row, so that sums are those of each output's own ratings.
             own = counts == count
@@ -77,7 +80,9 @@ class OutputFacts:
 class OutputTexts:
     """What a run says about the outputs with these items and systems. `remarks` are about the files that were read."""
 
-    def __init__(self, run: Run, items: Sequence[str], systems: Sequence[str], remarks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, run: StoredRun, items: Sequence[str], systems: Sequence[str], remarks: Sequence[str] = ()
+    ) -> None:
         self.run, self.items, self.systems, self.remarks = run, items, systems, list(remarks)
 
     @classmethod
@@ -99,7 +104,7 @@ class OutputTexts:
         return len(self.items)
 
     @cached_property
-    def _rows(self) -> NDArray[np.intp]:
+    def rows(self) -> NDArray[np.intp]:
         """The row of each output's record in the parts of the run; -1 where there is no record."""
         known = self.run.view
         if self.items is known.items and self.systems is known.systems:
@@ -111,18 +116,18 @@ class OutputTexts:
     @property
     def has_text(self) -> NDArray[np.bool_]:
         """Which of the outputs have a record."""
-        return self._rows >= 0
+        return self.rows >= 0
 
     def read(
         self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection | None = None
     ) -> dict[int, OutputFacts]:
         """All that is known about some outputs."""
         facts = {position: OutputFacts() for position in positions}
-        known = [position for position in facts if self._rows[position] >= 0]
+        known = [position for position in facts if self.rows[position] >= 0]
         by_name = {(encodable(self.items[n]), encodable(self.systems[n])): facts[n] for n in facts}
         with nullcontext(connection) if connection else closing(open_database(self.run)) as database:
             parts = [part for _, part in self.run.list_parts("records")]
-            table = read_rows(database, self.run, "records", parts, self._rows[known], _RECORD)
+            table = read_rows(database, self.run, "records", parts, self.rows[known], _RECORD)
             for position, record in zip(known, read_records_table(table), strict=True):
                 facts[position].record = record
             items = ", ".join(quote_text(item) for item in dict.fromkeys(item for item, _ in by_name))
@@ -133,6 +138,17 @@ class OutputTexts:
                 if own := by_name.get((row.pop("item"), row.pop("system"))):
                     own.errors.append(Error(**row))
         return facts
+
+    def read_outputs(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> dict[int, str | None]:
+        """The texts of some outputs alone; None where there is none."""
+        known = [position for position in positions if self.rows[position] >= 0]
+        parts = [part for _, part in self.run.list_parts("records")]
+        schema = pa.schema([RECORDS.field(name) for name in ("output", "original")])
+        table = read_rows(connection, self.run, "records", parts, self.rows[known], schema)
+        texts: dict[int, str | None] = dict.fromkeys(positions)
+        for position, text, original in zip(known, *(column.to_pylist() for column in table.columns), strict=True):
+            texts[position] = json.loads(original)[2] if original else text
+        return texts
 
     def _select(
         self, database: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], items: str
@@ -152,6 +168,8 @@ class OutputTexts:
     def ratings(self) -> dict[str, RatedRows]:
         """People's ratings by aspect."""
         table = self._read_table("ratings", ("item", "system", "aspect", "value"), ("item", "system", "aspect"))
+        if table is None:
+            return {}
         rows = self.find_outputs(table)
         aspects, values = read_names(table["aspect"].chunks), read_numbers(table["value"])
         rated = {}
@@ -165,6 +183,8 @@ class OutputTexts:
     def errors(self) -> dict[int, list[Error]]:
         """The errors that people marked, by the position of the output."""
         table = self._read_table("errors", ("item", "system", *_ERROR_FIELDS), ("item", "system"))
+        if table is None:
+            return {}
         rows = self.find_outputs(table).tolist()
         errors: dict[int, list[Error]] = {}
         for row, error in zip(rows, table.drop_columns(["item", "system"]).to_pylist(), strict=True):
@@ -179,13 +199,9 @@ class OutputTexts:
             _restore_names(items, self.items), _restore_names(systems, self.systems), self.items, self.systems
         )
 
-    def _read_table(self, name: str, columns: Sequence[str], encoded: Sequence[str]) -> pa.Table:
+    def _read_table(self, name: str, columns: Sequence[str], encoded: Sequence[str]) -> pa.Table | None:
         parts = [self.run.read_part(name, part, columns, encoded) for _, part in self.run.list_parts(name)]
-        if not parts:
-            names = pa.dictionary(pa.int32(), pa.string())
-            kinds = {column: names if column in encoded else pa.float64() for column in columns}
-            return pa.schema(kinds.items()).empty_table()
-        return pa.concat_tables([part.replace_schema_metadata() for part in parts])
+        return pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
 
 
 def _restore_names(column: NameColumn, known: Sequence[str]) -> NameColumn:
@@ -199,7 +215,7 @@ def _restore_names(column: NameColumn, known: Sequence[str]) -> NameColumn:
 def take_scores(results: Results, positions: Sequence[int]) -> dict[str, Scores]:
     """The scores of some outputs by each metric. Of many that a run stores, nothing else is read."""
     run = results.inputs if len(results) > _MANY else None
-    with closing(open_database(run)) if isinstance(run, Run) else nullcontext() as database:
+    with closing(open_database(run)) if isinstance(run, StoredRun) else nullcontext() as database:
         return {
             label: block.parts.reader.take(positions, database)
             if isinstance(block.parts, LazyParts) and database
@@ -229,7 +245,7 @@ class MemoryStore(Store):
         return pq.ParquetFile(self.open_file(f"{folder}/{part.file}"), read_dictionary=list(encoded))
 
 
-def hold_rows(reader: Reader, progress: RowProgress | None = None) -> Run:
+def hold_rows(reader: Reader, progress: RowProgress | None = None) -> StoredRun:
     """A run in memory with what the rows of a reader say, each output once."""
     store, parts = MemoryStore(), dict[str, list[Part]]()
     seen: set[tuple[str, str]] = set()
@@ -257,4 +273,4 @@ def hold_rows(reader: Reader, progress: RowProgress | None = None) -> Run:
             waiting = []
     add(waiting)
     tables = {name: tuple(own) for name, own in parts.items()}
-    return Run(store, Manifest(inputs=(Input(number=0, records=len(seen), tables=tables),)))
+    return StoredRun(store, Manifest(inputs=(Input(number=0, records=len(seen), tables=tables),)))

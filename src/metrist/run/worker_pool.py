@@ -1,7 +1,8 @@
 """Worker processes that perform tasks in parallel.
 
-Workers are started as programs of their own and not by multiprocessing: nothing is forked under running threads, and
-the user's main program is not imported again. Messages are pickles, preceded by their length in eight bytes.
+Workers are started as programs of their own. concurrent.futures.ProcessPoolExecutor was tried, with spawn and Python
+3.11: each worker ran a script without a main guard again and ended with a RuntimeError, one dead worker broke the pool
+for all tasks, and workers of a killed run stayed alive. Messages are pickles, preceded by their length in eight bytes.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.data.build import build_pairs
-from metrist.data.judgments import Judgments
+from metrist.data.judgments import JudgedRecords
 from metrist.data.pairing import TOLERANCE
 from metrist.data.pairs import GoodBad, Shape
 from metrist.data.rules import Aim, Rules
@@ -267,7 +267,7 @@ def _pair_outputs(
     outputs: JudgedOutputs, context: tuple[str, ...], rules: Rules, side: str
 ) -> tuple[list[GoodBad], Counter[str]]:
     name = outputs.name
-    judgments = Judgments(records=dict(outputs.records))
+    judgments = JudgedRecords(records=dict(outputs.records))
     if outputs.choices:
         judgments.preferences[name] = {key: [(None, sign)] for key, sign in outputs.choices.items()}
     else:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,7 +27,7 @@ from starlette.routing import BaseRoute, Route
 from metrist.errors import MetristError, describe_exception
 from metrist.metrics.prompt_layout import list_tasks
 from metrist.web.pages import escape_text, render_page
-from metrist.web.run_index import list_readings
+from metrist.web.viewed_run import list_readings
 from metrist.web.viewer import answer_json, read_json
 
 #: Offered without being named on the command line. None of them asks an LLM or downloads a model.
@@ -198,9 +199,10 @@ def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Playground:
-    """The page and its API. `limits` are those of LLM calls, such as `max_cost`."""
+    """The page and its API. `metrics` are those that `offer_metrics` gives without names where they are None, made when
+    they are first asked for. `limits` are those of LLM calls, such as `max_cost`."""
 
-    metrics: Sequence[OfferedMetric]
+    metrics: Sequence[OfferedMetric] | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     time_limit: float = TIME_LIMIT
     with_viewer: bool = True
@@ -213,6 +215,10 @@ class Playground:
             Route("/api/metrics", self.send_metrics, methods=["GET"]),
             Route("/api/score", self.send_score, methods=["POST"]),
         ]
+
+    @cached_property
+    def _offered(self) -> Sequence[OfferedMetric]:
+        return offer_metrics() if self.metrics is None else self.metrics
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -228,12 +234,12 @@ class Playground:
         )
 
     async def send_metrics(self, request: Request) -> Response:  # noqa: ARG002
-        metrics = [metric.describe() for metric in self.metrics]
+        metrics = [metric.describe() for metric in self._offered]
         return answer_json({"metrics": metrics, "characters": MAX_CHARACTERS})
 
     async def send_score(self, request: Request) -> Response:
         body = await read_json(request)
-        metric = next((metric for metric in self.metrics if metric.label == body.get("metric")), None)
+        metric = next((metric for metric in self._offered if metric.label == body.get("metric")), None)
         if metric is None:
             raise HTTPException(400, "There is no such metric here.")
         fields = read_fields(body)

@@ -4,7 +4,6 @@ has a link: unknown names and numbers that cannot be read are errors with a mess
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.web.run_index import RunIndex
+from metrist.names import find_names, find_outputs
+from metrist.web.viewed_run import Floats, ViewedRun
 
 PAGE_SIZES = (25, 50, 100)
 MAX_QUERY = 1000
@@ -22,9 +22,10 @@ FIELDS = ("output", "context", "reason", "item")
 CHANGE = "change"
 INPUT_ORDER, DISAGREEMENT = "input", "disagreement"
 _PREVIEW = 400
+#: Orders of all outputs that are kept.
+_MAX_ORDERS = 8
 
 Rows = NDArray[np.intp]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,51 +95,32 @@ def _read_number(name: str, value: str) -> float:
     return number
 
 
-class TextSearch:
-    """Texts of a run without case."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = [text.casefold() for text in texts]
-
-    def find(self, words: str) -> NDArray[np.bool_]:
-        """Whether each of the texts contains these words."""
-        folded = words.casefold()
-        return np.fromiter((folded in text for text in self._texts), np.bool_, len(self._texts))
-
-
 class Collection:
     """The runs of a viewer, with what queries compute once."""
 
-    def __init__(self, runs: Sequence[RunIndex]) -> None:
+    def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self.runs = list(runs)
-        self._searches: dict[tuple[int, str], TextSearch] = {}
-        self._counterparts: dict[tuple[int, str], NDArray[np.intp]] = {}
-        self._texts_differ: dict[tuple[int, str], NDArray[np.bool_]] = {}
+        self._counterparts: dict[tuple[int, str], Rows] = {}
         self._disagreements: dict[int, Floats] = {}
-        self._lock = threading.Lock()
+        self._orders: dict[tuple[Any, ...], NDArray[np.int32]] = {}
 
     def prepare(self) -> None:
-        """Load what searches need, which takes seconds for a large run; meant for a thread at the start."""
-        for number in range(len(self.runs)):
-            for where in ("output", "context", "reason"):
-                self._search(number, where)
+        """Make searches faster, which takes seconds for a large run; meant for a thread at the start."""
+        for run in self.runs:
+            run.prepare()
 
-    def run(self, number: int) -> RunIndex:
+    def close(self) -> None:
+        for run in self.runs:
+            run.close()
+
+    def run(self, number: int) -> ViewedRun:
         if not 0 <= number < len(self.runs):
             raise RunError(f"there is no run {number}; there are {len(self.runs)}")
         return self.runs[number]
 
-    def _search(self, number: int, where: str) -> TextSearch:
-        with self._lock:
-            if (number, where) not in self._searches:
-                run = self.runs[number]
-                texts = run.items if where == "item" else run.iterate_texts(where)  # type: ignore[arg-type]
-                self._searches[number, where] = TextSearch(texts)
-            return self._searches[number, where]
-
     # ---- The other side
 
-    def find_other(self, query: Query) -> tuple[RunIndex, NDArray[np.intp]] | None:
+    def find_other(self, query: Query) -> tuple[ViewedRun, Rows] | None:
         """The run of the other side, and each row's counterpart there; -1 where there is none."""
         if not query.versus:
             return None
@@ -148,13 +130,13 @@ class Collection:
             other = self.run(int(name))
         elif kind == "system":
             other = run
-            _check_name("system", name, run.system_names)
+            _check_name("system", name, run.systems.names)
         else:
             raise RunError(f"the other side must be run:NUMBER or system:NAME, got {query.versus!r}")
         key = (query.run, query.versus)
         if key not in self._counterparts:
             self._counterparts[key] = (
-                _pair_runs(run, other) if kind == "run" else _pair_system(run, run.system_names.index(name))
+                _pair_runs(run, other) if kind == "run" else _pair_system(run, run.systems.names.index(name))
             )
         return other, self._counterparts[key]
 
@@ -170,23 +152,12 @@ class Collection:
 
     def _find_differing(self, query: Query) -> NDArray[np.bool_]:
         """The rows whose text is not that of their counterpart."""
-        key = (query.run, query.versus)
-        if key not in self._texts_differ:
-            other = self.find_other(query)
-            run = self.run(query.run)
-            differ = np.zeros(len(run), np.bool_)
-            if other is not None:
-                # Hashes, so that the texts of both runs are not in memory at once.
-                own = np.array([hash(text) for text in run.iterate_texts("output")], np.int64)
-                theirs = (
-                    own
-                    if other[0] is run
-                    else np.array([hash(text) for text in other[0].iterate_texts("output")], np.int64)
-                )
-                paired = other[1] >= 0
-                differ[paired] = own[paired] != theirs[other[1][paired]]
-            self._texts_differ[key] = differ
-        return self._texts_differ[key]
+        other, run = self.find_other(query), self.run(query.run)
+        differ = np.zeros(len(run), np.bool_)
+        if other is not None:
+            paired = other[1] >= 0
+            differ[paired] = run.text_hashes[paired] != other[0].text_hashes[other[1][paired]]
+        return differ
 
     # ---- Filter and sort
 
@@ -196,8 +167,8 @@ class Collection:
         kept = np.ones(len(run), np.bool_)
         if query.systems:
             for name in query.systems:
-                _check_name("system", name, run.system_names)
-            kept &= np.isin(run.system_ids, [run.system_names.index(name) for name in query.systems])
+                _check_name("system", name, run.systems.names)
+            kept &= np.isin(run.systems.codes, [run.systems.names.index(name) for name in query.systems])
         for tag in ("task", "language"):
             if value := getattr(query, tag):
                 _check_name(tag, value, run.labels[tag])
@@ -211,18 +182,15 @@ class Collection:
         if query.errors or query.aspect:
             kept &= self._select_errors(run, query)
         if query.picked:
-            picks = run.read_picks()
-            kept &= np.fromiter((key in picks for key in run.keys), np.bool_, len(run)) if picks else False
+            kept &= np.isin(np.arange(len(run)), run.list_picked())
         if query.differing:
             kept &= self._find_differing(query)
         elif query.versus:
             other = self.find_other(query)
             kept &= other[1] >= 0 if other else True
         if query.text:
-            hits = self._search(query.run, query.where).find(query.text)
-            # An output without a text has no context; its number is -1, for which a last entry is added.
-            kept &= np.append(hits, False)[run.context_ids] if query.where == "context" else hits
-        return self._sort(query, np.flatnonzero(kept))
+            kept &= run.search(query.text, query.where)
+        return self._sort(query, kept)
 
     def _find_numbers(self, query: Query, name: str) -> Floats:
         run = self.run(query.run)
@@ -233,7 +201,7 @@ class Collection:
         _check_name("column", name, run.numbers)
         return run.numbers[name]
 
-    def _select_errors(self, run: RunIndex, query: Query) -> NDArray[np.bool_]:
+    def _select_errors(self, run: ViewedRun, query: Query) -> NDArray[np.bool_]:
         lines = run.errors
         if query.aspect:
             _check_name("aspect", query.aspect, run.labels["aspect"])
@@ -245,18 +213,27 @@ class Collection:
         kept[lines[:, 0]] = True
         return ~kept if query.errors == "none" else kept
 
-    def _sort(self, query: Query, rows: Rows) -> Rows:
+    def _sort(self, query: Query, kept: NDArray[np.bool_]) -> Rows:
         if query.sort == INPUT_ORDER:
+            rows = np.flatnonzero(kept)
             return rows[::-1] if query.descending else rows
-        if query.sort == DISAGREEMENT:
-            if query.run not in self._disagreements:
-                self._disagreements[query.run] = _find_disagreement(self.run(query.run))
-            numbers = self._disagreements[query.run][rows]
-        else:
-            numbers = self._find_numbers(query, query.sort)[rows]
-        # Rows without a number come last in either direction; equal ones stay in the input's order.
-        keys = np.where(np.isnan(numbers), np.inf, -numbers if query.descending else numbers)
-        return rows[np.argsort(keys, kind="stable")]
+        key = (query.run, query.versus, query.sort, query.descending)
+        if key not in self._orders:
+            numbers = self._find_sort_numbers(query)
+            # Rows without a number come last in either direction; equal ones stay in the input's order.
+            keys = np.where(np.isnan(numbers), np.inf, -numbers if query.descending else numbers)
+            while len(self._orders) >= _MAX_ORDERS:
+                self._orders.pop(next(iter(self._orders)), None)
+            self._orders[key] = np.argsort(keys, kind="stable").astype(np.int32)
+        order = self._orders[key]
+        return order[kept[order]].astype(np.intp)
+
+    def _find_sort_numbers(self, query: Query) -> Floats:
+        if query.sort != DISAGREEMENT:
+            return self._find_numbers(query, query.sort)
+        if query.run not in self._disagreements:
+            self._disagreements[query.run] = _find_disagreement(self.run(query.run))
+        return self._disagreements[query.run]
 
     # ---- What a page shows
 
@@ -274,27 +251,27 @@ class Collection:
             "outputs": self._list_rows(query, run, shown),
         }
 
-    def _list_rows(self, query: Query, run: RunIndex, rows: Sequence[int]) -> list[dict[str, Any]]:
-        texts = run.read_outputs(rows)
-        picks = run.read_picks()
+    def _list_rows(self, query: Query, run: ViewedRun, rows: Sequence[int]) -> list[dict[str, Any]]:
+        texts, picks = run.read_outputs(rows), run.picks.keys
         other = self.find_other(query)
         severities = [_rank_severity(name) for name in run.labels["severity"]]
         shown = set(rows)
         found: dict[int, list[int]] = {}
-        for row, _, severity, _ in run.errors[np.isin(run.errors[:, 0], list(shown))].tolist():
+        for row, _, severity in run.errors[np.isin(run.errors[:, 0], list(shown))].tolist():
             found.setdefault(row, []).append(severities[severity])
         listed = []
         for row in rows:
             text = texts.get(row)
+            item, system = run.key(row)
             entry = {
                 "row": row,
-                "item": run.items[row],
-                "system": run.system(row),
+                "item": item,
+                "system": system,
                 "preview": None if text is None else _shorten(text, query.text if query.where == "output" else ""),
                 "numbers": [number_or_none(numbers[row]) for numbers in run.numbers.values()],
                 "errors": len(found.get(row, ())),
                 "worst": min(found.get(row, ()), default=None),
-                "picked": (run.items[row], run.system(row)) in picks,
+                "picked": (item, system) in picks,
             }
             if other is not None:
                 counterpart = int(other[1][row])
@@ -327,25 +304,28 @@ def _check_name(what: str, name: str, known: Iterable[str]) -> None:
         raise RunError(f"the run has no {what} {name!r}{did_you_mean(name, known)}")
 
 
-def _pair_runs(run: RunIndex, other: RunIndex) -> NDArray[np.intp]:
+def _pair_runs(run: ViewedRun, other: ViewedRun) -> Rows:
     """Each row's counterpart in another run: the same system's output of the same item. Where the runs share no system
     and each has one, that system's."""
-    if not set(run.system_names) & set(other.system_names) and len(run.system_names) == len(other.system_names) == 1:
-        by_item = {item: row for row, item in enumerate(other.items)}
-        return np.array([by_item.get(item, -1) for item in run.items], np.intp)
-    rows = {key: row for row, key in enumerate(other.keys)}
-    return np.array([rows.get(key, -1) for key in run.keys], np.intp)
+    names = run.systems.names, other.systems.names
+    if len(names[0]) == len(names[1]) == 1 and names[0] != names[1]:
+        by_item = np.full(len(other.items.names) + 1, -1)  # The last is for items that the other does not have.
+        by_item[other.items.codes] = np.arange(len(other))
+        return by_item[find_names(run.items.names, other.items.names)][run.items.codes]
+    return find_outputs(run.items, run.systems, other.items, other.systems)
 
 
-def _pair_system(run: RunIndex, system: int) -> NDArray[np.intp]:
+def _pair_system(run: ViewedRun, system: int) -> Rows:
     """The row of a system's output for each row's item; that system's own rows have none."""
-    rows = {run.items[row]: row for row in np.flatnonzero(run.system_ids == system).tolist()}
-    pairs = np.array([rows.get(item, -1) for item in run.items], np.intp)
-    pairs[run.system_ids == system] = -1
+    own = np.flatnonzero(run.systems.codes == system)
+    by_item = np.full(len(run.items.names), -1)
+    by_item[run.items.codes[own]] = own
+    pairs = by_item[run.items.codes]
+    pairs[own] = -1
     return pairs
 
 
-def _find_disagreement(run: RunIndex) -> Floats:
+def _find_disagreement(run: ViewedRun) -> Floats:
     """The distance between the highest and the lowest percentile by metrics that have a better side."""
     from metrist.evaluate.worst import percentile_ranks
 

@@ -10,21 +10,26 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from metrist.errors import RunError, format_path, quote_word
+from metrist.report.errors import error_row
+from metrist.run.texts import OutputFacts
 from metrist.web.pages import render_page
 from metrist.web.queries import PAGE_SIZES, Collection, Query, number_or_none
-from metrist.web.run_index import RunIndex
+from metrist.web.viewed_run import ViewedRun
 
 #: Characters of a text that the page gets; the exported file has all of them.
 MAX_TEXT = 1_000_000
 #: Characters of the outputs of other systems, and how many of them.
 _MAX_SIBLING_TEXT = 20_000
 _MAX_SIBLINGS = 64
+#: Seconds after which searches are prepared.
+_PREPARE_SECONDS = 1.0
 #: Outputs that one request may pick.
 _MAX_PICKS = 10_000
 
@@ -64,8 +69,10 @@ class Viewer:
         ]
 
     def prepare(self) -> None:
-        """Load in the background what searches need."""
-        threading.Thread(target=self.collection.prepare, name="prepare", daemon=True).start()
+        """Make searches faster, in the background and after the first page."""
+        timer = threading.Timer(_PREPARE_SECONDS, self.collection.prepare)
+        timer.daemon = True
+        timer.start()
 
     async def show_page(self, request: Request) -> Response:  # noqa: ARG002
         return render_page("metrist: outputs", _PAGE, scripts=["viewer.js"], styles=["texts.css", "viewer.css"])
@@ -114,14 +121,14 @@ class Viewer:
             rows = self.collection.select(Query.parse(parse_qsl(body["query"], keep_blank_values=True)))
             if len(rows) > _MAX_PICKS:
                 raise RunError(f"{len(rows):,} outputs are too many to pick at once; the limit is {_MAX_PICKS:,}")
-            keys = [(run.items[row], run.system(row)) for row in rows.tolist()]
+            keys = [run.key(row) for row in rows.tolist()]
         else:
             given = body.get("keys")
             if not isinstance(given, list) or len(given) > _MAX_PICKS:
                 raise HTTPException(400, "Expected a list of items and systems.")
-            keys = [(run.items[row], run.system(row)) for row in (_find_row(run, *_read_key(key)) for key in given)]
-        run.pick(keys, picked=body.get("picked") is True)
-        return answer_json({"picked": len(run.read_picks())})
+            keys = [run.key(_find_row(run, *_read_key(key))) for key in given]
+        run.picks.change(keys, picked=body.get("picked") is True)
+        return answer_json({"picked": len(run.picks.keys)})
 
     def send_export(self, request: Request) -> Response:
         """The picked outputs as a file of records."""
@@ -150,17 +157,13 @@ class Viewer:
         )
 
 
-def list_picked_records(run: RunIndex) -> list[dict[str, Any]]:
+def list_picked_records(run: ViewedRun) -> list[dict[str, Any]]:
     """The picked outputs as rows that metrist reads: texts, further columns, people's judgments and metrics' scores."""
-    picks = run.read_picks()
-    rows = [row for row, key in enumerate(run.keys) if key in picks]
     records = []
-    for row in rows:
-        details = run.read_details(row)
-        context = run.read_context(int(run.context_ids[row]))
-        texts: Mapping[str, Any] = {**context, "output": run.read_outputs([row]).get(row)}
-        tags = _list_tags(run, row)
-        judgments = {"ratings": details.get("ratings"), "errors": details.get("errors")}
+    for row in run.list_picked():
+        facts = run.read_facts(row)
+        item, system = run.key(row)
+        judgments = {"ratings": facts.ratings, "errors": [error_row(error) for error in facts.errors]}
         scores = {
             name: number_or_none(run.numbers[name][row])
             for name, column in run.columns.items()
@@ -168,14 +171,19 @@ def list_picked_records(run: RunIndex) -> list[dict[str, Any]]:
         }
         records.append(
             {
-                **details.get("extra", {}),
-                "item": run.items[row],
-                "system": run.system(row),
-                **{name: value for name, value in {**tags, **texts, **judgments}.items() if value},
+                **(facts.record.extra if facts.record else {}),
+                "item": item,
+                "system": system,
+                **{name: value for name, value in {**_list_texts(facts), **judgments}.items() if value},
                 "scores": {name: value for name, value in scores.items() if value is not None},
             }
         )
     return records
+
+
+def _list_texts(facts: OutputFacts) -> dict[str, Any]:
+    names = ("task", "language", "instruction", "source", "references", "output")
+    return {name: getattr(facts.record, name) for name in names} if facts.record else {}
 
 
 def _read_query(request: Request) -> Query:
@@ -195,57 +203,63 @@ def _read_key(key: Any) -> tuple[str, str]:
     return key[0], key[1]
 
 
-def _find_row(run: RunIndex, item: str, system: str) -> int:
+def _find_row(run: ViewedRun, item: str, system: str) -> int:
     for row in run.rows_of(item):
-        if run.system(row) == system:
+        if run.systems[row] == system:
             return row
     raise HTTPException(404, "The run has no such output.")
 
 
-def _describe_run(run: RunIndex) -> dict[str, Any]:
-    counts = [int((run.system_ids == number).sum()) for number in range(len(run.system_names))]
+def _describe_run(run: ViewedRun) -> dict[str, Any]:
+    counts = np.bincount(run.systems.codes, minlength=len(run.systems.names)).tolist()
     return {
         "name": run.name,
         "size": len(run),
-        "systems": [{"name": name, "size": size} for name, size in zip(run.system_names, counts, strict=True)],
+        "systems": [{"name": name, "size": size} for name, size in zip(run.systems.names, counts, strict=True)],
         "columns": [asdict(column) for column in run.columns.values()],
         "tasks": run.labels["task"],
         "languages": run.labels["language"],
         "severities": run.labels["severity"],
         "aspects": run.labels["aspect"],
         "notes": run.notes,
-        "picked": len(run.read_picks()),
+        "picked": len(run.picks.keys),
     }
 
 
-def _list_tags(run: RunIndex, row: int) -> dict[str, str]:
-    return {tag: run.labels[tag][numbers[row]] for tag, numbers in run.tags.items() if numbers[row] >= 0}
+def _name_row(run: ViewedRun, row: int) -> dict[str, str]:
+    item, system = run.key(row)
+    return {"item": item, "system": system}
 
 
-def _name_row(run: RunIndex, row: int) -> dict[str, str]:
-    return {"item": run.items[row], "system": run.system(row)}
-
-
-def _describe_row(run: RunIndex, row: int) -> dict[str, Any]:
+def _describe_row(run: ViewedRun, row: int) -> dict[str, Any]:
     return {**_name_row(run, row), "numbers": [number_or_none(numbers[row]) for numbers in run.numbers.values()]}
 
 
-def _describe_output(run: RunIndex, row: int) -> dict[str, Any]:
-    details = run.read_details(row)
-    key = (run.items[row], run.system(row))
-    context = run.read_context(int(run.context_ids[row]))
+def _describe_output(run: ViewedRun, row: int) -> dict[str, Any]:
+    facts = run.read_facts(row)
+    scores, readings = run.read_scores(row)
+    texts = _list_texts(facts)
+    tags = {tag: texts[tag] for tag in ("task", "language") if texts.get(tag) is not None}
     return {
         **_describe_row(run, row),
-        **details,
-        **_list_tags(run, row),
+        "scores": scores,
+        "ratings": facts.ratings,
+        **({"errors": [error_row(error) for error in facts.errors]} if facts.errors else {}),
+        **({"extra": _plain(facts.record.extra)} if facts.record and facts.record.extra else {}),
+        **tags,
         "columns": list(run.columns),
-        "text": _cut(run.read_outputs([row]).get(row)),
-        "instruction": _cut(context.get("instruction")),
-        "source": _cut(context.get("source")),
-        "references": [_cut(text) for text in context.get("references", ())],
-        "tokens": run.read_tokens(row) if run.has_tokens else {},
-        "picked": key in run.read_picks(),
+        "text": _cut(texts.get("output")),
+        "instruction": _cut(texts.get("instruction")),
+        "source": _cut(texts.get("source")),
+        "references": [_cut(text) for text in texts.get("references", ())],
+        "tokens": readings,
+        "picked": run.key(row) in run.picks.keys,
     }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it: NaN is null, and what JSON does not know is text."""
+    return json.loads(json.dumps(dict(value), default=str), parse_constant=lambda _: None)
 
 
 def _cut(text: str | None, limit: int = MAX_TEXT) -> str | None:

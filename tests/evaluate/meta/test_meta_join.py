@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +73,68 @@ def test_a_run_alone_finds_the_ratings_of_the_files_it_read(tmp_path: Path) -> N
     assert metrist.meta_evaluate(tmp_path / "first", "quality", draws=0).figure("rougeL").n == 12
 
 
-def test_a_run_whose_file_is_gone_asks_for_it(tmp_path: Path) -> None:
+def test_a_run_needs_its_file_only_if_it_stores_no_texts(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
     metrist.score(path, ["rougeL"], out=tmp_path / "run")
+    metrist.score(path, ["rougeL"], out=tmp_path / "bare", texts=False)
+    assert describe(join(tmp_path / "run")) == describe(join(tmp_path / "bare"))
     path.unlink()
+    assert len(join(tmp_path / "run").ratings["quality"].value) == 36
     with pytest.raises(RunError, match=r"rows\.jsonl, which is missing"):
-        join(tmp_path / "run")
+        join(tmp_path / "bare")
+
+
+def describe(judged: JudgedDataset) -> str:
+    """Everything in a data set but notes and where scores come from."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.tolist()
+        if is_dataclass(value):
+            names = (field.name for field in fields(value))
+            return {name: plain(getattr(value, name)) for name in names if name not in _ORIGINS}
+        return {name: plain(one) for name, one in value.items()} if isinstance(value, Mapping) else value
+
+    return repr(plain(judged))
+
+
+_ORIGINS = ("notes", "reading_notes", "origin", "cost", "corpus", "fields_by_column")
+
+
+def mix_rows(tmp_path: Path) -> list[Path]:
+    """Files in which texts come before and after what people and other metrics say, in rows of one and two outputs,
+    some of them twice."""
+    rows = make_rows(items=6)
+    for row in rows[::3]:
+        row["errors"] = [{"category": "style", "severity": "minor", "start": 0, "end": 2, "rater": "r9"}]
+        row["sampling_weight"] = 2.5
+    pairs: list[dict[str, Any]] = [
+        {"item": f"i{n}", "systems": ["b", "a"], "ratings": {"better": [1, 0]}, "raters": ["r7", "r1"]}
+        for n in range(8)
+    ]
+    pairs[0]["scores"] = {"judge_pair": "second"}
+    surrogate = {"item": "\ud800", "system": "a", "output": "x\udc00", "ratings": {"quality": 2}, "scores": {"near": 1}}
+    return [
+        write_rows(tmp_path / "ratings.jsonl", [*drop_fields(rows[8:], "output", "scores"), *pairs]),
+        write_rows(tmp_path / "rows.jsonl", [*drop_fields(rows, "ratings", "raters", "errors"), surrogate]),
+        write_rows(tmp_path / "more.jsonl", [*rows[:8], {**rows[0], "system": "e", "kind": 3, "year": 2020.5}]),
+    ]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_a_run_says_what_its_files_say(tmp_path: Path, order: tuple[int, ...]) -> None:
+    written = mix_rows(tmp_path)
+    paths = [written[n] for n in order]
+    metrist.score(paths, ["length"], out=tmp_path / "run")
+    results = metrist.score(paths, ["length"])
+    expected = describe(join([*paths, results]))
+    assert describe(join(tmp_path / "run")) == expected
+    assert describe(join([tmp_path / "run", *paths])) == expected
+    judged = join(tmp_path / "run")
+    assert judged.weight is not None
+    assert len(judged.preferences["better"].choice) == 16
+    assert "\ud800" in judged.items.names
+    assert set(judged.columns) == {"task", "language", "kind", "year"}
 
 
 def test_a_part_of_a_run_replaces_the_value(tmp_path: Path) -> None:
@@ -226,12 +284,14 @@ def test_ratings_of_texts_that_were_not_scored_are_left_out(tmp_path: Path) -> N
         if (system, item) in ratings
     ]
     expected = np.corrcoef(np.array(pairs).T)[0, 1]
-    for data in (tmp_path / "run", [tmp_path / "run", *paths.values()]):
-        evaluation = metrist.meta_evaluate(data, measures="pearson", group="none", draws=0)
-        (figure,) = evaluation.figures
-        assert figure.n == len(pairs) == 108
-        assert figure.value == pytest.approx(expected, abs=1e-12)
-        assert any("12 outputs with other texts left out" in note for note in evaluation.notes)
+    settings: dict[str, Any] = {"measures": "pearson", "group": "none", "draws": 0}
+    evaluation = metrist.meta_evaluate([tmp_path / "run", *paths.values()], **settings)
+    (figure,) = evaluation.figures
+    assert figure.n == len(pairs) == 108
+    assert figure.value == pytest.approx(expected, abs=1e-12)
+    assert any("12 outputs with other texts left out" in note for note in evaluation.notes)
+    # The run has the ratings of then.
+    assert metrist.meta_evaluate(tmp_path / "run", **settings).figures[0].n == 120
 
 
 def rated_rows() -> list[dict[str, object]]:

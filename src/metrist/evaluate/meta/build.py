@@ -4,7 +4,7 @@ they first appear."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError, label_item
 from metrist.evaluate.meta.dataset import LENGTHS, Choices, ErrorSpans, JudgedDataset, Labels, MetricScores
-from metrist.evaluate.meta.tables import NAMES, SourceTables
+from metrist.evaluate.meta.tables import NAMES, SourceTables, start_place
 from metrist.names import encode_names
 from metrist.ratings import Error
 from metrist.run.flat_file import encodable
+from metrist.run.run import Run
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import UNKNOWN, Ratings
 from metrist.stats.samples import whole_weights
@@ -31,14 +32,19 @@ OutputNames = tuple[Sequence[str], Sequence[str]]
 _Integers = NDArray[np.int64]
 
 
-def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[JudgedDataset, list[Codes | None]]:
-    """Return what the tables say, without the scores of runs, and the numbers of the outputs of `others`, such as those
-    of runs: None where they are all outputs in order. Outputs that only those have come last."""
+def build_dataset(
+    tables: SourceTables, others: Sequence[tuple[Run | None, Callable[[], OutputNames]]]
+) -> tuple[JudgedDataset, list[Codes | None]]:
+    """Return what the tables say, without the scores of runs, and the numbers of the outputs of `others`: None where
+    they are all outputs in order. Outputs that only those have come last.
+
+    An entry of `others` is a run whose outputs are meant, if it is one, and a function that returns their names.
+    """
     records, ratings, preferences, errors, given = map(
         tables.take, ("records", "ratings", "preferences", "errors", "given")
     )
     chosen = given.filter(pc.is_valid(given["second"]))
-    outputs = _Outputs(tables)
+    outputs = _Outputs(tables.originals)
     outputs.add("records", records, "system")
     outputs.add("given", given, "system")
     outputs.add("ratings", ratings, "system")
@@ -46,34 +52,38 @@ def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[
     for name in ("first", "second"):
         outputs.add(name, preferences, name)
     outputs.add("chosen", chosen, "second")
-    for number, names in enumerate(others):
-        outputs.add_names(f"others {number}", names)
     outputs.number()
+    named = [None if run in tables.run_rows else list_names() for run, list_names in others]
+    unlike = {number: names for number, names in enumerate(named) if names and not outputs.are(names)}
+    for number, names in unlike.items():
+        outputs.add_names(str(number), names, tables.open_place(None))
+    if unlike:
+        outputs.number()
+    outputs.forget_rows()
+    # Names are numbers now, and these tables are large.
+    records, ratings = (table.drop_columns(["item", "system"]) for table in (records, ratings))
     raters, rater_codes = _number_raters([ratings, errors, preferences])
-    size = len(outputs)
-    rated = {aspect: rows for aspect, rows in _group(ratings, "aspect")}
-    weight = _read_weights(ratings, given, outputs)
     dataset = JudgedDataset(
         items=outputs.items,
         systems=outputs.systems,
         columns=_read_columns(records, given, outputs),
         lengths=_read_lengths(records, outputs),
         raters=raters,
-        ratings={
-            aspect: Ratings.of(
-                outputs.of["ratings"][rows], rater_codes[0][rows], ratings["value"].to_numpy()[rows], size
-            )
-            for aspect, rows in rated.items()
-        },
+        ratings=_read_ratings(ratings, rater_codes[0], outputs),
         scores=_read_scores(given, outputs, tables),
         preferences=_read_preferences(preferences, rater_codes[2], outputs),
-        weight=weight,
+        weight=_read_weights(ratings, given, outputs),
         choices=_read_choices(given, chosen, outputs),
         errors=_read_errors(errors, rater_codes[1], outputs.of["errors"]) if len(errors) else None,
         label_sets=tables.labels.closed(),
         notes=tuple(_describe_repeats(ratings, preferences, rater_codes, outputs)),
     )
-    return dataset, [outputs.find(f"others {number}") for number in range(len(others))]
+    numbers: list[Codes | None] = []
+    for number, (run, _) in enumerate(others):
+        own = outputs.of["records"][tables.run_rows[run]] if run in tables.run_rows else outputs.of.get(str(number))
+        is_all = own is None or (len(own) == len(outputs) and bool((own[1:] > own[:-1]).all()))
+        numbers.append(None if is_all else own)
+    return dataset, numbers
 
 
 # ---- Numbers of outputs and names
@@ -82,9 +92,9 @@ def build_dataset(tables: SourceTables, others: Sequence[OutputNames]) -> tuple[
 class _Outputs:
     """Numbers outputs. `of` has the number of the output of each row, by the name of the rows."""
 
-    def __init__(self, tables: SourceTables) -> None:
-        self._tables = tables
-        self._columns: dict[str, tuple[_Integers, pa.ChunkedArray, pa.ChunkedArray]] = {}
+    def __init__(self, originals: dict[str, str]) -> None:
+        self._originals = originals
+        self._rows: dict[str, tuple[_Integers, pa.ChunkedArray, pa.ChunkedArray]] = {}
         self.of: dict[str, Codes] = {}
         self.items = self.systems = Labels(codes=np.empty(0, np.intp), names=())
 
@@ -92,81 +102,89 @@ class _Outputs:
         return len(self.items.codes)
 
     def add(self, name: str, table: pa.Table, system: str) -> None:
-        self._columns[name] = table["at"].to_numpy(), table["item"], table[system]
+        """Add rows; those of records come first."""
+        self._rows[name] = table["at"].to_numpy(), table["item"], table[system]
 
-    def add_names(self, name: str, names: OutputNames) -> None:
+    def add_names(self, name: str, names: OutputNames, place: int) -> None:
         """Add outputs that come after all others."""
-        start = self._tables.open_place(None)
-        at = self._tables.number_rows(start, len(names[0]))
         items, systems = (pa.chunked_array([self._encode(column)]) for column in names)
-        self._columns[name] = at, items, systems
+        self._rows[name] = start_place(place) + np.arange(len(items)), items, systems
 
     def _encode(self, names: Sequence[str]) -> pa.DictionaryArray:
         column = encode_names(names)
         try:
             distinct = pa.array(column.names, pa.string())
         except UnicodeEncodeError:
-            self._tables.originals |= {encodable(name): name for name in column.names if encodable(name) != name}
+            self._originals |= {encodable(name): name for name in column.names if encodable(name) != name}
             distinct = pa.array(map(encodable, column.names), pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(column.codes, pa.int32()), distinct)
 
+    def are(self, names: OutputNames) -> bool:
+        """Whether these are the items and systems of all outputs, in their order."""
+        columns = zip(names, (self.items, self.systems), strict=True)
+        return len(names[0]) == len(self) and all(
+            np.array_equal(column.codes, labels.codes) and column.names == labels.names
+            for column, labels in ((encode_names(own), labels) for own, labels in columns)
+        )
+
     def number(self) -> None:
-        """Number all outputs; none can be added from now on."""
-        names = list(self._columns)
-        at = [columns[0] for columns in self._columns.values()]
-        items, item_names = _unify([columns[1] for columns in self._columns.values()])
-        systems, system_names = _unify([columns[2] for columns in self._columns.values()])
-        self._columns.clear()
+        """Number the outputs of all rows."""
+        at = [rows[0] for rows in self._rows.values()]
+        items, item_names = _unify([rows[1] for rows in self._rows.values()])
+        systems, system_names = _unify([rows[2] for rows in self._rows.values()])
         width = max(1, len(system_names))
-        keys = [item.astype(np.int64) * width + system for item, system in zip(items, systems, strict=True)]
-        del items, systems
-        # Most rows are about a record that is in the same row, or, of a run, the records in the same order.
-        places = [_find_records(*rows, at[0], keys[0]) for rows in zip(at, keys, strict=True)]
-        elsewhere = [np.flatnonzero(place < 0) for place in places]
-        all_keys = np.concatenate([keys[0], *(key[rows] for key, rows in zip(keys, elsewhere, strict=True))])
-        all_at = np.concatenate([at[0], *(a[rows] for a, rows in zip(at, elsewhere, strict=True))])
+        keys = [items.pop(0) * np.int64(width) + systems.pop(0) for _ in at]
+        # Most rows are about a record that is in the same row. Of the others, keys and places are added to those.
+        places = [_find_records(own, key, at[0], keys[0]) for own, key in zip(at, keys, strict=True)]
+        all_keys, all_at = keys[0], at[0]
+        for n, place in enumerate(places):
+            if place is not None and len(rows := np.flatnonzero(place < 0)):
+                place[rows] = len(all_keys) + np.arange(len(rows))
+                all_keys, all_at = np.append(all_keys, keys[n][rows]), np.append(all_at, at[n][rows])
+            keys[n] = np.empty(0, np.int64)
         numbers = _number_in_order(all_keys, all_at)
-        start = len(keys[0])
-        for name, place, rows in zip(names, places, elsewhere, strict=True):
-            if len(rows):
-                place[rows] = np.arange(start, start + len(rows))
-                start += len(rows)
-            self.of[name] = numbers[place]
-        outputs = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
-        outputs[numbers] = all_keys
+        outputs = all_keys
+        if numbers is None:
+            numbers = np.arange(len(all_keys))
+        else:
+            outputs = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
+            outputs[numbers] = all_keys
         self.items = self._label(outputs // width, item_names)
         self.systems = self._label(outputs % width, system_names)
+        records = numbers[: len(at[0])]
+        self.of = {
+            name: records if place is None else numbers[place] for name, place in zip(self._rows, places, strict=True)
+        }
+
+    def forget_rows(self) -> None:
+        """Let the tables go. Nothing can be numbered from now on."""
+        self._rows.clear()
 
     def _label(self, codes: Codes, names: pa.Array) -> Labels:
         labels = _order_by_use(codes, names)
-        originals = self._tables.originals
-        if not originals:
+        if not self._originals:
             return labels
-        return replace(labels, names=tuple(originals.get(name, name) for name in labels.names))
-
-    def find(self, name: str) -> Codes | None:
-        """The numbers of the outputs of some rows; None if they are all outputs in order."""
-        numbers = self.of[name]
-        return None if np.array_equal(numbers, np.arange(len(self))) else numbers
+        return replace(labels, names=tuple(self._originals.get(name, name) for name in labels.names))
 
 
-def _find_records(at: _Integers, keys: _Integers, record_at: _Integers, record_keys: _Integers) -> _Integers:
-    """Return the position of the record that each row is about, -1 if it is not in the same row."""
+def _find_records(at: _Integers, keys: _Integers, record_at: _Integers, record_keys: _Integers) -> _Integers | None:
+    """Return the position of the record that each row is about, -1 if it is not in the same row; None if the rows are
+    about all records in order."""
     if np.array_equal(keys, record_keys) and (record_at <= at).all():
-        return np.arange(len(keys))
+        return None
     found = np.full(len(keys), -1)
-    first = np.searchsorted(record_at, at)
-    for place in (first, first + 1):  # A row has one or two outputs.
-        there = np.minimum(place, len(record_at) - 1)
-        if len(record_at):
+    if len(record_at):
+        first = np.searchsorted(record_at, at)
+        for place in (first, first + 1):  # A row has one or two outputs.
+            there = np.minimum(place, len(record_at) - 1)
             found = np.where((record_at[there] == at) & (record_keys[there] == keys), there, found)
     return found
 
 
-def _number_in_order(keys: _Integers, at: _Integers) -> Codes:
-    """Number distinct keys in the order in which they appear."""
+def _number_in_order(keys: _Integers, at: _Integers) -> Codes | None:
+    """Number distinct keys in the order in which they appear; None if all keys differ and are sorted."""
     if (keys[1:] > keys[:-1]).all() and (at[1:] >= at[:-1]).all():
-        return np.arange(len(keys))
+        return None
     order = np.argsort(at, kind="stable")
     _, first, inverse = np.unique(keys[order], return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.intp)
@@ -184,7 +202,7 @@ def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:
     for column in columns:
         own = [next(unified) for chunk in column.chunks if len(chunk)]
         codes.append(
-            np.concatenate([np.empty(0, np.int32), *(pc.fill_null(chunk.indices, -1).to_numpy() for chunk in own)])
+            np.concatenate([np.empty(0, np.int32), *(pc.fill_null(one.indices, -1).to_numpy() for one in own)])
         )
         names = own[0].dictionary if own else names
     return codes, names
@@ -213,19 +231,23 @@ def _order_by_use(codes: Codes, names: pa.Array) -> Labels:
 
 def _number_raters(tables: Sequence[pa.Table]) -> tuple[tuple[str, ...], list[Codes]]:
     """Return the raters of these tables in the order in which they first appear, and the raters of each."""
-    codes, names = _unify([table["rater"] for table in tables])
-    firsts = []
-    for own, table in zip(codes, tables, strict=True):
+    named = [table for table in tables if "rater" in table.column_names]
+    codes, names = _unify([table["rater"] for table in named])
+    firsts = [(np.empty(0, np.int64), np.empty(0, np.int64))] * (not named)
+    for own, table in zip(codes, named, strict=True):
         position = _find_first(own, len(names))
-        at = np.append(table["at"].to_numpy(), np.iinfo(np.int64).max)[position]
-        firsts.append(np.stack([at, position]))
+        firsts.append((np.append(table["at"].to_numpy(), np.iinfo(np.int64).max)[position], position))
     # By row, then by table, then by the position in it.
     rank = np.argmin([at for at, _ in firsts], axis=0)
-    at, position = np.take_along_axis(np.stack(firsts), rank[None, None], axis=0)[0]
+    at, position = np.take_along_axis(np.array(firsts), rank[None, None], axis=0)[0]
     order = np.lexsort((position, rank, at))
     number = np.full(len(names) + 1, UNKNOWN)
     number[order] = np.arange(len(order))
-    return tuple(names.take(pa.array(order)).to_pylist()), [number[own] for own in codes]
+    columns = iter(codes)
+    return tuple(names.take(pa.array(order)).to_pylist()), [
+        number[next(columns)] if "rater" in table.column_names else np.broadcast_to(np.intp(UNKNOWN), len(table))
+        for table in tables
+    ]
 
 
 def _group(table: pa.Table, column: str) -> list[tuple[str, Any]]:
@@ -247,9 +269,17 @@ def _read_lengths(records: pa.Table, outputs: _Outputs) -> dict[str, Floats]:
         if name in records.column_names:
             values = records[name].to_numpy()
             known = ~np.isnan(values)
-            lengths[name] = np.full(len(outputs), np.nan)
+            lengths[name] = np.full(len(outputs), np.nan, values.dtype)
             lengths[name][outputs.of["records"][known]] = values[known]
     return lengths
+
+
+def _read_ratings(table: pa.Table, raters: Codes, outputs: _Outputs) -> dict[str, Ratings]:
+    numbers, values = outputs.of["ratings"], table["value"].to_numpy()
+    return {
+        aspect: Ratings.of(numbers[rows], raters[rows], values[rows], len(outputs))
+        for aspect, rows in _group(table, "aspect")
+    }
 
 
 def _read_weights(ratings: pa.Table, given: pa.Table, outputs: _Outputs) -> Floats | None:
@@ -301,9 +331,7 @@ def _read_scores(given: pa.Table, outputs: _Outputs, tables: SourceTables) -> di
         scores[metric] = MetricScores(name=metric, values=column, origin=origin)
     if conflicts:
         row, earlier, metric = min(conflicts)
-        item, system = (
-            labels.names[labels.codes[numbers[row]]] for labels in (outputs.items, outputs.systems)
-        )
+        item, system = (labels.names[labels.codes[numbers[row]]] for labels in (outputs.items, outputs.systems))
         raise InputError(
             f"{tables.locate(int(at[row]))}: {metric} gives item {label_item(item)!r} of system {system!r} "
             f"{values[row]:g}, an earlier row gives it {values[earlier]:g}; keep one of the two, or give the metrics "
@@ -362,9 +390,7 @@ def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
     """Return the errors that a metric reported as columns."""
     outputs, marked = zip(*errors, strict=True)
     names = ("aspect", "severity", "side", "rater")
-    columns = {
-        name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names
-    }
+    columns = {name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names}
     offsets = {name: pa.array([getattr(error, name) for error in marked], pa.int64()) for name in ("start", "end")}
     raters = _encode_column(columns["rater"]).codes
     return _read_errors(pa.table({**columns, **offsets}), raters, np.array(outputs, np.intp))
@@ -417,7 +443,7 @@ def _spread(rows: Iterable[Mapping[str, Any]], codes: Codes) -> dict[str, Labels
 
 
 def _join_cells(pieces: Sequence[tuple[_Integers, Codes, Labels]], size: int) -> Labels:
-    at, outputs, labels = pieces[0]
+    _, outputs, labels = pieces[0]
     if len(pieces) > 1:
         names = list(dict.fromkeys(name for _, _, piece in pieces for name in piece.names))
         number = {name: n for n, name in enumerate(names)}

@@ -173,7 +173,7 @@ class JudgedDataset:
     def numbers(self, name: str) -> Floats:
         """Return a column as numbers."""
         if name in self.lengths:
-            return self.lengths[name]
+            return self.lengths[name].astype(np.float64)
         numbers = self._single_column(name).numbers()
         if np.isnan(numbers).all():
             raise RunError(f"column {name!r} holds no numbers to cut into classes")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,8 @@ def join(
     for reader in readers:
         tables.add(reader, progress)
         notes += [*reader.remarks, *reader.skipped.describe()]
-    dataset, numbers = build_dataset(tables, [one.names for one in runs])
+    others = [(None if one.results else one.run, one.list_names) for one in runs]
+    dataset, numbers = build_dataset(tables, others)
     # Tables are gone before scores are read.
     results = [(one.name, one.load()) for one in runs]
     scores, errors = _read_runs(results, numbers, len(dataset), parts, metrics)
@@ -104,8 +105,7 @@ class _ScoredSource:
     run: Run | None = None
     results: Results | None = None
 
-    @property
-    def names(self) -> OutputNames:
+    def list_names(self) -> OutputNames:
         """The item and the system of each output."""
         if self.results is not None:
             return self.results.items, self.results.systems
@@ -162,9 +162,12 @@ def _input_readers(runs: Sequence[_ScoredSource], **options: Any) -> Iterator[Re
     seen: set[str] = set()
     given = {name: value for name, value in options.items() if value}
     for one in runs:
-        if one.run is None and (one.results is None or one.results.inputs is None):
+        if one.results is not None and one.results.inputs is not None:
+            reader = one.results.read_inputs(**given)
+        elif one.results is None and one.run is not None:
+            reader = read_inputs(one.run, **given)
+        else:
             continue
-        reader = one.results.read_inputs(**given) if one.results else read_inputs(one.run, **given)
         sources = tuple(source for source in reader.sources if source.name is None or source.name not in seen)
         seen.update(source.name for source in reader.sources if source.name is not None)
         if len(sources) == len(reader.sources):
@@ -227,6 +230,10 @@ def _read_runs(
 def _select_parts(
     label: str, values: Floats, parts: Mapping[str, Floats], names: Sequence[str], metrics: Sequence[str]
 ) -> Iterator[tuple[str, Floats]]:
+    # Parts of a run are read when they are asked for.
+    if not names and not metrics:
+        yield label, values
+        return
     replacing = [part for part in names if part in parts]
     if not replacing or label in metrics:
         yield label, values
@@ -236,8 +243,10 @@ def _select_parts(
 
 
 def _check_parts(runs: Sequence[tuple[str, Results]], names: Sequence[str]) -> None:
+    if not names:
+        return
     known = list(dict.fromkeys(part for _, run in runs for scores in run.scores.values() for part in scores.parts))
-    if names and not runs:
+    if not runs:
         raise RunError("only runs have parts: give a run folder, or a .jsonl file that `metrist score` wrote")
     for part in names:
         if part not in known:
@@ -300,21 +309,35 @@ def suggests_lower_is_better(name: str) -> bool:
     return any(word.lower() in _LOWER_WORDS or word == "PER" for word in words)
 
 
-def read_costs(results: Results) -> dict[str, Cost]:
-    """Return what each metric of a run cost per output, by its text; empty where that is not stored."""
-    run = results.inputs
-    return {metric.text: _sum_costs(run, metric) for metric in run.finished_metrics()} if isinstance(run, Run) else {}
+class Timing(NamedTuple):
+    """What all scores of a metric took; `usages` are those of its requests."""
+
+    seconds: float
+    records: int
+    usages: list[dict[str, Any]]
 
 
-def _sum_costs(run: Run, metric: StoredMetric) -> Cost:
-    """Return seconds and money per output over all parts of a metric."""
-    seconds, money, records, paid = 0.0, 0.0, 0, False
+def read_timing(run: Run, metric: StoredMetric) -> Timing:
+    """Return what the finished scores or judgments of a metric took."""
+    seconds, records, usages = 0.0, 0, list[dict[str, Any]]()
     for part in metric.finished.parts if metric.finished else ():
         facts = run.store.read_facts(metric.place, part)
         seconds, records = seconds + facts.get("seconds", 0.0), records + facts.get("records", 0)
-        usages = run.read_part(metric.place, part, ["usage"])["usage"].drop_null().to_pylist()
-        spent = [usage["cost"] for usage in map(json.loads, usages) if isinstance(usage, dict) and "cost" in usage]
-        money, paid = money + sum(spent), paid or bool(spent)
-    if not records:
-        return Cost()
-    return Cost(seconds=seconds / records, money=money / records if paid else np.nan)
+        texts = run.read_part(metric.place, part, ["usage"])["usage"].drop_null().to_pylist()
+        usages += [usage for usage in map(json.loads, texts) if isinstance(usage, dict)]
+    return Timing(seconds, records, usages)
+
+
+def read_costs(results: Results) -> dict[str, Cost]:
+    """Return what each metric of a run cost per output, by its text; empty where that is not stored."""
+    costs: dict[str, Cost] = {}
+    run = results.inputs
+    if not isinstance(run, Run):
+        return costs
+    for metric in run.finished_metrics():
+        timing = read_timing(run, metric)
+        spent = [usage["cost"] for usage in timing.usages if "cost" in usage]
+        if timing.records:
+            money = sum(spent) / timing.records if spent else np.nan
+            costs[metric.text] = Cost(seconds=timing.seconds / timing.records, money=money)
+    return costs

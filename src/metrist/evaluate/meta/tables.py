@@ -10,7 +10,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,12 +31,13 @@ MAX_LABELS = 20
 _MAX_LABEL_LENGTH = 100
 #: How many items each label needs on average.
 _ITEMS_PER_LABEL = 2
-#: The columns of a run's tables that are used; `weight`, and what records may have besides, only where it is not empty.
+#: The columns of a run's tables that are used; `rater` and `weight`, and what records may have besides, are left out
+#: where they are empty.
 _RECORDS = ("item", "system", "task", "language", "extra", "output", "source", "references", "original", "row")
 _JUDGED = {
-    "ratings": ("item", "system", "aspect", "rater", "value"),
-    "preferences": ("item", "first", "second", "aspect", "rater", "choice"),
-    "errors": ("item", "system", "aspect", "severity", "side", "rater", "start", "end"),
+    "ratings": ("item", "system", "aspect", "value"),
+    "preferences": ("item", "first", "second", "aspect", "choice"),
+    "errors": ("item", "system", "aspect", "severity", "side", "start", "end"),
     "given": ("item", "system", "second", "metric", "choice", "columns", "value"),
 }
 _NUMBERS = {"at": pa.int64(), "value": pa.float64(), "start": pa.int64(), "end": pa.int64()}
@@ -88,6 +88,8 @@ class SourceTables:
         #: Names that Arrow cannot hold, by how they are written there.
         self.originals: dict[str, str] = {}
         self._places: list[str | None] = []
+        #: The rows of the records of a run, where these are all records in its order.
+        self.run_rows: dict[Run, slice] = {}
         #: The inputs of runs that were read.
         self._inputs: set[Any] = set()
         self._tables: dict[str, list[pa.Table]] = {name: [] for name in ("records", *_JUDGED)}
@@ -106,20 +108,25 @@ class SourceTables:
         self._inputs.update(keys.values())
         places = {one.number: self.open_place(one.name and run.describe_input(one)) for one in inputs}
         done, total = 0, sum(one.records for one in inputs)
+        start = sum(map(len, self._tables["records"]))
         for one, table in run.iterate_records(_RECORDS):
             if one.number in places:
                 if progress:
                     progress(done, total)
                 self._add_records(table, places[one.number])
                 done += len(table)
+        if len(inputs) == len(keys) and run.kept_rows is None:
+            self.run_rows[run] = slice(start, start + done)
         for name, columns in _JUDGED.items():
             for one, part in run.list_parts(name):
                 if one.number in places:
-                    self._add_table(name, run.read_part(name, part, [*columns, "weight", "row"]), places[one.number])
+                    self._add_table(
+                        name, run.read_part(name, part, [*columns, "rater", "weight", "row"]), places[one.number]
+                    )
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
-        place = -1
+        place, last = -1, Location(None, -1)
         for row in reader.entries(progress):
             # Some readers go through their rows twice.
             is_next = bool(rows) and row.location.file == last.file and row.location.line >= last.line
@@ -136,10 +143,6 @@ class SourceTables:
         self._places.append(name)
         return len(self._places) - 1
 
-    def number_rows(self, place: int, size: int) -> NDArray[np.int64]:
-        """The column `at` of the first rows of a place."""
-        return np.arange(size) + (place << _ROW_BITS)
-
     def locate(self, at: int) -> Location:
         """Where a row is."""
         return Location(self._places[at >> _ROW_BITS], at & (1 << _ROW_BITS) - 1)
@@ -149,9 +152,11 @@ class SourceTables:
         columns = ("at", *_JUDGED.get(name, ("item", "system")))
         schema = pa.schema([(column, _NUMBERS.get(column, NAMES)) for column in columns])
         blocks = [schema.empty_table(), *self._tables.pop(name)]
-        table = pa.concat_tables(blocks, promote_options="default").unify_dictionaries()
+        table = pa.concat_tables(blocks, promote_options="permissive")
         at = table["at"].to_numpy()
-        return table if (at[1:] >= at[:-1]).all() else table.take(pa.array(np.argsort(at, kind="stable")))
+        if (at[1:] >= at[:-1]).all():
+            return table
+        return table.unify_dictionaries().take(pa.array(np.argsort(at, kind="stable")))
 
     def _add_rows(self, rows: Sequence[ParsedRow], place: int) -> None:
         records = [record for row in rows for record in row.new]
@@ -177,15 +182,20 @@ class SourceTables:
             item, system, output, source, *_, references = json.loads(records["original"][row].as_py())
             self.originals |= {records["item"][row].as_py(): item, records["system"][row].as_py(): system}
             mean = sum(map(len, references)) / len(references) if references else np.nan
-            for name, length in zip(LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True):
+            for name, length in zip(
+                LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True
+            ):
                 lengths[name][row] = length
         columns = {name: records[name] for name in ("row", "item", "system", "task", "language", "extra")}
-        columns |= {name: pa.array(values, pa.float64(), from_pandas=True) for name, values in lengths.items()}
+        for name, values in lengths.items():
+            short = values.astype(np.float32)  # Most lengths are whole.
+            is_same = np.array_equal(short, values, equal_nan=True)
+            columns[name] = pa.array(short if is_same else values, from_pandas=True)
         self._add_table("records", pa.table(columns), place)
 
     def _add_table(self, name: str, table: pa.Table, place: int) -> None:
-        columns = {"at": pc.add(table["row"], place << _ROW_BITS)}
-        optional = ("weight",) if name in _JUDGED else ("task", "language", "extra", *LENGTHS)
+        columns = {"at": pc.add(table["row"], start_place(place))}
+        optional = ("rater", "weight") if name in _JUDGED else ("task", "language", "extra", *LENGTHS)
         for column in (*_JUDGED.get(name, ("item", "system")), *optional):
             is_there = column in table.column_names
             if is_there and (column not in optional or table[column].null_count < len(table)):
@@ -194,11 +204,16 @@ class SourceTables:
         self._tables[name].append(pa.table(columns))
 
 
+def start_place(place: int) -> int:
+    """The entry of the column `at` before the first row of a place."""
+    return place << _ROW_BITS
+
+
 def _identify(run: Run, one: Input) -> Any:
     """What two inputs share that are the same: the file and the options that read it, or else the rows."""
     if one.path is None:
         return tuple(sorted((table, parts) for table, parts in one.tables.items()))
-    return os.path.realpath(Path(run.store.path) / one.path), json.dumps(one.options, sort_keys=True)
+    return os.path.realpath(run.find_place(one)), json.dumps(one.options, sort_keys=True)
 
 
 def _average_lengths(lists: pa.ChunkedArray) -> NDArray[np.float64]:
@@ -208,4 +223,5 @@ def _average_lengths(lists: pa.ChunkedArray) -> NDArray[np.float64]:
     lengths = pc.utf8_length(pc.list_flatten(lists)).to_numpy()
     sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     total = sums[ends] - sums[ends - counts]
-    return np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    means: NDArray[np.float64] = np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return means

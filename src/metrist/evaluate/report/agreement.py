@@ -425,7 +425,7 @@ def levels_figure(
             task, language = "", part.value
         columns.append(
             (
-                _mean(lengths[both]) if lengths is not None and column in _TASKS else 0.0,
+                _mean(lengths[both].astype(np.float64)) if lengths is not None and column in _TASKS else 0.0,
                 LevelColumn(
                     task=task,
                     language=language,

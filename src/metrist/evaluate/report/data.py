@@ -364,8 +364,11 @@ class ReportTexts(OutputTexts):
     def ratings(self) -> dict[str, RatedRows]:
         rated: dict[str, RatedRows] = {}
         for aspect, own in ((a, r) for member in self._members.values() for a, r in member.ratings.items()):
-            before = rated.get(aspect)
-            rated[aspect] = RatedRows(*map(np.concatenate, zip(before, own, strict=True))) if before else own
+            if before := rated.get(aspect):
+                rows, values = np.concatenate([before.rows, own.rows]), np.concatenate([before.values, own.values])
+                rated[aspect] = RatedRows(rows, values)
+            else:
+                rated[aspect] = own
         return rated
 
     @cached_property

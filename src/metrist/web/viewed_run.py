@@ -1,0 +1,376 @@
+"""A run as the viewer shows it: its scores in memory, and its texts where they are stored.
+
+Nothing is built first: DuckDB fetches the texts of the outputs that are shown, and searches all of them. What makes a
+search faster is made in the background.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import MetristError, format_count, format_path
+from metrist.io.remote import is_remote
+from metrist.io.writer import atomic_write
+from metrist.metrics.base import Metric, PartMetric
+from metrist.names import encode_names
+from metrist.ratings import Error
+from metrist.report.errors import error_row
+from metrist.report.tables import decimals_for
+from metrist.run.loading import fetch_flat, load
+from metrist.run.query import number_rows, open_database
+from metrist.run.results import build_heat
+from metrist.run.texts import OutputFacts, OutputTexts, take_scores
+
+if TYPE_CHECKING:
+    from metrist.run.results import Results
+    from metrist.scores import Scores
+
+Kind = Literal["metric", "aspect", "rating", "length"]
+Key = tuple[str, str]
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int | None], None]
+#: The texts that are searched, in SQL.
+_TEXTS = {
+    "output": "lower(output)",
+    "context": """lower(concat_ws(chr(10), instruction, source, array_to_string("references", chr(10))))""",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewColumn:
+    """A column of numbers: a metric's scores, those of an aspect, people's mean ratings or the length of the output.
+    `higher` says whether higher is better; None: neither is."""
+
+    name: str
+    kind: Kind
+    higher: bool | None
+    decimals: int
+    low: float | None
+    high: float | None
+    missing: int
+    signature: str = ""
+
+    @classmethod
+    def describe(
+        cls, name: str, kind: Kind, values: Floats, metric: Metric | None = None, signature: str = ""
+    ) -> ViewColumn:
+        """The column with these values."""
+        from metrist.evaluate.selection import choose_decimals
+
+        finite = values[np.isfinite(values)]
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (math.nan, math.nan)
+        decimals = 3
+        if kind == "length":
+            decimals = 0
+        elif len(finite):
+            decimals = choose_decimals(metric, low, high) if metric else decimals_for(low, high)
+        return cls(
+            name=name,
+            kind=kind,
+            higher=metric.higher_is_better if metric else True if kind == "rating" else None,
+            decimals=decimals,
+            low=low if len(finite) else None,
+            high=high if len(finite) else None,
+            missing=int(np.count_nonzero(np.isnan(values))),
+            signature=signature,
+        )
+
+
+def open_view(
+    path: str | os.PathLike[str],
+    texts: Sequence[str] = (),
+    *,
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> ViewedRun:
+    """A run folder, or a flat file that a run wrote. `texts` are files with the texts, by default what the run holds; a
+    run whose texts cannot be read is shown without them, and a note says why."""
+    results = load(fetch_flat(path))
+    notes: list[str] = []
+    opened = None
+    try:
+        opened = OutputTexts.open(results, list(texts) or None, progress=progress)
+        notes += opened.remarks
+        if missing := int(np.count_nonzero(~opened.has_text)):
+            notes.append(f"{format_count(missing, 'output')} without a text in the files that were read")
+    except MetristError as error:
+        if texts:
+            raise
+        notes.append(f"texts are not shown: {error}")
+    for remark in notes if note else ():
+        note(remark)  # type: ignore[misc]
+    where = str(path) if is_remote(path) else str(Path(path).resolve())
+    name = str(path) if is_remote(path) else format_path(Path(path))
+    return ViewedRun(name, results, opened, notes, Picks.open(where))
+
+
+class Picks:
+    """The outputs that the user picked, in a file of the user's folder for caches."""
+
+    def __init__(self, path: Path, keys: Iterable[Key]) -> None:
+        self._path, self.keys = path, set(keys)
+
+    @classmethod
+    def open(cls, run: str) -> Picks:
+        """The picks of a run, by its path or URL."""
+        base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+        folder = (Path(base) if base else Path.home() / ".cache") / "metrist" / "view"
+        path = folder / f"{hashlib.sha256(run.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}.json"
+        with suppress(OSError, ValueError, TypeError):
+            return cls(path, [(str(item), str(system)) for item, system in json.loads(path.read_bytes())])
+        return cls(path, ())
+
+    def change(self, keys: Iterable[Key], *, picked: bool) -> None:
+        """Pick outputs by item and system, or pick them no longer."""
+        self.keys = self.keys | set(keys) if picked else self.keys - set(keys)
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with atomic_write(self._path) as file:
+            json.dump(sorted(self.keys), file)
+
+
+class ViewedRun:
+    """The numbers of a run in memory, and its texts on disk. Safe to use from several threads."""
+
+    def __init__(
+        self, name: str, results: Results, texts: OutputTexts | None, notes: Sequence[str], picks: Picks
+    ) -> None:
+        self.name, self.results, self.picks = name, results, picks
+        self.notes = [*results.notes, *notes]
+        self.items, self.systems = encode_names(results.items), encode_names(results.systems)
+        #: The fields whose texts are in a table.
+        self._prepared: set[str] = set()
+        source = number_rows(texts.run, "records") if texts else None
+        self._texts = texts if source else None
+        self._database = open_database(texts.run) if texts and source else None
+        if self._database:
+            self._database.execute(f"CREATE VIEW texts AS {source}")
+        self.labels: dict[str, list[str]] = {}
+        self.tags = {tag: self._read_tags(tag) for tag in ("task", "language")}
+        #: One line for each error: its row, and the indexes of its aspect and its severity.
+        self.errors = self._list_errors()
+        self.columns: dict[str, ViewColumn] = {}
+        self.numbers: dict[str, Floats] = {}
+        self._add_columns()
+        self.has_tokens = any(block.tokens for block in results.scores.values())
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def close(self) -> None:
+        if self._database:
+            self._database.close()
+
+    def key(self, row: int) -> Key:
+        """The item and system of a row."""
+        return self.items[row], self.systems[row]
+
+    def rows_of(self, item: str) -> list[int]:
+        """The rows of all outputs for an item."""
+        code = self._item_codes.get(item)
+        rows: list[int] = [] if code is None else np.flatnonzero(self.items.codes == code).tolist()
+        return rows
+
+    @cached_property
+    def _item_codes(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(self.items.names)}
+
+    def list_picked(self) -> list[int]:
+        """The rows that the user picked."""
+        keys = self.picks.keys
+        wanted = [self._item_codes[item] for item, _ in keys if item in self._item_codes]
+        rows = np.flatnonzero(np.isin(self.items.codes, wanted)).tolist() if wanted else []
+        return [row for row in rows if self.key(row) in keys]
+
+    # ---- Numbers
+
+    def _add_columns(self) -> None:
+        results, size = self.results, len(self)
+        with ThreadPoolExecutor(1) as pool:
+            counting = pool.submit(self._fetch, "SELECT row_number, length(output) AS value FROM texts")
+            for metric in results.columns:
+                kind: Kind = "aspect" if isinstance(metric, PartMetric) else "metric"
+                self._add(metric.label, kind, results[metric].values, metric, results.signatures.get(metric.label, ""))
+            for aspect, rated in (self._texts.ratings if self._texts else {}).items():
+                self._add(f"people: {aspect}", "rating", rated.mean(size))
+            rows, values = counting.result()
+        lengths = np.full(size, np.nan)
+        lengths[rows] = values
+        self._add("characters", "length", lengths)
+
+    def _add(self, name: str, kind: Kind, values: Floats, metric: Metric | None = None, signature: str = "") -> None:
+        self.columns[name] = ViewColumn.describe(name, kind, values, metric, signature)
+        self.numbers[name] = np.asarray(values, np.float64)
+
+    def _read_tags(self, tag: str) -> NDArray[np.int32]:
+        """The number of each output's task or language among the `labels`; -1 where it has none."""
+        numbers = np.full(len(self), -1, np.int32)
+        self.labels[tag] = []
+        for (label,) in self._ask(f"SELECT DISTINCT {tag} FROM texts WHERE {tag} IS NOT NULL ORDER BY {tag}"):
+            rows, _ = self._fetch(f"SELECT row_number, 0 AS value FROM texts WHERE {tag} = ?", label)
+            numbers[rows] = len(self.labels[tag])
+            self.labels[tag].append(label)
+        return numbers
+
+    def _list_errors(self) -> NDArray[np.int64]:
+        found: list[Mapping[int, Sequence[Error]]] = [b.errors for b in self.results.scores.values() if b.errors]
+        found += [self._texts.errors] if self._texts else []
+        self.labels |= {"aspect": [], "severity": []}
+        places: dict[Key, int] = {}
+
+        def place(kind: str, label: str) -> int:
+            if (kind, label) not in places:
+                places[kind, label] = len(self.labels[kind])
+                self.labels[kind].append(label)
+            return places[kind, label]
+
+        lines = [
+            (row, place("aspect", error.aspect), place("severity", (error.severity or "").lower()))
+            for row in sorted({row for errors in found for row in errors})
+            for errors in found
+            for error in errors.get(row, ())
+        ]
+        return np.array(lines, np.int64).reshape(-1, 3)
+
+    # ---- Texts
+
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
+        if self._database is None:
+            return []
+        with closing(self._database.cursor()) as cursor:
+            return cursor.execute(sql).fetchall()
+
+    def _fetch(self, sql: str, *values: Any) -> tuple[NDArray[np.intp], NDArray[Any]]:
+        """The positions and values of what a query finds, which gives the columns row_number and value."""
+        if self._database is None:
+            return np.empty(0, np.intp), np.empty(0)
+        with closing(self._database.cursor()) as cursor:
+            found = cursor.execute(sql, list(values)).fetchnumpy()
+        rows = self._positions[np.asarray(found["row_number"])]
+        return rows[rows >= 0], np.asarray(found["value"])[rows >= 0]
+
+    @cached_property
+    def _positions(self) -> NDArray[np.intp]:
+        """The position of each row of the parts that hold the texts; -1 where it is none of these outputs."""
+        assert self._texts is not None
+        size = sum(part.rows for _, part in self._texts.run.list_parts("records"))
+        positions = np.full(size, -1)
+        has_text = self._texts.has_text
+        positions[self._texts.rows[has_text]] = np.flatnonzero(has_text)
+        return positions
+
+    def prepare(self) -> None:
+        """Put what searches read into tables, in memory or in a folder of ours; takes seconds for a large run."""
+        for field, text in _TEXTS.items():
+            self._ask(
+                f"CREATE TABLE search_{field} AS SELECT {text} AS text, list(row_number) AS rows FROM texts GROUP BY 1"
+            )
+            self._prepared.add(field)
+        self.text_hashes  # noqa: B018
+
+    def search(self, words: str, field: str) -> NDArray[np.bool_]:
+        """Which outputs have these words in a field, whatever their case."""
+        if field == "item":
+            folded = words.casefold()
+            names = np.fromiter((folded in name.casefold() for name in self.items.names), np.bool_)
+            return names[self.items.codes]
+        hits = np.zeros(len(self), np.bool_)
+        if field == "reason":
+            folded = words.casefold()
+            hits[[row for row, text in self._reasons.items() if folded in text]] = True
+            return hits
+        sql = f"SELECT row_number, 0 AS value FROM texts WHERE contains({_TEXTS[field]}, lower(?))"
+        if field in self._prepared:
+            sql = f"SELECT unnest(rows) AS row_number, 0 AS value FROM search_{field} WHERE contains(text, lower(?))"
+        hits[self._fetch(sql, words)[0]] = True
+        return hits
+
+    @cached_property
+    def _reasons(self) -> dict[int, str]:
+        """Explanations, failures and errors of the outputs that have some, without case."""
+        reasons: dict[int, list[str]] = {}
+        for block in self.results.scores.values():
+            for said in (block.explanations, block.failures):
+                for row, text in said.items() if said else ():
+                    reasons.setdefault(row, []).append(text)
+        marked = [block.errors for block in self.results.scores.values() if block.errors]
+        for errors in (*marked, *([self._texts.errors] if self._texts else [])):
+            for row, listed in errors.items():
+                texts = (text for error in listed for text in (error.aspect, error.explanation, error.text) if text)
+                reasons.setdefault(row, []).extend(texts)
+        return {row: "\n".join(texts).casefold() for row, texts in reasons.items()}
+
+    @cached_property
+    def text_hashes(self) -> NDArray[np.uint64]:
+        """A hash of each output, 0 where there is none."""
+        hashes = np.zeros(len(self), np.uint64)
+        rows, values = self._fetch("SELECT row_number, hash(output) AS value FROM texts")
+        hashes[rows] = values
+        return hashes
+
+    def read_outputs(self, rows: Sequence[int]) -> dict[int, str | None]:
+        """The texts of some outputs; None where there is none."""
+        if self._database is None or self._texts is None:
+            return dict.fromkeys(rows)
+        with closing(self._database.cursor()) as cursor:
+            return self._texts.read_outputs(rows, cursor)
+
+    def read_facts(self, row: int) -> OutputFacts:
+        """The record of an output, and what people say about it."""
+        if self._database is None or self._texts is None:
+            return OutputFacts()
+        with closing(self._database.cursor()) as cursor:
+            return self._texts.read([row], cursor)[row]
+
+    def read_scores(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What metrics say about an output besides numbers, and their readings of its tokens, by metric."""
+        said: dict[str, Any] = {}
+        readings: dict[str, Any] = {}
+        blocks = take_scores(self.results, [row])
+        for metric in self.results.metrics:
+            block = blocks[metric.label]
+            score = block[0]
+            details = {
+                "explanation": score.explanation,
+                "failure": score.failure,
+                "raw": score.raw,
+                "errors": [error_row(error) for error in score.errors],
+            }
+            if known := {name: value for name, value in details.items() if value}:
+                said[metric.label] = known
+            if score.tokens:
+                readings[metric.label] = list_readings(self._draw(metric, block, row))
+        return said, readings
+
+    def _draw(self, metric: Metric, block: Scores, row: int) -> Any:
+        item, system = self.key(row)
+        heat = build_heat([item], [system], [(metric, block)], item=item, system=system, limit=1)
+        return heat.outputs[0]
+
+
+def list_readings(output: Any) -> list[dict[str, Any]]:
+    """The readings of a `HeatOutput` as plain data: words, log-probabilities and steps of the colour scale."""
+    from metrist.report.heat import MAX_READINGS
+
+    return [
+        {
+            "label": reading.label,
+            "units": [
+                [text, None if math.isnan(logprob) else round(logprob, 4), step]
+                for text, logprob, step in reading.units()
+            ],
+        }
+        for reading in output.readings[:MAX_READINGS]
+    ]
