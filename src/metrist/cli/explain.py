@@ -154,7 +154,7 @@ def explain(
     system: Annotated[str | None, typer.Option("--system", help="Only outputs of this system.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of outputs to judge or show.")] = 20,
     texts: Annotated[
-        Path | None, typer.Option("--texts", metavar="FILE", help="The records of a run, which stores no texts itself.")
+        Path | None, typer.Option("--texts", metavar="FILE", help="The records of a run that stores no texts.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the errors, with offsets, as .jsonl.")
