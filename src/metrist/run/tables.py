@@ -109,15 +109,21 @@ JUDGMENTS = pa.schema(
         ("original", TEXT),
     ]
 )
-#: Columns that can quote a text: a run without texts leaves them out.
+#: Columns that can quote a text: a run without texts leaves them out, but for the original names of records.
 TEXT_COLUMNS = frozenset(
     {
         *("output", "source", "references", "instruction", "extra", "original", "columns"),
         *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
     }
 )
+
+
+def _text_columns(table: str) -> frozenset[str]:
+    return TEXT_COLUMNS - {"original"} if table == "records" else TEXT_COLUMNS
+
+
 _SCHEMAS = {
-    name: (schema, pa.schema([field for field in schema if field.name not in TEXT_COLUMNS]))
+    name: (schema, pa.schema([field for field in schema if field.name not in _text_columns(name)]))
     for name, schema in (
         *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
         *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
@@ -222,6 +228,14 @@ def records_table(
     for source in records.sources:
         if source not in digests:
             digests[source] = digest_source(source)
+    sources = pa.array([digests[source] for source in records.sources], TEXT)
+    if not texts:
+        names = ("items", "systems", "tasks", "languages")
+        kept = {name: getattr(records, name) for name in names}
+        nothing = [None] * len(records)
+        records = RecordColumns(
+            outputs=[""] * len(records), sources=nothing, references=[()] * len(records), instructions=nothing, **kept
+        )
     try:
         columns = _record_columns(records, escape=False)
         columns["original"] = pa.nulls(len(records), TEXT)
@@ -229,11 +243,11 @@ def records_table(
         columns = _record_columns(records, escape=True)
         columns["original"] = _originals(records)
     columns["record"] = _hash_array(hashes)
-    columns["source_digest"] = pa.array([digests[source] for source in records.sources], TEXT)
+    columns["source_digest"] = sources
     columns["input"] = pa.array(np.full(len(records), number, np.int32))
     columns["row"] = pa.array(rows, pa.int64())
     table = pa.table([columns[name] for name in RECORDS.names], schema=RECORDS)
-    return table if texts else drop_texts(table)
+    return table if texts else table.select(_SCHEMAS["records"][1].names)
 
 
 def _record_columns(records: RecordColumns, *, escape: bool) -> dict[str, pa.Array]:
