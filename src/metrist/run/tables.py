@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metrist.errors import RunError
 from metrist.io.dedup import digest_source
 from metrist.io.row_model import JudgedRows, ParsedRow
 from metrist.metrics.comparator import Judgment
@@ -129,6 +130,8 @@ _SCHEMAS = {
         *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
     )
 }
+#: Characters of an item from which on it is taken for a text rather than a name.
+_LONGEST_NAME = 80
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
 #: Columns of a score that only some rows have, by the name of the field of `Scores`.
 _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
@@ -230,6 +233,7 @@ def records_table(
             digests[source] = digest_source(source)
     sources = pa.array([digests[source] for source in records.sources], TEXT)
     if not texts:
+        _refuse_texts_as_items(records)
         names = ("items", "systems", "tasks", "languages")
         kept = {name: getattr(records, name) for name in names}
         nothing = [None] * len(records)
@@ -248,6 +252,17 @@ def records_table(
     columns["row"] = pa.array(rows, pa.int64())
     table = pa.table([columns[name] for name in RECORDS.names], schema=RECORDS)
     return table if texts else table.select(_SCHEMAS["records"][1].names)
+
+
+def _refuse_texts_as_items(records: RecordColumns) -> None:
+    """Refuse items that are texts, such as sources: a run without texts would store them as names."""
+    for item, *texts in zip(records.items, records.outputs, records.sources, records.instructions, strict=True):
+        quotes = any(text and text in item and len(text.split()) >= (2 if text == item else 4) for text in texts)
+        if quotes or (len(item) > _LONGEST_NAME and item.count(" ") > 5):
+            raise RunError(
+                "items are named by their texts, which a run without texts does not store: name another column "
+                "(--field item=COLUMN), or none for numbers"
+            )
 
 
 def _record_columns(records: RecordColumns, *, escape: bool) -> dict[str, pa.Array]:
