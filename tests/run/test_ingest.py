@@ -78,9 +78,9 @@ def write_corpus(path: Path) -> None:
         rows.append({"item": f"value {n}", "system": "s", "output": "a cat", "references": ["cat"], "mixed": value})
         rows.append({"item": f"name {n}", "system": "s", "output": "a cat", "references": ["cat"], TEXTS[n]: value})
     for n, field in enumerate(("source", "instruction", "task", "language")):
-        for m, text in enumerate(("", "ü", LONE, None)):
+        for m, value in enumerate(("", "ü", LONE, None)):
             names = {"item": f"field {n}", "system": str(m), "output": "a cat", "references": ["cat"]}
-            rows.append({**names, field: text})
+            rows.append({**names, field: value})
     rows.append({"item": "rated", "system": "s", "output": "a cat", "references": ["cat"], "ratings": {LONE: 1}})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
@@ -175,7 +175,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"item": str(n), "system": s, "output": f"{s} {n}", "references": [f"a {n}"], "ratings": {"good": n}, "rater": "r"}
     for n in range(3)
     for s in "ab"
@@ -237,7 +237,7 @@ def read_said(run: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 ERROR = {"text": "cat", "aspect": "style", "severity": "minor", "penalty": 1, "explanation": "No cats."}
-JUDGED = [
+JUDGED: list[dict[str, Any]] = [
     {"item": "1", "system": "a", "output": "a cat", "ratings": {"good": [1, 2]}, "raters": ["ann", "bob"]},
     {"item": "1", "system": "b", "output": "a dog", "errors": [ERROR], "rater": "ann"},
     {"item": "1", "systems": ["a", "b"], "ratings": {"better": "first"}, "rater": "ann"},
@@ -321,7 +321,8 @@ def test_parts_hold_declared_columns_whatever_is_in_them(tmp_path: Path) -> None
     """pandas, polars and DuckDB read a folder of parts, which must have one schema."""
     import polars
 
-    for n, row in enumerate(({"extra": "2024-05-01"}, {"extra": 5}, {"extra": {"a": 1}}, {})):
+    extras: list[dict[str, Any]] = [{"extra": "2024-05-01"}, {"extra": 5}, {"extra": {"a": 1}}, {}]
+    for n, row in enumerate(extras):
         rows = [{"item": "1", "system": str(n), "output": "a cat", "references": ["a cat"], **row}]
         score(rows, ["chrf", "length", "bleu"], out=tmp_path / "run")
     for table, size in (("records", 4), ("scores", 12)):
