@@ -175,7 +175,9 @@ def read_judge(
     and counted.
     """
     if not is_run(run):
-        raise RunError(f"{format_path(Path(run))} is no run folder: expected one of `metrist score` or `metrist prefer`")
+        raise RunError(
+            f"{format_path(Path(run))} is no run folder: expected one of `metrist score` or `metrist prefer`"
+        )
     opened = open_run(run)
     compared = [one for one in opened.manifest.metrics if one.compares]
     comparators = [one for one in compared if one.finished]
@@ -196,7 +198,9 @@ def read_judge(
     if comparator is not None:
         return _read_choices(opened, comparator, texts, criterion)
     if results is None:
-        raise RunError(f"{opened.name} has no comparator {name!r}; it has {', '.join(labels)}{did_you_mean(name, labels)}")
+        raise RunError(
+            f"{opened.name} has no comparator {name!r}; it has {', '.join(labels)}{did_you_mean(name, labels)}"
+        )
     chosen = results.metric(find_metric(metrics, name, results.unfinished))
     return _read_scores(opened, results, chosen, texts, criterion)
 

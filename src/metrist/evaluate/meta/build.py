@@ -153,8 +153,7 @@ class _Outputs:
         self.systems = self._label(outputs % width, system_names)
         records = numbers[: len(at[0])]
         self.of = {
-            name: records if place is None else numbers[place]
-            for name, place in zip(self._rows, places, strict=True)
+            name: records if place is None else numbers[place] for name, place in zip(self._rows, places, strict=True)
         }
 
     def forget_rows(self) -> None:
@@ -202,7 +201,9 @@ def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:
     codes, names = list[Codes](), pa.array([], pa.string())
     for column in columns:
         own = [next(unified) for chunk in column.chunks if len(chunk)]
-        codes.append(np.concatenate([np.empty(0, np.int32), *(pc.fill_null(one.indices, -1).to_numpy() for one in own)]))
+        codes.append(
+            np.concatenate([np.empty(0, np.int32), *(pc.fill_null(one.indices, -1).to_numpy() for one in own)])
+        )
         names = own[0].dictionary if own else names
     return codes, names
 
@@ -330,9 +331,7 @@ def _read_scores(given: pa.Table, outputs: _Outputs, tables: SourceTables) -> di
         scores[metric] = MetricScores(name=metric, values=column, origin=origin)
     if conflicts:
         row, earlier, metric = min(conflicts)
-        item, system = (
-            labels.names[labels.codes[numbers[row]]] for labels in (outputs.items, outputs.systems)
-        )
+        item, system = (labels.names[labels.codes[numbers[row]]] for labels in (outputs.items, outputs.systems))
         raise InputError(
             f"{tables.locate(int(at[row]))}: {metric} gives item {label_item(item)!r} of system {system!r} "
             f"{values[row]:g}, an earlier row gives it {values[earlier]:g}; keep one of the two, or give the metrics "
@@ -391,9 +390,7 @@ def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
     """Return the errors that a metric reported as columns."""
     outputs, marked = zip(*errors, strict=True)
     names = ("aspect", "severity", "side", "rater")
-    columns = {
-        name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names
-    }
+    columns = {name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names}
     offsets = {name: pa.array([getattr(error, name) for error in marked], pa.int64()) for name in ("start", "end")}
     raters = _encode_column(columns["rater"]).codes
     return _read_errors(pa.table({**columns, **offsets}), raters, np.array(outputs, np.intp))
@@ -446,7 +443,7 @@ def _spread(rows: Iterable[Mapping[str, Any]], codes: Codes) -> dict[str, Labels
 
 
 def _join_cells(pieces: Sequence[tuple[_Integers, Codes, Labels]], size: int) -> Labels:
-    at, outputs, labels = pieces[0]
+    _, outputs, labels = pieces[0]
     if len(pieces) > 1:
         names = list(dict.fromkeys(name for _, _, piece in pieces for name in piece.names))
         number = {name: n for n, name in enumerate(names)}

@@ -120,19 +120,21 @@ class SourceTables:
         for name, columns in _JUDGED.items():
             for one, part in run.list_parts(name):
                 if one.number in places:
-                    self._add_table(name, run.read_part(name, part, [*columns, "rater", "weight", "row"]), places[one.number])
+                    self._add_table(
+                        name, run.read_part(name, part, [*columns, "rater", "weight", "row"]), places[one.number]
+                    )
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
         place = -1
         for row in reader.entries(progress):
+            here, before = row.location, rows[-1].location if rows else None
             # Some readers go through their rows twice.
-            is_next = bool(rows) and row.location.file == last.file and row.location.line >= last.line
+            is_next = before is not None and here.file == before.file and here.line >= before.line
             if not is_next or len(rows) >= _ROWS_AT_ONCE:
                 self._add_rows(rows, place)
-                place = place if is_next else self.open_place(row.location.file)
+                place = place if is_next else self.open_place(here.file)
                 rows = []
-            last = row.location
             rows.append(row)
         self._add_rows(rows, place)
 
@@ -180,7 +182,9 @@ class SourceTables:
             item, system, output, source, *_, references = json.loads(records["original"][row].as_py())
             self.originals |= {records["item"][row].as_py(): item, records["system"][row].as_py(): system}
             mean = sum(map(len, references)) / len(references) if references else np.nan
-            for name, length in zip(LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True):
+            for name, length in zip(
+                LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True
+            ):
                 lengths[name][row] = length
         columns = {name: records[name] for name in ("row", "item", "system", "task", "language", "extra")}
         for name, values in lengths.items():
