@@ -248,7 +248,6 @@ class Estimator:
             self._groups = _WholeGroups(pooled, stats, present, worth, codes[0], codes[1])
         return self._pool(pooled, stats, present * between, worth)
 
-
     def pooling(self, measure: Measure) -> Estimator:
         """Return the estimator of another measure that pools the same statistics, which are not computed again."""
         other = Estimator(measure, self._sample, self._grouping)

@@ -162,9 +162,12 @@ def _input_readers(runs: Sequence[_ScoredSource], **options: Any) -> Iterator[Re
     seen: set[str] = set()
     given = {name: value for name, value in options.items() if value}
     for one in runs:
-        if one.run is None and (one.results is None or one.results.inputs is None):
+        if one.results is not None and one.results.inputs is not None:
+            reader = one.results.read_inputs(**given)
+        elif one.run is not None:
+            reader = read_inputs(one.run, **given)
+        else:
             continue
-        reader = one.results.read_inputs(**given) if one.results else read_inputs(one.run, **given)
         sources = tuple(source for source in reader.sources if source.name is None or source.name not in seen)
         seen.update(source.name for source in reader.sources if source.name is not None)
         if len(sources) == len(reader.sources):
@@ -327,9 +330,10 @@ def read_timing(run: Run, metric: StoredMetric) -> Timing:
 
 def read_costs(results: Results) -> dict[str, Cost]:
     """Return what each metric of a run cost per output, by its text; empty where that is not stored."""
-    costs = {}
-    run = results.inputs
-    for metric in run.finished_metrics() if isinstance(run, Run) else ():
+    run, costs = results.inputs, dict[str, Cost]()
+    if not isinstance(run, Run):
+        return costs
+    for metric in run.finished_metrics():
         timing = read_timing(run, metric)
         spent = [usage["cost"] for usage in timing.usages if "cost" in usage]
         if timing.records:

@@ -223,4 +223,5 @@ def _average_lengths(lists: pa.ChunkedArray) -> NDArray[np.float64]:
     lengths = pc.utf8_length(pc.list_flatten(lists)).to_numpy()
     sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     total = sums[ends] - sums[ends - counts]
-    return np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    means: NDArray[np.float64] = np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return means
