@@ -126,7 +126,7 @@ class SourceTables:
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
-        place, last = -1, Location(None, -1)
+        place = -1
         for row in reader.entries(progress):
             here, before = row.location, rows[-1].location if rows else None
             # Some readers go through their rows twice.
