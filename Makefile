@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -168,6 +168,9 @@ bench-viewer: $(VENV)/.bench  ## metrist view on 100,000 outputs, over HTTP and 
 bench-serve: $(VENV)/.bench  ## metrist serve: rate and times, overload, SIGTERM, guard
 	$(PIP) '.[serve]'
 	$(BIN)/python -m bench.serve $(SERVE)
+
+bench-store: $(VENV)/.bench  ## scoring into a run folder beside scoring in memory and pyarrow: CPU seconds
+	$(BIN)/python -m bench.store
 
 # RECORDS=10000000 measures ten million records.
 bench-scale: $(VENV)/.bench  ## large runs on one machine: seconds and peak memory of score, compare, meta, export

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ FILES: dict[str, bytes] = {
 }
 
 
-def read(read_all: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], str]:
+def read(read_all: Callable[[], Iterable[Any]]) -> tuple[list[Any], str]:
     """What is yielded, and the error that ends it."""
     found: list[Any] = []
     try:

@@ -122,10 +122,10 @@ def score(
 def note_stored_texts(out: str) -> None:
     """Say that a new run folder will hold the texts."""
     from metrist.cli.output import print_note
-    from metrist.run.flat_file import flat_suffix
-    from metrist.run.stores import is_run
+    from metrist.run.scoring import resolve_destination
 
-    if not flat_suffix(Path(out)) and not is_run(out):
+    _, store = resolve_destination(out)
+    if store and store.read_manifest() is None:
         print_note(f"{out} will store the texts of the records: --no-texts leaves them out")
 
 

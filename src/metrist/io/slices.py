@@ -37,9 +37,8 @@ class FileSlice:
 
     def open(self, options: Mapping[str, Any]) -> Reader:
         """The reader of the slice's rows, by the options of the whole file."""
-        source = RowSource(
-            name=self.name, system=self.system, read=self._read, path=self.path, first_row=self.first_line
-        )
+        read = partial(self._read)
+        source = RowSource(name=self.name, system=self.system, read=read, path=self.path, first_row=self.first_line)
         return replace(read_records([], **options), sources=(source,))
 
     def _read(self, wish: Wish | None = None) -> Iterator[tuple[int, Any]]:

@@ -183,6 +183,8 @@ class Ingest:
         """List what was read. What changed is in `notes`."""
         before = len(self._run.view)
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
+        if remarks and not self.texts:  # They may quote a row.
+            remarks = ("remarks on it are not stored in a run without texts",)
         entries = list[Input]()
         for draft in self._drafts:
             changed = self._drop_stored_rows(draft) if draft.path is None else set[Key]()

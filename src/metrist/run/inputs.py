@@ -15,6 +15,7 @@ from metrist.io.reader import RowProgress, drop_repeated
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.ratings import Error, Preference, Rating
 from metrist.records import Record, hash_units
+from metrist.run.flat_file import encodable
 
 if TYPE_CHECKING:
     from metrist.run.run import Run
@@ -25,6 +26,7 @@ _COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})
 #: Reading options that do not matter where rows are stored.
 _PASSING_OPTIONS = frozenset({"announce", "skip_bad"})
 _JUDGMENTS = frozenset({"rating", "ratings", "score", "scores", "rater", "raters"})
+_NAMES = frozenset({"item", "system", "first", "second"})
 Key = tuple[str, str]
 
 
@@ -297,10 +299,17 @@ class StoredReader(Reader):
                         progress(done, total)
                     done += len(records)
                     yield _parse(one, row, keys, records, facts)
-            for row, facts in judged.items():  # Their texts are in other rows, or in another input.
-                found = next(value for values in facts.values() if isinstance(values, list) for value in values)
-                keys = _list_keys(found)
-                yield _parse(one, row, keys, (), facts)
+            yield from _list_rows(one, judged)
+        for one in self.run.manifest.inputs:
+            if not one.tables.get("records"):
+                yield from _list_rows(one, _read_judgments(self.run, one))
+
+
+def _list_rows(one: Input, judged: Mapping[int, dict[str, Any]]) -> Iterator[ParsedRow]:
+    """Rows with judgments whose texts are in other rows, or in another input."""
+    for row, facts in judged.items():
+        found = next(value for values in facts.values() if isinstance(values, list) for value in values)
+        yield _parse(one, row, _list_keys(found), (), facts)
 
 
 def _parse(
@@ -335,12 +344,17 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
     import json
 
     judged: dict[int, dict[str, Any]] = {}
+    # Tables show names that Arrow cannot hold with escapes.
+    names = {encodable(name): name for column in (run.view.items, run.view.systems) for name in column.names}
+    names = {shown: name for shown, name in names.items() if shown != name}
 
     def read(table: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         for part in one.tables.get(table, ()):
             for row in run.read_part(table, part).to_pylist():
                 facts = judged.setdefault(row.pop("row"), {})
                 row.pop("input")
+                if names:
+                    row |= {name: names.get(row[name], row[name]) for name in _NAMES & row.keys()}
                 if (weight := row.pop("weight", None)) is not None:
                     facts["weight"] = weight
                 yield facts, row
@@ -354,12 +368,18 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
         facts.setdefault("errors", []).append(StoredError(item=item, system=system, error=Error(**row)))
     for facts, row in read("given"):
         if row["second"] is not None:
-            names = {"item": row["item"], "first": row["system"], "second": row["second"], "metric": row["metric"]}
-            choice = StoredChoice(**names, choice=row["choice"], answer=row.get("answer") or "")
+            choice = StoredChoice(
+                item=row["item"],
+                first=row["system"],
+                second=row["second"],
+                metric=row["metric"],
+                choice=row["choice"],
+                answer=row.get("answer") or "",
+            )
             facts.setdefault("choices", []).append(choice)
         elif row["metric"] is not None:
-            names = {name: row[name] for name in ("item", "system", "metric", "value")}
-            facts.setdefault("scores", []).append(StoredScore(**names))
+            fields = {name: row[name] for name in ("item", "system", "metric", "value")}
+            facts.setdefault("scores", []).append(StoredScore(**fields))
         elif row.get("columns"):
             facts["columns"] = json.loads(row["columns"])
             facts.setdefault("rows", []).append(StoredScore(item=row["item"], system=row["system"], metric="", value=0))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from metrist.errors import InputError, RunError
 from metrist.io.reader import Findings
 from metrist.io.remote import is_remote
-from metrist.io.row_model import Batch
+from metrist.io.row_model import Batch, JudgedRows, ParsedRow
 from metrist.io.slices import FileSlice
 from metrist.metrics.base import Metric
 from metrist.records import Hashes
@@ -96,6 +96,10 @@ def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
     return np.frombuffer(bytes(digests), np.uint64)
 
 
+def _list_judged(batch: Batch) -> Sequence[Any]:
+    return batch.judged.rows if isinstance(batch.judged, JudgedRows) else batch.judged
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SliceRead:
     """A slice of an input that is in the store. `names` are hashes of the names of its records, in their order, and of
@@ -137,7 +141,9 @@ class ReadSlice:
             return None  # Blank lines: the numbers of rows are not those of lines.
         records = [zip(batch.records.items, batch.records.systems, strict=True) for batch in batches]
         names = dict.fromkeys(name for listed in records for name in listed)
-        names |= dict.fromkeys(key for batch in batches for row in batch.judged for key in row.keys)
+        # A rating that is not parsed as a row belongs to a record of the slice.
+        judged = (row for batch in batches for row in _list_judged(batch))
+        names |= dict.fromkeys(key for row in judged if isinstance(row, ParsedRow) for key in row.keys)
         return SliceRead(
             parts=write_batches(self.store.open(), batches, self.number, self.texts),
             hashes=np.concatenate([batch.hashes for batch in batches]),

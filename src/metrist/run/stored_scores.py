@@ -80,7 +80,7 @@ class ScoreReader:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
         self.metric, self._run, self._parts = metric, run, version.parts
         self._rows = sum(part.rows for part in version.parts)
-        self._values = np.full(self._rows, np.nan)
+        self._values = np.empty(0)
         self._incomplete: dict[int, bool] = {}
         #: Whether a part has failures.
         self._has_failures: list[bool] = []
@@ -99,14 +99,15 @@ class ScoreReader:
 
     def _find_positions(self) -> NDArray[np.int64] | None:
         wanted, in_order = self._run.view.hashes, True
-        unsettled = [np.empty(0, np.int64)]
+        unsettled, values = [np.empty(0, np.int64)], [np.empty(0)]
         for start, table in self._read(["record", "value", "failure_kind", "incomplete"]):
-            self._values[start : start + len(table)] = tables.read_numbers(table["value"])
+            values.append(tables.read_numbers(table["value"]))
             self._has_failures.append(table["failure_kind"].null_count < len(table))
             self._incomplete |= {start + row: True for row in pc.indices_nonzero(table["incomplete"]).to_pylist()}
             unsettled.append(start + find_unsettled(table))
             own = wanted[start : start + len(table)]
             in_order = in_order and not len(unsettled[-1]) and np.array_equal(read_hashes(table["record"]), own)
+        self._values = np.concatenate(values)
         if in_order and self._rows == len(wanted):
             return None
         return self._match(np.concatenate(unsettled))

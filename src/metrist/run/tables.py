@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metrist.errors import RunError
 from metrist.io.dedup import digest_source
 from metrist.io.row_model import JudgedRows, ParsedRow
 from metrist.metrics.comparator import Judgment
@@ -109,20 +110,28 @@ JUDGMENTS = pa.schema(
         ("original", TEXT),
     ]
 )
-#: Columns that can quote a text: a run without texts leaves them out.
+#: Columns that can quote a text: a run without texts leaves them out, but for the original names of records.
 TEXT_COLUMNS = frozenset(
     {
         *("output", "source", "references", "instruction", "extra", "original", "columns"),
         *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
     }
 )
+
+
+def _text_columns(table: str) -> frozenset[str]:
+    return TEXT_COLUMNS - {"original"} if table == "records" else TEXT_COLUMNS
+
+
 _SCHEMAS = {
-    name: (schema, pa.schema([field for field in schema if field.name not in TEXT_COLUMNS]))
+    name: (schema, pa.schema([field for field in schema if field.name not in _text_columns(name)]))
     for name, schema in (
         *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
         *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
     )
 }
+#: Characters of an item from which on it is taken for a text rather than a name.
+_LONGEST_NAME = 80
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
 #: Columns of a score that only some rows have, by the name of the field of `Scores`.
 _SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
@@ -222,6 +231,15 @@ def records_table(
     for source in records.sources:
         if source not in digests:
             digests[source] = digest_source(source)
+    sources = pa.array([digests[source] for source in records.sources], TEXT)
+    if not texts:
+        _refuse_texts_as_items(records)
+        names = ("items", "systems", "tasks", "languages")
+        kept = {name: getattr(records, name) for name in names}
+        nothing = [None] * len(records)
+        records = RecordColumns(
+            outputs=[""] * len(records), sources=nothing, references=[()] * len(records), instructions=nothing, **kept
+        )
     try:
         columns = _record_columns(records, escape=False)
         columns["original"] = pa.nulls(len(records), TEXT)
@@ -229,11 +247,22 @@ def records_table(
         columns = _record_columns(records, escape=True)
         columns["original"] = _originals(records)
     columns["record"] = _hash_array(hashes)
-    columns["source_digest"] = pa.array([digests[source] for source in records.sources], TEXT)
+    columns["source_digest"] = sources
     columns["input"] = pa.array(np.full(len(records), number, np.int32))
     columns["row"] = pa.array(rows, pa.int64())
     table = pa.table([columns[name] for name in RECORDS.names], schema=RECORDS)
-    return table if texts else drop_texts(table)
+    return table if texts else table.select(_SCHEMAS["records"][1].names)
+
+
+def _refuse_texts_as_items(records: RecordColumns) -> None:
+    """Refuse items that are texts, such as sources: a run without texts would store them as names."""
+    for item, *texts in zip(records.items, records.outputs, records.sources, records.instructions, strict=True):
+        quotes = any(text and text in item and len(text.split()) >= (2 if text == item else 4) for text in texts)
+        if quotes or (len(item) > _LONGEST_NAME and item.count(" ") > 5):
+            raise RunError(
+                "items are named by their texts, which a run without texts does not store: name another column "
+                "(--field item=COLUMN), or none for numbers"
+            )
 
 
 def _record_columns(records: RecordColumns, *, escape: bool) -> dict[str, pa.Array]:

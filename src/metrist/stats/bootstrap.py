@@ -19,7 +19,7 @@ import numpy as np
 
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats, resampling
-from metrist.stats.grouping import Estimated, Estimator, estimate
+from metrist.stats.grouping import Estimated, Estimator
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import (
     OVER,
@@ -94,8 +94,9 @@ def bootstrap(
     intervals: dict[int, Interval] = {}
     for batch in batch_by_outputs(panel, [(metric,) for metric in range(len(panel.metrics))]):
         groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        plain = _estimate_all(batch_measures, batch.panel, groups, average)
-        resampled = _resampled(batch_measures, batch.panel, groups, average, over, draws, deepcopy(source))
+        estimators = _make_estimators(batch_measures, batch.panel, groups, average)
+        plain = [estimator() for estimator in estimators]
+        resampled = _resampled(estimators, batch.panel, over, draws, deepcopy(source))
         for column, metric in enumerate(batch.metrics):
             intervals[metric] = _interval(plain[column], resampled[:, column], batch.panel, over, confidence)
     return [intervals[metric] for metric in range(len(panel.metrics))]
@@ -120,9 +121,9 @@ def bootstrap_gaps(
     gaps: dict[int, Gap] = {}
     for batch in batch_by_outputs(panel, pairs):
         groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        plain = _estimate_all(batch_measures, batch.panel, groups, average)
-        values = np.array([float(estimated.values[0]) for estimated in plain])
-        resampled = _resampled(batch_measures, batch.panel, groups, average, over, draws, deepcopy(source))
+        estimators = _make_estimators(batch_measures, batch.panel, groups, average)
+        values = np.array([float(estimator().values[0]) for estimator in estimators])
+        resampled = _resampled(estimators, batch.panel, over, draws, deepcopy(source))
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             both = [first, second]
             gaps[position] = _gap(values[both], resampled[:, both], batch.panel, over, confidence, alternative)
@@ -151,29 +152,21 @@ def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> It
         yield spread
 
 
+def _make_estimators(
+    own: Sequence[Measure], panel: Panel, grouping: Grouping | Codes, average: Average
+) -> list[Estimator]:
+    return [Estimator(m, panel.sample(metric), grouping, average) for metric, m in enumerate(own)]
+
+
 def _resampled(
-    own: Sequence[Measure],
-    panel: Panel,
-    grouping: Grouping | Codes,
-    average: Average,
-    over: Over,
-    draws: int,
-    rng: np.random.Generator,
+    estimators: Sequence[Estimator], panel: Panel, over: Over, draws: int, rng: np.random.Generator
 ) -> Floats:
     """Return values (draws, metrics) on resamples that all metrics share."""
-    chunks = [np.empty((0, len(own)))]
-    estimators = [Estimator(m, panel.sample(metric), grouping, average) for metric, m in enumerate(own)]
+    chunks = [np.empty((0, len(estimators)))]
     rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
     for chunk in draw_resamples(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
         chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
     return np.concatenate(chunks)
-
-
-def _estimate_all(
-    own: Sequence[Measure], panel: Panel, grouping: Grouping | Codes, average: Average
-) -> list[Estimated]:
-    """Return the value of each metric."""
-    return [estimate(m, panel.sample(number), grouping, average=average) for number, m in enumerate(own)]
 
 
 def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, confidence: float) -> Interval:

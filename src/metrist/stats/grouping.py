@@ -11,7 +11,7 @@ groups, and pairs of outputs by the product of their weights: systems, say, were
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -248,6 +248,14 @@ class Estimator:
             self._groups = _WholeGroups(pooled, stats, present, worth, codes[0], codes[1])
         return self._pool(pooled, stats, present * between, worth)
 
+    def pooling(self, measure: Measure) -> Estimator:
+        """Return the estimator of another measure that pools the same statistics, which are not computed again."""
+        other = Estimator(measure, self._sample, self._grouping)
+        other._pool, groups = self._pool, self._groups
+        if groups is not None:
+            other._groups = replace(groups, values=Pooled(measure, measure.pool(groups.stats)))
+        return other
+
 
 class Pooled(NamedTuple):
     """A measure, and its value in each group."""
@@ -351,8 +359,9 @@ def _macro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estim
     defined = ~np.isnan(values)
     counts = drawn * defined
     number = counts.sum(axis=1)
-    total = (counts * worth * np.where(defined, values, 0.0)).sum(axis=1)
-    divisor = (counts * worth).sum(axis=1)
+    weights = counts * worth
+    total = (weights * np.where(defined, values, 0.0)).sum(axis=1)
+    divisor = weights.sum(axis=1)
     mean = np.divide(total, divisor, out=np.full(len(total), np.nan), where=number > 0)
     return Estimated(values=mean, groups=_to_counts(number), undefined=_to_counts(drawn.sum(axis=1) - number))
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError, did_you_mean
 from metrist.kernels import Ranked, beyond_counts
+from metrist.kernels.columns import sort_within_groups
 from metrist.stats import Codes, Counts, Floats
 from metrist.stats.gold import divide
 from metrist.stats.measures import cut_groups
@@ -201,7 +202,9 @@ def _sort_outputs(block: Codes, scores: Floats, ratings: Floats) -> Codes:
     order, starts = np.empty(len(block), np.intp), _starts(block)
     for first, last in cut_groups(starts, _AT_A_TIME):
         part = slice(starts[first], starts[last])
-        order[part] = np.lexsort((-ratings[part], scores[part], block[part])) + starts[first]
+        inside = starts[first : last + 1] - starts[first]
+        by_rating = sort_within_groups(-ratings[part], inside)
+        order[part] = by_rating[sort_within_groups(scores[part][by_rating], inside)] + starts[first]
     return order
 
 

@@ -63,7 +63,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lower
 
 
-@pytest.mark.parametrize(("unrated", "most"), [(0.0, 80), (0.1, 130)])
+@pytest.mark.parametrize(("unrated", "most"), [(0.0, 120), (0.1, 160)])
 def test_memory_besides_the_data_is_a_few_bytes_an_output(
     parts: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, unrated: float, most: int
 ) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from metrist.run.shard_file import Header, decode, encode
 
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
@@ -20,7 +19,8 @@ from metrist.metrics.errors import tigerscore
 from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.tigerscore import TigerScore, build_prompt
 from metrist.ratings import Error
-from metrist.records import Record
+from metrist.records import Record, hash_units
+from metrist.run.tables import read_scores_table, scores_table
 from metrist.scores import Score, Scores
 
 #: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).
@@ -228,8 +228,7 @@ def test_remarks_say_what_was_dropped() -> None:
 def test_scores_survive_a_run_folder_with_errors_and_raw_answers() -> None:
     metric = TigerScore(llm=FakeLLM(lambda *_: tigerscore.format_tiger_answer([PLACED, INVENTED])[:-40]))
     scores = metric.score(Shard([RECORD]))
-    header = Header(metric="tigerscore", signature="s", start=0, count=1, digest="d" * 32)
-    back = decode(encode(header, [RECORD], scores)).scores
+    back = read_scores_table(scores_table("tigerscore", hash_units([RECORD]), scores))
     assert back.errors == scores.errors
     assert back.raws == scores.raws
     np.testing.assert_array_equal(back.values, scores.values)

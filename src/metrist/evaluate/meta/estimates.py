@@ -241,10 +241,13 @@ class Trial:
 
     def baselines(self) -> tuple[float, float]:
         """Return what guessing, and calling every pair a tie, would reach; NaN if that is undefined."""
-        chance = replace(self, measure=self.measure.at_chance()).value()
+        if not len(self.sample):
+            return math.nan, math.nan
+        at_chance = Estimator(self.measure.at_chance(), self.sample, self.grouping, self.average)
+        chance = float(at_chance().values[0])
         if not self.measure.all_ties:
             return chance, math.nan
-        return chance, replace(self, measure=self.measure.at_all_ties()).value()
+        return chance, float(at_chance.pooling(self.measure.at_all_ties())().values[0])
 
     def optimism(self, plan: MetaPlan) -> float:
         """Estimate by how much the value is too high because tie thresholds were chosen for it."""

@@ -164,7 +164,7 @@ def _input_readers(runs: Sequence[_ScoredSource], **options: Any) -> Iterator[Re
     for one in runs:
         if one.results is not None and one.results.inputs is not None:
             reader = one.results.read_inputs(**given)
-        elif one.results is None and one.run is not None:
+        elif one.run is not None:
             reader = read_inputs(one.run, **given)
         else:
             continue
@@ -330,8 +330,7 @@ def read_timing(run: Run, metric: StoredMetric) -> Timing:
 
 def read_costs(results: Results) -> dict[str, Cost]:
     """Return what each metric of a run cost per output, by its text; empty where that is not stored."""
-    costs: dict[str, Cost] = {}
-    run = results.inputs
+    run, costs = results.inputs, dict[str, Cost]()
     if not isinstance(run, Run):
         return costs
     for metric in run.finished_metrics():

@@ -126,15 +126,15 @@ class SourceTables:
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
-        place, last = -1, Location(None, -1)
+        place = -1
         for row in reader.entries(progress):
+            here, before = row.location, rows[-1].location if rows else None
             # Some readers go through their rows twice.
-            is_next = bool(rows) and row.location.file == last.file and row.location.line >= last.line
+            is_next = before is not None and here.file == before.file and here.line >= before.line
             if not is_next or len(rows) >= _ROWS_AT_ONCE:
                 self._add_rows(rows, place)
-                place = place if is_next else self.open_place(row.location.file)
+                place = place if is_next else self.open_place(here.file)
                 rows = []
-            last = row.location
             rows.append(row)
         self._add_rows(rows, place)
 
