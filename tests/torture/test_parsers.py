@@ -6,9 +6,9 @@ A case that fails is printed with its bytes. `METRIST_TEST_SEED` gives other cas
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import lzma
+import math
 import os
 import random
 import re
@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from faults import write_records
-from metrist.run.run_folder import RunFolder
 
 import metrist
 import tiny_models
@@ -37,6 +38,7 @@ from metrist.metrics.judge.rubrics import load_rubric, parse_rubric
 from metrist.metrics.registry import build_all
 from metrist.models.numpy_inference.storage import read_arrays, read_quantized
 from metrist.models.weights import convert_state_dict
+from metrist.run.store import Store
 from metrist.train.checkpoints import _read_tensors
 from metrist.web.annotation.project import open_project
 from metrist.web.annotation.schemas import load_schema
@@ -232,29 +234,42 @@ def test_specs_settings_and_rubrics(tmp_path: Path, torture_row: Rows) -> None:
 
 
 def test_run_folders_of_strangers(tmp_path: Path, torture_row: Rows) -> None:
-    """Pages and shards with right checksums and wrong contents; annotation projects."""
+    """Manifests, parts with right checksums and wrong contents, logs; annotation projects."""
     row = torture_row("fuzz: run folders")
     source = write_records(tmp_path / "in.jsonl", 6)
     metrist.score(str(source), ["rougeL", "length"], out=tmp_path / "whole", executor="serial")
     run = tmp_path / "run"
+
+    def read() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # Sums of infinite numbers.
+            results = metrist.load(run)
+            results.system_scores(draws=10)
+            [dict(getattr(scores, name)) for scores in results.scores.values() for name in ("errors", "tokens", "raws")]
+            list(metrist.run.read_inputs(run).entries())
+            metrist.open_run(run).wide()
+
     shutil.copytree(tmp_path / "whole", run)
-    for path in sorted(file for file in run.rglob("*") if file.is_file()):
+    for path in sorted(file for file in run.rglob("*") if file.is_file() and not file.name.startswith(".")):
         whole = path.read_bytes()
-        sealed = whole.rfind(b'{"sha256": ') if path.suffix == ".jsonl" else -1
 
-        def read(data: bytes, path: Path = path, sealed: int = sealed) -> None:
-            if sealed >= 0:
-                data = data if data.endswith(b"\n") else data + b"\n"
-                data += b'{"sha256": "%s"}\n' % hashlib.sha256(data).hexdigest().encode()
+        def read_damaged(data: bytes, path: Path = path) -> None:
             path.write_bytes(data)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # Sums of infinite numbers.
-                results = metrist.load(run)
-                results.system_scores()
-                RunFolder(run).metric_folders()
+            read()
 
-        fuzz(row, [whole[:sealed] if sealed >= 0 else whole], read, CASES // 5)
+        fuzz(row, [whole], read_damaged, CASES // 5)
         path.write_bytes(whole)
+    rng = random.Random(SEED)
+    for number in range(CASES // 2):
+        shutil.rmtree(run)
+        shutil.copytree(tmp_path / "whole", run)
+        rewrite_part(run, rng)
+        with row.attempt(), suppress(MetristError):
+            try:
+                read()
+            except Exception:
+                print(f"part {number} of seed {SEED}")
+                raise
     from annotation_projects import make_project, make_rows
 
     project = make_project(tmp_path, rows=make_rows(2), raters=2).folder
@@ -268,6 +283,38 @@ def test_run_folders_of_strangers(tmp_path: Path, torture_row: Rows) -> None:
 
         fuzz(row, [whole], open_it, CASES // 5)
         (project / name).write_bytes(whole)
+
+
+def rewrite_part(run: Path, rng: random.Random) -> None:
+    """Put values that no run has written into a part, as somebody does who knows the format."""
+    store = Store(run)
+    manifest = store.read_manifest()
+    assert manifest is not None
+    name = rng.choice(list(manifest.list_parts()))
+    folder, _, file = name.rpartition("/")
+    table = pq.read_table(run / name)
+    column = rng.randrange(table.num_columns)
+    field, values = table.schema.field(column), table.column(column).to_pylist()
+    texts = ["", "x", "null", "[]", "{}", '{"a": 1}', "[1, 2]", '"x"', "1", "[" * 3000, "\0", "[null, {}]"]
+    numbers = [0, -1, 1, 2**31 - 1]
+    odd: dict[str, list[Any]] = {
+        "string": [None, *texts],
+        "double": [None, 0.0, -1.0, math.inf, -math.inf, math.nan, 1e308],
+        "fixed_size_binary[16]": [None, bytes(16), b"\xff" * 16],
+        "int32": [None, *numbers],
+        "int64": [None, *numbers, 2**62],
+        "bool": [None, True, False],
+        "list<element: string>": [None, [], ["x"], [None]],
+        "list<element: double>": [None, [], [1.0], [math.nan] * 5, [None, 1.0]],
+        "map<string, double>": [None, [], [("x", 1.0)], [("x", None), ("x", 2.0)]],
+    }
+    choices = odd.get(str(field.type), [None, []])
+    for row in rng.sample(range(len(values)), rng.randint(1, len(values))):
+        values[row] = rng.choice(choices)
+    changed = table.set_column(column, field, pa.array(values, field.type))
+    part = store.write_part(folder, changed)
+    page = (run / "manifest.json").read_text().replace(file, part.file)
+    (run / "manifest.json").write_text(page)
 
 
 # ---- Answers of LLMs
