@@ -18,7 +18,8 @@ from faults import JudgeServer, count_scored, write_records
 
 from annotation_projects import make_project, make_rows
 from fault_server import FaultServer
-from torture_table import TortureRow, read_contents
+from run_contents import contents, unfinish
+from torture_table import TortureRow
 
 pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
@@ -59,7 +60,7 @@ def run(clock: str | int | None, *arguments: object, env: dict[str, str] | None 
 
 
 def test_scores_under_jumping_clocks(tmp_path: Path, torture_row: Rows) -> None:
-    """One run folder, a part more under each clock: in the end, the bytes are those of a calm run."""
+    """One run folder, a part more under each clock: in the end, the contents are those of a calm run."""
     row = torture_row("clock jumps")
     source = write_records(tmp_path / "in.jsonl", 200)
     metrics = ("rougeL", "chrf", "bleu", "length", "ter", "token_f1", "rouge1", "rouge2", "exact", "distinct")
@@ -68,9 +69,9 @@ def test_scores_under_jumping_clocks(tmp_path: Path, torture_row: Rows) -> None:
     for clock, metric in zip(CLOCKS, metrics, strict=True):
         with row.attempt():
             run(clock, "score", source, "-m", metric, "-o", tmp_path / "run")
-            (tmp_path / "run" / "results" / metric / "complete.json").unlink()
+            unfinish(tmp_path / "run", metric)
             run(clock, "score", source, "-m", metric, "-o", tmp_path / "run")
-    row.compare(read_contents(tmp_path / "calm"), read_contents(tmp_path / "run"))
+    row.compare(contents(tmp_path / "calm"), contents(tmp_path / "run"))
 
 
 def test_llm_calls_under_jumping_clocks(tmp_path: Path, torture_row: Rows) -> None:

@@ -31,6 +31,7 @@ from faults import (
 import tiny_models
 from annotation_projects import make_project, make_rows, read_clicks
 from fault_server import FaultServer
+from run_contents import contents
 from torture_table import TortureRow, read_contents
 
 pytestmark = [
@@ -61,7 +62,7 @@ def test_scores_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
     arguments = ["score", source, "-m", "rougeL", "-m", "bleu", "-m", "length", "-o"]
     assert run(*arguments, tmp_path / "calm" / "run").returncode == 0
     try_sizes(row, tmp_path / "disk", [4, 40, 100, 300, 600], [*arguments, tmp_path / "disk" / "run"])
-    row.compare(read_contents(tmp_path / "calm" / "run"), read_contents(tmp_path / "copy" / "run"))
+    row.compare(contents(tmp_path / "calm" / "run"), contents(tmp_path / "copy" / "run"))
 
 
 def test_answers_of_llms_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
@@ -183,9 +184,9 @@ def test_clicks_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
             process.communicate()
 
 
-def test_exports_reports_and_columns_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
+def test_exports_and_reports_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
     """A file that was there before stays as it was; the run is not touched."""
-    row = torture_row("disk full: export, report, columns")
+    row = torture_row("disk full: export, report")
     source = write_records(tmp_path / "in.jsonl", 1500)
     assert run("score", source, "-m", "rougeL", "-m", "bleu", "-o", tmp_path / "run").returncode == 0
     before = read_contents(tmp_path / "run")
@@ -199,28 +200,6 @@ def test_exports_reports_and_columns_on_a_full_disk(tmp_path: Path, torture_row:
                 row.compare({name: "what was here before\n"}, {name: (disk / name).read_text()})
                 assert [path.name for path in disk.iterdir()] == [name], "a part of a file was left"
             (disk / name).unlink()
-        # Columns of a large run go to another folder where there is no room, and results are the same.
-        whole = tmp_path / "columns.py"
-        whole.write_text(
-            "import metrist.run.columns as c\nc.MAX_IN_MEMORY = 10\nfrom metrist.cli.app import main\nmain()\n"
-        )
-        shutil.copytree(tmp_path / "run", tmp_path / "large")
-        (tmp_path / "large" / "columns").mkdir()
-    plain = run("compare", tmp_path / "run", "--format", "json")
-    assert plain.returncode == 0
-    with small_disk(tmp_path / "large" / "columns", 16), row.attempt():
-        large = subprocess.run(
-            [sys.executable, whole, "compare", tmp_path / "large", "--format", "json"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-        assert large.returncode == 0 or "Traceback" not in large.stderr, large.stderr
-        if large.returncode:
-            check_clear(large, "no score is lost")
-        else:
-            row.compare({"table": plain.stdout}, {"table": large.stdout})
     row.compare(before, read_contents(tmp_path / "run"))
 
 
@@ -281,8 +260,8 @@ def test_read_only_folders(tmp_path: Path, torture_row: Rows) -> None:
         with row.attempt():
             env = {"METRIST_LLM_CACHE": str(run_folder / "cache")}
             check_clear(run("score", source, "-m", judge, "-o", other / "judged", env=env), "METRIST_LLM_CACHE")
-    for name, contents in before.items():
-        row.compare(contents, read_contents(tmp_path / name))
+    for name, files in before.items():
+        row.compare(files, read_contents(tmp_path / name))
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")

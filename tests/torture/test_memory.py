@@ -13,7 +13,8 @@ import pytest
 from faults import command, wait_for, write_records
 from test_serve_signals import is_ready
 
-from torture_table import TortureRow, read_contents
+from run_contents import contents
+from torture_table import TortureRow
 from web_server import RunningServer
 
 pytestmark = [pytest.mark.torture, pytest.mark.skipif(sys.platform != "linux", reason="limits memory by RLIMIT_AS")]
@@ -46,12 +47,12 @@ def find_need(*arguments: object) -> int:
 
 def test_scoring_comparing_and_exporting(tmp_path: Path, torture_row: Rows) -> None:
     """From far too little memory to almost enough. A process may die anywhere; what it leaves is whole, and the command
-    without a limit ends with the bytes of a calm run."""
+    without a limit ends with the contents of a calm run."""
     row = torture_row("memory limit: score, compare, export")
     source = write_records(tmp_path / "in.jsonl", 4000)
     arguments = ["score", source, "-m", "rougeL", "-m", "bleu", "-o"]
     assert run_limited(100_000, *arguments, tmp_path / "calm").returncode == 0
-    calm = read_contents(tmp_path / "calm")
+    calm = contents(tmp_path / "calm")
     need = find_need("--version")
     for more in (16, 48, 96, 160, 256):
         with row.attempt():
@@ -60,14 +61,14 @@ def test_scoring_comparing_and_exporting(tmp_path: Path, torture_row: Rows) -> N
             assert done.returncode == 0 or done.stderr.strip()
             assert done.returncode == 0 or "memory" in done.stderr.lower(), (need, more, done.stderr[-1500:])
     assert run_limited(100_000, *arguments, tmp_path / "run").returncode == 0
-    row.compare(calm, read_contents(tmp_path / "run"))
+    row.compare(calm, contents(tmp_path / "run"))
     for verb in (["compare"], ["export", "-o", tmp_path / "out.jsonl"], ["worst"]):
         for more in (16, 96):
             with row.attempt():
                 done = run_limited(need + more, *verb, tmp_path / "run")
                 assert done.returncode >= 0, (verb, need, more, done.returncode, done.stderr[-500:])
                 assert done.returncode == 0 or "memory" in done.stderr.lower(), (verb, more, done.stderr[-1500:])
-    row.compare(calm, read_contents(tmp_path / "run"))
+    row.compare(calm, contents(tmp_path / "run"))
 
 
 def test_one_enormous_line(tmp_path: Path, torture_row: Rows) -> None:

@@ -278,12 +278,20 @@ class StoredReader(Reader):
         return {column: name for one in self.run.manifest.inputs for column, name in one.columns.items()}
 
     def __iter__(self) -> Iterator[Record]:
+        from metrist.run.stored_run import report_damage
         from metrist.run.tables import read_records_table
 
-        for _, table in self.run.iterate_records():
-            yield from read_records_table(table)
+        with report_damage(self.run.name):
+            for _, table in self.run.iterate_records():
+                yield from read_records_table(table)
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
+        from metrist.run.stored_run import report_damage
+
+        with report_damage(self.run.name):
+            yield from self._read_rows(progress)
+
+    def _read_rows(self, progress: RowProgress | None) -> Iterator[ParsedRow]:
         from metrist.run.tables import read_records_table
 
         total, done = sum(one.records for one in self.run.manifest.inputs), 0

@@ -33,7 +33,7 @@ from metrist._version import __version__
 from metrist.documents import check_folder
 from metrist.errors import RunError, format_path, quote_word
 from metrist.metrics.base import NAME
-from metrist.run.tables import Damaged, has_schema
+from metrist.run.tables import REQUIRED, Damaged, has_schema
 
 MANIFEST = "manifest.json"
 FORMAT = 3
@@ -268,7 +268,15 @@ class Store:
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """Change the latest manifest, and return the new one once it is on disk."""
-        with self._locked():
+        try:
+            lock = self._open_lock(_LOCK)
+        except RunError:
+            known = self.read_manifest()
+            if known is None or change(known) != known:
+                raise
+            return known
+        with lock:
+            _lock(lock, wait=True)
             old = self.read_manifest() or Manifest()
             new = change(old)
             if new != old or not (self.path / MANIFEST).exists():
@@ -412,6 +420,8 @@ class Store:
                 table = file.read(wanted, use_threads=False)
             if len(table) != part.rows:
                 raise ValueError(f"{len(table)} of its {part.rows} rows are there")
+            if empty := [name for name in table.column_names if name in REQUIRED and table[name].null_count]:
+                raise ValueError(f"{empty[0]!r} is missing in a row")
             return table
         except FileNotFoundError:
             raise Missing(f"{self.path}/{folder}/{part.file} is missing") from None
@@ -472,8 +482,15 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """Be a writer of the folder. The only one first saves and removes what killed writers have left."""
-        file = self._open_lock(WRITERS)
+        """Be a writer of the folder. The only one first saves and removes what killed writers have left. A run that
+        cannot be written is accepted: the same command again changes nothing."""
+        try:
+            file = self._open_lock(WRITERS)
+        except RunError:
+            if self.read_manifest() is None:
+                raise
+            yield
+            return
         is_alone = _lock(file, wait=False)
         while not _is_at(file, self.path / WRITERS):  # A writer that was refused has deleted the folder meanwhile.
             file.close()
@@ -522,12 +539,6 @@ class Store:
             return (self.path / name).open("ab")
         except OSError as error:
             raise RunError(f"cannot write {self.path}: {error.strerror}; earlier results are kept") from error
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._open_lock(_LOCK) as file:
-            _lock(file, wait=True)
-            yield
 
     def recover(self) -> None:
         """Put what killed writers have logged into parts, and delete the parts that they had not listed yet. Only for a

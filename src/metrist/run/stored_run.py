@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,41 @@ class RunRecords:
 
     def __len__(self) -> int:
         return len(self.hashes)
+
+
+#: What a reader stumbles over where a part holds values that no run has written.
+_FAULTS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    Damaged,
+    pa.ArrowException,
+)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+@contextmanager
+def report_damage(name: str) -> Iterator[None]:
+    """Say in one line that a run is damaged."""
+    try:
+        yield
+    except _FAULTS as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise RunError(f"{name} is damaged ({reason}): restore it, or score into a new folder") from error
+
+
+def refuses_damage(method: _Method) -> _Method:
+    """A method of something that has a run's `name`."""
+
+    @wraps(method)
+    def call(self: Any, *arguments: Any) -> Any:
+        with report_damage(self.name):
+            return method(self, *arguments)
+
+    return call  # type: ignore[return-value]
 
 
 class StoredRun:
@@ -103,6 +139,7 @@ class StoredRun:
         return len({one.number for one, _ in self.list_parts("records")}) > 1
 
     @cached_property
+    @refuses_damage
     def view(self) -> RunRecords:
         """The names and hashes of all records."""
         names = ("item", "system", "source_digest")

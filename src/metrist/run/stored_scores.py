@@ -16,8 +16,8 @@ from metrist.errors import RunError
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
 from metrist.run.store import Part, StoredMetric
-from metrist.run.stored_run import StoredRun
-from metrist.run.tables import Damaged, find_unsettled, read_hashes
+from metrist.run.stored_run import StoredRun, refuses_damage
+from metrist.run.tables import find_unsettled, read_hashes
 from metrist.scores import Failure, FailureKind, MeanRows, Scores, plain_stats
 
 if TYPE_CHECKING:
@@ -89,6 +89,11 @@ class ScoreReader:
         self.size = self._rows if self.positions is None else len(self.positions)
         self._kept: dict[str, Any] = {}
 
+    @property
+    def name(self) -> str:
+        """The run as messages name it."""
+        return self._run.name
+
     def _read(self, columns: Sequence[str], chosen: Sequence[bool] | None = None) -> Iterator[tuple[int, pa.Table]]:
         """The parts, or the chosen ones, with the number of rows before each."""
         start = 0
@@ -97,6 +102,7 @@ class ScoreReader:
                 yield start, self._run.read_part(self.metric.place, part, columns)
             start += part.rows
 
+    @refuses_damage
     def _find_positions(self) -> NDArray[np.int64] | None:
         wanted, in_order = self._run.view.hashes, True
         unsettled, values = [np.empty(0, np.int64)], [np.empty(0)]
@@ -150,6 +156,7 @@ class ScoreReader:
             self._kept[key] = value
         return value
 
+    @refuses_damage
     def read_parts(self) -> dict[str, NDArray[np.float64]]:
         """The parts of the scores."""
         if "parts" in self._kept:
@@ -165,6 +172,7 @@ class ScoreReader:
         )
         return parts
 
+    @refuses_damage
     def list_parts(self) -> list[str]:
         """The names of the parts."""
         names: dict[str, None] = {}
@@ -178,6 +186,7 @@ class ScoreReader:
         """The columns that have values, of each part."""
         return [self._run.store.find_filled(self.metric.place, part) for part in self._parts]
 
+    @refuses_damage
     def find_width(self) -> int:
         """How many statistics a score has."""
         lengths = [
@@ -187,6 +196,7 @@ class ScoreReader:
         ]
         return max(lengths, default=2)
 
+    @refuses_damage
     def read_first_statistics(self) -> NDArray[np.float64]:
         """The statistics of one score, by which their number is known."""
         for part, filled in zip(self._parts, self.filled, strict=True):
@@ -198,6 +208,7 @@ class ScoreReader:
                             return rows
         return plain_stats(self._values[:1])
 
+    @refuses_damage
     def take(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> Scores:
         """The scores at some positions. Nothing else is read."""
         from metrist.run.query import read_rows
@@ -229,6 +240,7 @@ class ScoreReader:
             yield start, start + part.rows, read
             start += part.rows
 
+    @refuses_damage
     def read_statistics(self) -> NDArray[Any]:
         """The rows of statistics."""
         if "statistics" in self._kept:
@@ -263,6 +275,7 @@ class ScoreReader:
     def _pending(self) -> Failure:
         return Failure(FailureKind.pending, f"{self.metric.text} has not scored this output yet")
 
+    @refuses_damage
     def read_sparse(self, name: str) -> dict[int, Any]:
         """Errors, explanations and so on, by position."""
         if name not in self._kept:
@@ -275,21 +288,19 @@ class ScoreReader:
         kept: dict[int, Any] = self._kept[name]
         return kept
 
+    @refuses_damage
     def read(self) -> Scores:
         """The scores of all records of the run."""
-        try:
-            values = self._arrange(self._values, np.nan)
-            has_statistics = any("statistics" in filled for filled in self.filled)
-            return Scores(
-                values=values,
-                parts=LazyParts(self),
-                stats=ColumnOnDisk(self) if has_statistics else MeanRows(values),  # type: ignore[arg-type]
-                failures=self.read_failures(),
-                incomplete=frozenset(self._arrange_sparse(self._incomplete)),
-                **{name: LazyMapping(self, name) for name in _SPARSE},
-            )
-        except (ValueError, TypeError, KeyError, Damaged, pa.ArrowException) as error:
-            raise RunError(f"{self._run.name}: the scores of {self.metric.label} are damaged: {error}") from None
+        values = self._arrange(self._values, np.nan)
+        has_statistics = any("statistics" in filled for filled in self.filled)
+        return Scores(
+            values=values,
+            parts=LazyParts(self),
+            stats=ColumnOnDisk(self) if has_statistics else MeanRows(values),  # type: ignore[arg-type]
+            failures=self.read_failures(),
+            incomplete=frozenset(self._arrange_sparse(self._incomplete)),
+            **{name: LazyMapping(self, name) for name in _SPARSE},
+        )
 
 
 def _narrow(rows: NDArray[np.float64]) -> NDArray[Any]:

@@ -110,6 +110,13 @@ JUDGMENTS = pa.schema(
         ("original", TEXT),
     ]
 )
+#: Columns that have a value in every row, whatever the table.
+REQUIRED = frozenset(
+    {
+        *("record", "pair", "item", "system", "first", "output", "references", "source_digest", "comparator"),
+        *("incomplete", "input", "row"),
+    }
+)
 #: Columns that can quote a text: a run without texts leaves them out, but for the original names of records.
 TEXT_COLUMNS = frozenset(
     {
@@ -528,7 +535,7 @@ def read_scores_table(table: pa.Table) -> Scores:
     """The scores of a table; columns that it lacks are empty. Raises `Damaged` for what no run has written."""
     try:
         return _read_scores(table)
-    except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise Damaged(f"its rows cannot be read: {error}") from None
 
 
