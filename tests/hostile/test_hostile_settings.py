@@ -198,8 +198,8 @@ def test_a_server_on_this_machine_and_places_below_may_be_named(outputs: Path, t
 def test_a_run_folder_does_not_choose_where_verify_sends_texts(outputs: Path, tmp_path: Path) -> None:
     judge = "judge(llm=openai(model='x', url='http://192.0.2.1/v1'))"
     metrist.score(metrist.read_records(outputs), ["chrf"], out=f"{tmp_path / 'run'}/", progress=False)
-    for path in [tmp_path / "run" / "manifest.json", *(tmp_path / "run").rglob("complete.json")]:
-        path.write_text(path.read_text().replace('"chrf"', json.dumps(judge)))
+    page = tmp_path / "run" / "manifest.json"
+    page.write_text(page.read_text().replace('"text": "chrf"', f'"text": {json.dumps(judge)}'))
     results = metrist.verify(tmp_path / "run", allow_llm=True)
     assert not results.passed
     (finding,) = [finding for finding in results.findings if finding.check == "scores"]

@@ -223,7 +223,6 @@ def test_small_parts_are_merged_and_of_several_scores_the_last_counts(
     assert manifest is not None
     (version,) = manifest.metrics[0].versions
     assert len(version.parts) <= len(order)  # One less than before, at least.
-    assert sum(store.read_facts("scores/length", part).get("seconds", 0) for part in version.parts) >= len(order)
     assert len(list((tmp_path / "run/scores/length").iterdir())) == len(version.parts)
     assert load(tmp_path / "run").scores["length"].values.tolist() == before
 

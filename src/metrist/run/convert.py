@@ -267,7 +267,7 @@ def _make_bare_table(one: _List, number: int) -> pa.Table:
         languages=nothing,
     )
     table = records_table(records, one.hashes, number, nothing, texts=False)
-    return table.set_column(table.column_names.index("source_digest"), "source_digest", pa.array(one.sources))
+    return table.set_column(table.column_names.index("source_digest"), "source_digest", pa.array(one.sources, pa.string()))
 
 
 def _drop_texts(one: Input, store: Store) -> Input:

@@ -113,8 +113,8 @@ JUDGMENTS = pa.schema(
 #: Columns that have a value in every row, whatever the table.
 REQUIRED = frozenset(
     {
-        *("record", "pair", "item", "system", "first", "output", "references", "source_digest", "comparator"),
-        *("incomplete", "input", "row"),
+        *("record", "pair", "item", "system", "first", "source_digest", "comparator"),
+        *("incomplete", "input"),
     }
 )
 #: Columns that can quote a text: a run without texts leaves them out, but for the original names of records.
