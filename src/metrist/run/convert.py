@@ -267,15 +267,20 @@ def _make_bare_table(one: _List, number: int) -> pa.Table:
         languages=nothing,
     )
     table = records_table(records, one.hashes, number, nothing, texts=False)
-    return table.set_column(table.column_names.index("source_digest"), "source_digest", pa.array(one.sources, pa.string()))
+    digests = pa.array(one.sources, pa.string())
+    return table.set_column(table.column_names.index("source_digest"), "source_digest", digests)
 
 
 def _drop_texts(one: Input, store: Store) -> Input:
     """An input whose tables have no texts."""
-    tables = {
-        folder: tuple(store.write_part(folder, drop_texts(store.read_part(folder, part))) for part in parts)
-        for folder, parts in one.tables.items()
-    }
+
+    def rewrite(folder: str, part: Part) -> Part:
+        table = drop_texts(store.read_part(folder, part))
+        if folder == "records":  # Names with lone surrogates stay escaped.
+            table = table.append_column("original", pa.nulls(len(table), pa.string()))
+        return store.write_part(folder, table)
+
+    tables = {folder: tuple(rewrite(folder, part) for part in parts) for folder, parts in one.tables.items()}
     return msgspec.structs.replace(one, tables=tables)
 
 
