@@ -147,6 +147,9 @@ def draw_resamples(
 def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
     present = np.unique(codes)
     for counts in resample_counts(len(present), draws, rng, rows):
+        if len(present) and present[-1] == len(present) - 1:
+            yield counts
+            continue
         spread = np.zeros((len(counts), int(codes.max(initial=-1)) + 1))
         spread[:, present] = counts
         yield spread

@@ -222,8 +222,8 @@ class Estimator:
             values = system_level_values(self._measure, self._sample, weights)
             unknown = np.isnan(values)
             return Estimated(values=values, groups=_to_counts(~unknown), undefined=_to_counts(unknown))
-        if self._groups is not None and (between := self._groups.draw(weights)) is not None:
-            return self._pool(self._groups.values, self._groups.stats, self._groups.drawn * between, self._groups.worth)
+        if self._groups is not None and (drawn := self._groups.draw(weights)) is not None:
+            return self._pool(self._groups.values, self._groups.stats, drawn, self._groups.worth)
         column = _column(self._sample, self._grouping)
         order = sort_codes(column)
         sample = self._sample if order is None else self._sample.take(order)
@@ -242,7 +242,7 @@ class Estimator:
         pooled = Pooled(self._measure, self._measure.pool(stats))
         if is_whole:
             codes = [
-                codes[starts[:-1]] if draws_whole_groups(codes, starts) else None
+                _share_codes(codes[starts[:-1]]) if draws_whole_groups(codes, starts) else None
                 for codes in (sample.item, sample.system)
             ]
             self._groups = _WholeGroups(pooled, stats, present, worth, codes[0], codes[1])
@@ -267,28 +267,39 @@ class Pooled(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class _WholeGroups:
     """Groups of a sample: their values and statistics, whether they have outputs, and the item and the system that all
-    outputs of each group have; None if a group has several."""
+    outputs of each group have, as codes or, where each group has its own, as a slice; None if a group has several."""
 
     values: Pooled
     stats: Floats
-    drawn: NDArray[np.bool_]
+    present: NDArray[np.bool_]
     worth: Floats
-    items: Codes | None
-    systems: Codes | None
+    items: Codes | slice | None
+    systems: Codes | slice | None
 
     def draw(self, weights: Draws | Floats | None) -> Floats | None:
-        """Return how often each group was drawn; None if draws do not take or leave whole groups."""
-        between = np.ones((1, self.drawn.shape[1]))
-        if weights is None:
-            return between
-        if not isinstance(weights, Draws):
+        """Return how often each group was drawn, 0 if it has no outputs; None if draws do not take or leave whole
+        groups."""
+        drawn = None
+        if weights is not None and not isinstance(weights, Draws):
             return None
-        for codes, drawn in ((self.items, weights.items), (self.systems, weights.systems)):
-            if drawn is not None:
-                if codes is None or (len(codes) and codes.max() >= drawn.shape[1]):
-                    return None
-                between = between * drawn.take(codes, axis=1)
-        return between
+        for codes, counts in ((self.items, weights.items), (self.systems, weights.systems)) if weights else ():
+            if counts is None:
+                continue
+            if codes is None:
+                return None
+            most = codes.stop - 1 if isinstance(codes, slice) else codes.max(initial=-1)
+            if most >= counts.shape[1]:
+                return None
+            own = counts[:, codes] if isinstance(codes, slice) else counts.take(codes, axis=1)
+            drawn = own if drawn is None else drawn * own
+        if drawn is None:
+            return self.present * np.ones((1, self.present.shape[1]))
+        return drawn if self.present.all() else self.present * drawn
+
+
+def _share_codes(codes: Codes) -> Codes | slice:
+    """Return codes from 0 in order as a slice, with which nothing is copied."""
+    return slice(0, len(codes)) if np.array_equal(codes, np.arange(len(codes))) else codes
 
 
 def _column(sample: Sample, grouping: Grouping | Codes) -> Codes:
@@ -357,13 +368,17 @@ def split_weights(sample: Sample, starts: Places) -> tuple[Floats | None, Floats
 def _macro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:  # noqa: ARG001
     values = pooled.groups
     defined = ~np.isnan(values)
-    counts = drawn * defined
+    # With millions of groups, each pass over them counts.
+    is_defined = len(drawn) >= len(values) and bool(defined.all())
+    counts = drawn if is_defined else drawn * defined
     number = counts.sum(axis=1)
-    weights = counts * worth
-    total = (weights * np.where(defined, values, 0.0)).sum(axis=1)
-    divisor = weights.sum(axis=1)
+    is_plain = bool((worth == 1).all())
+    weights = counts if is_plain else counts * worth
+    total = (weights * (values if is_defined else np.where(defined, values, 0.0))).sum(axis=1)
+    divisor = number if is_plain else weights.sum(axis=1)
     mean = np.divide(total, divisor, out=np.full(len(total), np.nan), where=number > 0)
-    return Estimated(values=mean, groups=_to_counts(number), undefined=_to_counts(drawn.sum(axis=1) - number))
+    undefined = np.zeros(len(number)) if is_defined else drawn.sum(axis=1) - number
+    return Estimated(values=mean, groups=_to_counts(number), undefined=_to_counts(undefined))
 
 
 def _micro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
