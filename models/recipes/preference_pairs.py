@@ -26,7 +26,7 @@ from preference_texts import TRANSLATIONS, Known, split_heap, split_turns
 
 from metrist import criteria
 from metrist.data.build import build_pairs
-from metrist.data.judgments import Judgments, read_judgments
+from metrist.data.judgments import JudgedRecords, read_judgments
 from metrist.data.pairs import Fields, GoodBad, Shape, write_good_bad
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import split_pairs
@@ -121,7 +121,7 @@ def rated_pairs(known: Known) -> Iterator[GoodBad]:
                 yield replace(item, item=f"{source_set.file}:{item.item}" if item.item else "", split=None)
 
 
-def _without_test_sources(judged: Judgments, known: Known) -> Judgments:
+def _without_test_sources(judged: JudgedRecords, known: Known) -> JudgedRecords:
     """Remove outputs with a source of the test sets; put each turn of a dialogue on its own line."""
     selected = {
         key: replace(record, source=split_turns(record.source))
