@@ -247,9 +247,7 @@ def make_records(folder: Path, count: int) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.ray_cluster", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="records of the run that is killed; 0: none")
-    parser.add_argument(
-        "--rate-records", type=int, default=400_000, help="records of each measured run; 0: none"
-    )
+    parser.add_argument("--rate-records", type=int, default=400_000, help="records of each measured run; 0: none")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind that measure rates")
     parser.add_argument("--folder", type=Path, help="where records and runs are kept; by default they are deleted")
     parser.add_argument("--write", action="store_true", help=f"put the table into {DOCUMENT.name}")
