@@ -621,8 +621,6 @@ def test_a_reader_goes_on_while_parts_are_merged(url: str, monkeypatch: pytest.M
         metrist.score(ROWS[:10], [Length()], out=f"{url}/", shard_size=3, executor="serial")
         if few == 99:
             before = open_run(url)
-    # Merged parts may be merged again.
-    metrist.score(ROWS, [Length()], out=f"{url}/", shard_size=3, executor="serial")
     (metric,) = before.manifest.metrics
     assert [len(version.parts) for version in metric.versions] == [4]
     assert len(open_run(url).manifest.metrics[0].versions[0].parts) == 1
@@ -630,8 +628,8 @@ def test_a_reader_goes_on_while_parts_are_merged(url: str, monkeypatch: pytest.M
     assert scores.values.tolist() == [len(row["output"]) for row in ROWS[:10]]
     assert scores.explanations == {n: f"as long as {row['output']}" for n, row in enumerate(ROWS[:10])}
     assert not len(missing)
-    store = open_store(url)
-    store.drop_parts(metric.text, open_run(url).manifest.metrics[0].versions[0].parts)
+    with open_store(url).write():  # The next writer deletes them.
+        pass
     with pytest.raises(RunError, match="changed while it was read"):
         before.scores()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -225,6 +226,40 @@ def test_small_parts_are_merged_and_of_several_scores_the_last_counts(
     assert len(version.parts) <= len(order)  # One less than before, at least.
     assert len(list((tmp_path / "run/scores/length").iterdir())) == len(version.parts)
     assert load(tmp_path / "run").scores["length"].values.tolist() == before
+
+
+def test_parts_that_a_reader_uses_stay_until_it_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 99)
+    rows, folder = ROWS[:4], tmp_path / "run/scores/length"
+    for count in range(1, 5):
+        score(rows[:count], ["length"], out=tmp_path / "run")
+    assert len(list(folder.iterdir())) == 4
+    reader = open_run(tmp_path / "run")
+    monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 1)
+    score(rows, ["length"], out=tmp_path / "run")
+    assert len(list(folder.iterdir())) == 5  # And the one that they were merged into.
+    values = reader.query("SELECT value FROM scores ORDER BY value")["value"].to_pylist()
+    assert values == reader.scores()["value"].sort().to_pylist() == sorted(len(row["output"].split()) for row in rows)
+    del reader
+    gc.collect()
+    with Store(tmp_path / "run").write():
+        pass
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("place", [100, -100, -1000], ids=["page", "footer", "statistics"])
+def test_a_flipped_bit_is_no_other_number(tmp_path: Path, place: int) -> None:
+    score(ROWS, ["length"], out=tmp_path / "run")
+    (part,) = (tmp_path / "run/scores/length").iterdir()
+    data = bytearray(part.read_bytes())
+    data[place] ^= 1
+    part.write_bytes(data)
+    run = open_run(tmp_path / "run")
+    for read in (run.scores, run.wide, lambda: run.query("SELECT avg(value) FROM scores")):
+        with pytest.raises(RunError, match=r"is not as it was written: run the same `metrist score` again to redo it"):
+            read()
+    again = score(ROWS, ["length"], out=tmp_path / "run")
+    assert any("scored again" in note for note in again.notes)
 
 
 # Writers

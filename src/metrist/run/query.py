@@ -94,7 +94,7 @@ def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb
 
 def scan_table(run: StoredRun, folder: str) -> str | None:
     """What reads a table of a run, in SQL; None if it has no rows."""
-    paths = [quote_text(_locate(run, f"{folder}/{part.file}")) for _, part in run.list_parts(folder)]
+    paths = [quote_text(_find_part(run, folder, part)) for _, part in run.list_parts(folder)]
     return f"read_parquet([{', '.join(paths)}])" if paths else None
 
 
@@ -104,7 +104,7 @@ def number_rows(run: StoredRun, folder: str) -> str | None:
     parts = [part for _, part in run.list_parts(folder)]
     if not parts:
         return None
-    paths = [quote_text(_locate(run, f"{folder}/{part.file}")) for part in parts]
+    paths = [quote_text(_find_part(run, folder, part)) for part in parts]
     starts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
     numbers = ", ".join(f"({path}, {start})" for path, start in zip(paths, starts, strict=False))
     return (
@@ -131,7 +131,7 @@ def read_rows(
     names = ", ".join(map(quote_name, schema.names))
     selects = [
         f"SELECT {starts[n]} + file_row_number AS position, {names} "
-        f"FROM read_parquet({quote_text(_locate(run, f'{folder}/{parts[n].file}'))}, file_row_number = true) "
+        f"FROM read_parquet({quote_text(_find_part(run, folder, parts[n]))}, file_row_number = true) "
         f"WHERE file_row_number IN ({', '.join(map(str, rows[at == n] - starts[n]))})"
         for n in np.unique(at).tolist()
     ]
@@ -238,7 +238,7 @@ class _Views:
         return f"read_parquet({paths}, filename = true, file_row_number = true)"
 
     def _list_paths(self, folder: str, parts: Sequence[Part]) -> str:
-        return f"[{', '.join(quote_text(_locate(self.run, f'{folder}/{part.file}')) for part in parts)}]"
+        return f"[{', '.join(quote_text(_find_part(self.run, folder, part)) for part in parts)}]"
 
     # ---- Rows that do not count
 
@@ -250,7 +250,7 @@ class _Views:
         starts = np.cumsum([0, *(part.rows for part in parts)])
         dropped = np.flatnonzero(~kept)
         at = np.searchsorted(starts, dropped, "right") - 1
-        paths = [_locate(self.run, f"records/{part.file}") for part in parts]
+        paths = [_find_part(self.run, "records", part) for part in parts]
         rows = pa.table({"path": [paths[n] for n in at.tolist()], "position": dropped - starts[at]})
         return self._create_table(rows)
 
@@ -296,6 +296,15 @@ class _Views:
         self.connection.execute(f"CREATE TABLE {name} AS SELECT * FROM new_rows")
         self.connection.unregister("new_rows")
         return name
+
+
+def _find_part(run: StoredRun, folder: str, part: Part) -> str:
+    """The path for DuckDB of a part that is as it was written."""
+    try:
+        run.store.check_part(folder, part)
+    except tables.Damaged as error:
+        raise run.describe_damage(folder, part, error) from None
+    return _locate(run, f"{folder}/{part.file}")
 
 
 def _locate(run: StoredRun, name: str) -> str:

@@ -18,18 +18,17 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metrist.errors import RunError
 from metrist.io.remote import call_store, make_folder, open_store, put_bytes
 from metrist.llm.budget import is_process_alive
-from metrist.run.store import ENTRIES, LOG, MANIFEST, Manifest, Store, decode_manifest, format_manifest
+from metrist.run.store import ENTRIES, LOG, MANIFEST, Manifest, Part, Store, decode_manifest, format_manifest
 
 #: Seconds between two beats of a writer, and seconds without one after which it counts as dead.
 BEAT_SECONDS = 5.0
@@ -215,6 +214,7 @@ class RemoteStore(Store):
     """A run in an object store, at a URL. Opening it writes nothing."""
 
     path: Any
+    is_remote = True
 
     def __init__(self, url: str) -> None:
         place: Any = url.rstrip("/")
@@ -281,9 +281,11 @@ class RemoteStore(Store):
         file: BinaryIO = self._files.open(name)
         return file
 
-    def _open_file(self, name: str, encoded: Sequence[str]) -> pq.ParquetFile:
-        source = self._files.open(name)
-        return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(encoded))
+    def _open_source(self, folder: str, part: Part) -> Any:
+        return self._files.open(f"{folder}/{part.file}")
+
+    def check_part(self, folder: str, part: Part) -> None:
+        """Pages have checksums, which are compared as they are read."""
 
     # ---- Writers
 
@@ -300,8 +302,12 @@ class RemoteStore(Store):
             except BaseException:
                 self._discard_unlisted()
                 raise
-            if self.has_strays:
-                self.recover()
+
+    def hold_parts(self) -> None:
+        """Readers take no lease: a part that is no longer listed stays until the next writer comes."""
+
+    def _has_readers(self) -> bool:
+        return False
 
     def _delete_folder(self) -> None:
         """Stores have no folders, or leave empty ones in peace."""

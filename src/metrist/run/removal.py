@@ -241,7 +241,7 @@ def _replace_parts(run: _Remaining, found: _Deletion) -> Manifest:
             if rows is None:
                 left.append(part)
             elif rows.any():
-                facts = {name: fact for name, fact in store.read_facts(folder, part).items() if name != "merged"}
+                facts = store.read_facts(folder, part)
                 table = run.read_part(folder, part).replace_schema_metadata()
                 left.append(store.write_part(folder, table, facts, tokens=part.tokens))
         return tuple(left)

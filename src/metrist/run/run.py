@@ -36,7 +36,8 @@ class Run(StoredRun):
 
     @classmethod
     def open(cls, store: Store) -> Run:
-        """The run of a store."""
+        """The run of a store, whose parts stay as long as it is used."""
+        store.hold_parts()
         manifest = store.read_manifest()
         if manifest is None:
             raise RunError(f"{store.name} is not a run folder: it has no {MANIFEST}")

@@ -581,7 +581,7 @@ class StoredPipeline(Pipeline):
                 start += part.rows
                 if not own.all():
                     rest = self._store.read_part(place, part).filter(pa.array(own))
-                    facts = {**self._store.read_facts(place, part), "merged": {}}
+                    facts = self._store.read_facts(place, part)
                     added = [self._store.write_part(place, rest, facts, tokens=tokens)] if len(rest) else []
                     self._store.drop_parts(writer.metric.text, [part], added)
 
@@ -596,12 +596,7 @@ class StoredPipeline(Pipeline):
         except Damaged:  # Another process may have merged them.
             return
         total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
-        total |= {"signature": writer.signature, "merged": {}}
-        start = 0
-        for part in parts:  # Readers may know only them.
-            earlier = self._store.read_merged(place, part)
-            total["merged"] |= {part.file: start, **{file: start + row for file, row in earlier.items()}}
-            start += part.rows
+        total["signature"] = writer.signature
         merged = pa.concat_tables(tables, promote_options="default")
         part = self._store.write_part(place, merged, total, tokens=parts[0].tokens)
         self._store.drop_parts(writer.metric.text, parts, [part])

@@ -21,7 +21,7 @@ from metrist.io.remote import find_copy, is_remote, local_path
 from metrist.names import NameColumn, encode_names, take_names
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
-from metrist.run.store import Input, Manifest, Part, Store, StoredMetric
+from metrist.run.store import Input, Manifest, Missing, Part, Store, StoredMetric
 from metrist.run.tables import Damaged, find_unsettled, read_hashes
 
 
@@ -110,7 +110,14 @@ class StoredRun:
         try:
             return self.store.read_part(folder, part, columns, encoded)
         except Damaged as error:
-            raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
+            raise self.describe_damage(folder, part, error) from None
+
+    def describe_damage(self, folder: str, part: Part, error: Damaged) -> RunError:
+        """What to do about a part that cannot be read."""
+        listed = (self.store.read_manifest() or self.manifest).list_parts()
+        if isinstance(error, Missing) and f"{folder}/{part.file}" not in listed:
+            return RunError(f"{self.name} changed while it was read: run the command again")
+        return RunError(f"{error}: run the same `metrist score` again to redo it")
 
     def iterate_records(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Input, pa.Table]]:
         """The records part by part, each with its input; a record that several inputs share is there once."""
