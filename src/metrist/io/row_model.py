@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from metrist.io.hashes import hash_records
 from metrist.ratings import Choice, Error, Preference, Rating
 from metrist.records import Hashes, Record, RecordColumns
 
@@ -215,4 +214,6 @@ class Batch:
     @cached_property
     def hashes(self) -> Hashes:
         """The hashes of the records."""
+        from metrist.io.hashes import hash_records
+
         return hash_records(self.records)
