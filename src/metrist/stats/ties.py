@@ -73,14 +73,6 @@ class Pairing:
     def accuracy(self, epsilon: float) -> float:
         return self.share(int(self.at(epsilon).right[0] @ self.units))
 
-    def tie_share(self, epsilon: float) -> float:
-        """Return the share of pairs that the metric ties, averaged like the accuracy."""
-        return self.share(int(self.at(epsilon).tied[0] @ self.units))
-
-    def human_tie_share(self) -> float:
-        """Return the share of pairs that humans tie: the accuracy of calling everything a tie."""
-        return self.accuracy(math.inf)
-
     def share(self, right: float) -> float:
         return right / self.total_units if self.total_units else math.nan
 
