@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
-from metrist.evaluate.selection import find_metric
+from metrist.evaluate.selection import find_metric, holds_results, open_run
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
@@ -26,7 +25,6 @@ from metrist.names import encode_names, select_names
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
-from metrist.run.flat_file import is_flat_file
 from metrist.runtime import Runtime
 from metrist.scores import Score, Scores
 from metrist.spec import Spec, parse, split_name
@@ -93,7 +91,7 @@ def explain(
     check_keywords(explain, reading)
     source = fetch_flat(source)
     selection = _Selection(item, system, limit)
-    if llm is None and not isinstance(metric, Metric) and _is_run(source):
+    if llm is None and not isinstance(metric, Metric) and holds_results(source):
         return _explain_run(source, metric, texts, selection, reading)
     reader = read_records(source, **reading)
     if llm is None and metric is None:
@@ -121,7 +119,7 @@ def estimate_explanations(
     from metrist.run.loading import fetch_flat
 
     source = fetch_flat(source)
-    if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
+    if llm is None and (metric is None or (not isinstance(metric, Metric) and holds_results(source))):
         return CallEstimate()
     records, _ = _select_records(read_records(source, **reading), _Selection(item, system, limit))
     return estimate(records, [_build_metric(metric, llm)])
@@ -149,14 +147,6 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
             f"{DEFAULT_METRIC} or tigerscore, or a judge"
         )
     return built
-
-
-def _is_run(source: Any) -> bool:
-    from metrist.run.stores import is_run
-
-    if not isinstance(source, str | os.PathLike):
-        return False
-    return is_run(source) or Path(source).is_dir() or is_flat_file(Path(source))
 
 
 def _explain_records(
@@ -275,10 +265,9 @@ def _explain_run(
     selection: _Selection,
     reading: Mapping[str, Any],
 ) -> Explanations:
-    from metrist.run import load
     from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 
-    results = load(source)
+    results = open_run(source)
     telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.label])]
     # Errors say more than reasons: a metric that marks them comes first.
     telling.sort(key=lambda metric: not results.scores[metric.label].errors)

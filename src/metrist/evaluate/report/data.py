@@ -19,11 +19,12 @@ from metrist.errors import MetristError, RunError, format_count
 from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
-from metrist.evaluate.meta.join import holds_results, read_costs
+from metrist.evaluate.meta.join import read_costs
 from metrist.evaluate.report.verdicts import rank_systems
 from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
+    holds_results,
     list_names,
     open_run,
     select_metrics,
@@ -87,7 +88,7 @@ class ReportData:
         for source in sources:
             if isinstance(source, Results):
                 runs[f"run {len(runs) + 1}"] = source
-            elif isinstance(source, str | os.PathLike) and holds_results(source):
+            elif holds_results(source):
                 runs[os.fspath(source).rstrip("/")] = open_run(source, names)
             elif (
                 isinstance(source, str | os.PathLike)
@@ -153,10 +154,7 @@ class ReportData:
 
     @property
     def _scored_here(self) -> bool:
-        return not any(
-            isinstance(s, Results) or (isinstance(s, str | os.PathLike) and holds_results(Path(s)))
-            for s in self.sources
-        )
+        return not any(map(holds_results, self.sources))
 
     # ---- Facts
 
