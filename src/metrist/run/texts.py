@@ -227,7 +227,7 @@ def take_scores(results: Results, positions: Sequence[int]) -> dict[str, Scores]
 class MemoryStore(Store):
     """A run that is in memory only."""
 
-    is_remote = True
+    is_local = False
 
     def __init__(self) -> None:
         super().__init__("memory://rows")  # type: ignore[arg-type]
@@ -244,7 +244,7 @@ class MemoryStore(Store):
         return io.BytesIO(self._files[name])
 
     def check_part(self, folder: str, part: Part) -> None:
-        """Nobody else can change what is in memory."""
+        """Memory is not checked."""
 
     def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
         return pq.ParquetFile(self.open_file(f"{folder}/{part.file}"), read_dictionary=list(encoded))
