@@ -268,7 +268,7 @@ def _print_status(answers: Answers, form: Format) -> None:
     rows = [
         [
             row["name"],
-            _format_alpha(row["alpha"]),
+            "" if row["alpha"] is None else f"{row['alpha']:.3f}",
             row["scale"],
             row["tasks"],
             row["failure"] or "",
@@ -287,10 +287,6 @@ def _print_status(answers: Answers, form: Format) -> None:
         rows=rows,
     )
     print_tables([progress, agreement], form)
-
-
-def _format_alpha(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def _serve(answers: Answers, host: str, port: int | None, url: str | None) -> None:

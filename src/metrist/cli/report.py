@@ -138,7 +138,7 @@ def report(
         page = build_report(
             *sources,
             title=title,
-            command=_repeat_command(),
+            command=f"metrist {shlex.join(sys.argv[1:])}",
             judge_cards=judge_cards or (),
             reading=reading.keywords(),
             progress=progress,
@@ -188,7 +188,3 @@ def plot(
         )
         drawing.write(out)
     print_note(f"wrote {out}, {drawing.style.width:g} × {drawing.height:.0f} points")
-
-
-def _repeat_command() -> str:
-    return f"metrist {shlex.join(sys.argv[1:])}"

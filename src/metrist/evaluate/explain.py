@@ -207,7 +207,9 @@ def _explain_offline(reader: Reader, selection: _Selection, progress: Progress |
         )
     if records:
         judged, remarks = _judge_records(records, registry.build(OFFLINE_METRIC), progress)
-        outputs += _share_notes(judged)
+        if len(judged) > 1 and len({output.note for output in judged}) == 1:  # It stands below them.
+            judged = [replace(output, note=None) for output in judged]
+        outputs += judged
         notes += remarks
         notes.append(f"an LLM may find more, and other kinds of errors: {LLM_HINT}")
     if left := max(annotations.unmarked - len(records), 0):
@@ -252,12 +254,6 @@ def _read_annotations(reader: Reader, selection: _Selection) -> _Annotations:
     return _Annotations(errors, {**marked, **waiting}, total - len(marked))
 
 
-def _share_notes(outputs: Sequence[ExplainedOutput]) -> list[ExplainedOutput]:
-    """The outputs without a note that all of them have: it stands below them."""
-    shared = len({output.note for output in outputs}) == 1 and len(outputs) > 1
-    return [replace(output, note=None) if shared else output for output in outputs]
-
-
 def _explain_run(
     source: str | os.PathLike[str],
     metric: str | None,
@@ -268,7 +264,7 @@ def _explain_run(
     from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 
     results = open_run(source)
-    telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.label])]
+    telling = [m for m in results.metrics if (block := results.scores[m.label]).errors or block.explanations]
     # Errors say more than reasons: a metric that marks them comes first.
     telling.sort(key=lambda metric: not results.scores[metric.label].errors)
     chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric, results.unfinished)
@@ -307,11 +303,6 @@ def _explain_run(
     others = [m.label for m in telling if m is not chosen and m not in judges] if metric is None else []
     notes += [f"also with errors: {text} (-m)" for text in others]
     return Explanations(outputs=outputs, notes=notes)
-
-
-def _tells_more(scores: Scores) -> bool:
-    """Whether the scores come with errors, or with reasons of a judge."""
-    return bool(scores.errors or scores.explanations)
 
 
 def _rank_outputs(results: Results, metric: Metric, selection: _Selection) -> list[int]:
