@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from metrist.cli.options import (
     DryRun,
-    Format,
     Inputs,
     LLMOptions,
     ReadingOptions,
@@ -30,12 +28,8 @@ if TYPE_CHECKING:
     from metrist.report.tables import Table
 
 
-class GoodTexts(StrEnum):
-    """Which texts are good enough to put faults into."""
-
-    references = "references"
-    outputs = "outputs"
-    both = "both"
+#: Which texts are good enough to put faults into.
+GoodTexts = Literal["references", "outputs", "both"]
 
 
 @expand_options
@@ -155,7 +149,7 @@ def error_analysis(
     reading: ReadingOptions,
     llms: LLMOptions,
     dry_run: DryRun = False,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Make training data for models that explain errors: outputs with their errors, filtered, mixed and counted."""
     from metrist.cli.output import format_count, print_estimate, print_note, print_tables
@@ -178,7 +172,7 @@ def error_analysis(
         freeform=freeform,
         most_faults=faults,
         kinds=_split(kinds) or None,
-        good=good.value if good else None,
+        good=good,
         aspects=parse_pairs(categories or [], "--category"),
         clean=parse_numbers(clean or [], "--clean"),
         max_tokens=max_tokens,
