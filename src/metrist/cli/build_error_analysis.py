@@ -212,15 +212,11 @@ def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | No
 
     results = load(run)
     if by is None and len(results.metrics) != 1:
-        names = ", ".join(metric.label for metric in results.metrics)
-        raise SpecError(f"{run} has {len(results.metrics)} metrics: name one with --by ({names})")
-    grid = results.grid(find_metric(results.metrics, by, results.unfinished) if by else results.metrics[0])
-    scores = {
-        (item, system): float(value)
-        for system, row in zip(grid.systems, grid.values, strict=True)
-        for item, value in zip(grid.items, row, strict=True)
-        if not math.isnan(value)
-    }
+        listed = ", ".join(metric.label for metric in results.metrics)
+        raise SpecError(f"{run} has {len(results.metrics)} metrics: name one with --by ({listed})")
+    metric = find_metric(results.metrics, by, results.unfinished) if by else results.metrics[0]
+    rows = zip(results.items, results.systems, results[metric].values.tolist(), strict=True)
+    scores = {(item, system): value for item, system, value in rows if not math.isnan(value)}
     if not any((output.record.item, output.record.system) in scores for output in outputs):
         raise RunError(f"{run} has no scores of the outputs that were read: score these files first")
     return scores

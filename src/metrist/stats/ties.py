@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,10 +21,9 @@ from metrist.kernels.columns import sort_within_groups
 from metrist.stats import Codes, Counts, Floats
 from metrist.stats.gold import divide
 from metrist.stats.measures import cut_groups
-from metrist.stats.samples import GROUPINGS, Grouping, Sample, number_groups, sort_codes
+from metrist.stats.samples import GROUPINGS, Average, Grouping, Sample, number_groups, sort_codes
 
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
-Average = Literal["macro", "micro"]
 
 #: Maximum worth of all pairs together: far enough from 2^63 for groups that are drawn more than once.
 _MAX_UNITS = 1 << 59
