@@ -124,54 +124,29 @@ def _number_outputs(rows: Mapping[str, tuple[pa.Table, str]], originals: Mapping
     systems, system_names = _unify([table[system] for table, system in rows.values()])
     width = max(1, len(system_names))
     keys = [items.pop(0) * np.int64(width) + systems.pop(0) for _ in at]
-    # Most rows are about a record that is in the same row. Of the others, keys and places are added to those.
-    places = [_find_records(own, key, at[0], keys[0]) for own, key in zip(at, keys, strict=True)]
-    all_keys, all_at = keys[0], at[0]
-    for n, place in enumerate(places):
-        if place is not None and len(new := np.flatnonzero(place < 0)):
-            place[new] = len(all_keys) + np.arange(len(new))
-            all_keys, all_at = np.append(all_keys, keys[n][new]), np.append(all_at, at[n][new])
-        keys[n] = np.empty(0, np.int64)
-    numbers = _number_in_order(all_keys, all_at)
-    outputs = all_keys
-    if numbers is None:
-        numbers = np.arange(len(all_keys))
-    else:
-        outputs = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
-        outputs[numbers] = all_keys
+    # Rows about all records in order, such as ratings by one rater, are numbered as those are.
+    own = [n for n, key in enumerate(keys) if not n or not np.array_equal(key, keys[0]) or (at[n] < at[0]).any()]
+    sizes = [len(keys[n]) for n in own]
+    all_keys, all_at = (np.concatenate([column[n] for n in own]) for column in (keys, at))
+    keys.clear()
+    outputs, numbers = _number_in_order(all_keys, all_at)
     labels = [_order_by_use(outputs // width, item_names), _order_by_use(outputs % width, system_names)]
     if originals:
-        labels = [replace(own, names=tuple(originals.get(name, name) for name in own.names)) for own in labels]
-    records = numbers[: len(at[0])]
-    of = {name: records if place is None else numbers[place] for name, place in zip(rows, places, strict=True)}
+        labels = [replace(one, names=tuple(originals.get(name, name) for name in one.names)) for one in labels]
+    by_rows = dict(zip(own, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True))
+    of = {name: by_rows.get(n, by_rows[0]) for n, name in enumerate(rows)}
     return _Outputs(items=labels[0], systems=labels[1], of=of)
 
 
-def _find_records(at: _Integers, keys: _Integers, record_at: _Integers, record_keys: _Integers) -> _Integers | None:
-    """Return the position of the record that each row is about, -1 if it is not in the same row; None if the rows are
-    about all records in order."""
-    if np.array_equal(keys, record_keys) and (record_at <= at).all():
-        return None
-    found = np.full(len(keys), -1)
-    if len(record_at):
-        first = np.searchsorted(record_at, at)
-        for place in (first, first + 1):  # A row has one or two outputs.
-            there = np.minimum(place, len(record_at) - 1)
-            found = np.where((record_at[there] == at) & (record_keys[there] == keys), there, found)
-    return found
-
-
-def _number_in_order(keys: _Integers, at: _Integers) -> Codes | None:
-    """Number distinct keys in the order in which they appear; None if all keys differ and are sorted."""
+def _number_in_order(keys: _Integers, at: _Integers) -> tuple[_Integers, Codes]:
+    """Number distinct keys in the order of their places; return the keys, and the number of each of those given."""
     if (keys[1:] > keys[:-1]).all() and (at[1:] >= at[:-1]).all():
-        return None
+        return keys, np.arange(len(keys))
     order = np.argsort(at, kind="stable")
-    _, first, inverse = np.unique(keys[order], return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
+    encoded = pa.array(keys[order]).dictionary_encode()
     numbers = np.empty(len(keys), np.intp)
-    numbers[order] = rank[inverse.reshape(-1)]
-    return numbers
+    numbers[order] = encoded.indices.to_numpy()
+    return encoded.dictionary.to_numpy(), numbers
 
 
 def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:
