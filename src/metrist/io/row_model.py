@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
+from metrist.io.hashes import hash_records
 from metrist.ratings import Choice, Error, Preference, Rating
 from metrist.records import Hashes, Record, RecordColumns
 
@@ -197,16 +199,20 @@ class JudgedRows(Sequence[ParsedRow]):
         return ParsedRow(location=Location(self.file, line), keys=((item, system),), ratings=tuple(ratings))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Consecutive rows of one source, as columns: the records that did not occur before, with their hashes, and what
-    rows say besides (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored
-    score or choice, a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows
-    whose records occurred before: hash and line."""
+    """Consecutive rows of one source, as columns: the records that did not occur before, and what rows say besides
+    (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored score or choice,
+    a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows whose records
+    occurred before: hash and line."""
 
     source: int
     records: RecordColumns
-    hashes: Hashes
     lines: Sequence[int]
     judged: Sequence[ParsedRow] = ()
     repeats: Sequence[tuple[bytes, int]] = ()
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """The hashes of the records."""
+        return hash_records(self.records)

@@ -357,7 +357,6 @@ class Ingest:
                 replace(
                     batch,
                     records=batch.records.take(new),
-                    hashes=batch.hashes[new],
                     lines=[batch.lines[n] for n in new],
                 )
             )

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.io.dedup import digest_source
+from metrist.io.reader import BATCH_RECORDS
 from metrist.metrics.base import Metric, is_resident
 from metrist.records import Record, RecordColumns, Unit
 from metrist.report.progress import Progress, find_progress_keywords
@@ -29,9 +30,6 @@ from metrist.run.tasks import (
     join_blocks,
 )
 from metrist.runtime import Runtime
-
-if TYPE_CHECKING:
-    pass
 
 
 class Pipeline:
@@ -135,13 +133,13 @@ class Pipeline:
         return {text: join_blocks(parts) for text, parts in blocks.items()}
 
     def _read_shards(self, units: Reader | Iterable[Unit], size: int) -> Iterator[tuple[int, Sequence[Unit]]]:
-        """Consecutive units with the position of the first. Files are read as columns."""
-        if not (isinstance(units, Reader) and units.names):
+        """Consecutive units with the position of the first. Records are read as columns."""
+        if not isinstance(units, Reader):
             yield from cut_shards(check_needs(self._metrics, units), size)
             return
         needs, start = NeedsCheck(self._metrics), 0
         waiting = list[RecordColumns]()
-        for batch in units.batches(judgments=False):
+        for batch in units.batches(size * max(1, BATCH_RECORDS // size), judgments=False):
             waiting.append(batch.records)
             if not needs.add(batch.records):  # More records decide whether a metric can score any.
                 continue

@@ -88,6 +88,7 @@ class ScoreReader:
         self.positions = self._find_positions()
         self.size = self._rows if self.positions is None else len(self.positions)
         self._kept: dict[str, Any] = {}
+        self._last_parts: tuple[Part, dict[str, NDArray[np.float64]]] | None = None
 
     @property
     def name(self) -> str:
@@ -230,15 +231,20 @@ class ScoreReader:
         for part in self._parts:
 
             def read(part: Part = part) -> NDArray[Any]:
-                columns = ["value", "statistics"] if name is None else ["parts"]
-                table = self._run.read_part(self.metric.place, part, columns)
                 if name is not None:
-                    return tables.read_parts(table["parts"]).get(name, np.full(len(table), np.nan))
-                rows = _read_statistics(table)
+                    return self._read_parts_of(part).get(name, np.full(part.rows, np.nan))
+                rows = _read_statistics(self._run.read_part(self.metric.place, part, ["value", "statistics"]))
                 return np.pad(rows, ((0, 0), (0, shape[0] - rows.shape[1])))
 
             yield start, start + part.rows, read
             start += part.rows
+
+    def _read_parts_of(self, part: Part) -> dict[str, NDArray[np.float64]]:
+        """The parts of the scores in one file, which are mostly asked for one after another."""
+        if self._last_parts is None or self._last_parts[0] != part:
+            table = self._run.read_part(self.metric.place, part, ["parts"])
+            self._last_parts = part, tables.read_parts(table["parts"])
+        return self._last_parts[1]
 
     @refuses_damage
     def read_statistics(self) -> NDArray[Any]:
