@@ -252,16 +252,18 @@ class ScoreReader:
         if "statistics" in self._kept:
             kept: NDArray[Any] = self._kept["statistics"]
             return kept
-        reader, latest = self._run.latest_statistics
-        if reader is self:
-            return latest
-        blocks = []
-        for _, table in self._read(["value", "statistics"]):
-            rows = _read_statistics(table)
-            blocks.append(_narrow(rows) if self.size > _MANY else rows)
-        width = max(rows.shape[1] for rows in blocks)
-        # A block in which every output failed cannot know the width of its metric's rows.
-        joined = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])
+        if self._run.latest_statistics[0] is self:
+            return self._run.latest_statistics[1]
+        self._run.latest_statistics = None, np.empty(0)  # Those of one metric at a time are in memory.
+        joined: NDArray[Any] = np.zeros((self._rows, 0), np.uint8)
+        for start, table in self._read(["value", "statistics"]):
+            block = _read_statistics(table)
+            block = _narrow(block) if self.size > _MANY else block
+            # A block in which every output failed cannot know the width of its metric's rows.
+            missing, dtype = max(0, block.shape[1] - joined.shape[1]), np.result_type(joined.dtype, block.dtype)
+            if missing or dtype != joined.dtype:
+                joined = np.pad(joined.astype(dtype, copy=False), ((0, 0), (0, missing)))
+            joined[start : start + len(block), : block.shape[1]] = block
         rows = self._keep("statistics", self._arrange(joined, 0))
         self._run.latest_statistics = self, rows
         return rows  # type: ignore[no-any-return]
