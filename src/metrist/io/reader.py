@@ -28,11 +28,11 @@ from metrist.io.dedup import (
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, Wish
-from metrist.io.row_model import Batch, CompleteRows, JudgedRows, ParsedRow, PlainRow, RowError, format_value
+from metrist.io.row_model import CompleteRows, JudgedRows, ParsedRow, PlainRow, RowError, format_value
 from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
-from metrist.records import Record, RecordColumns
+from metrist.records import Hashes, Record, RecordColumns
 
 if TYPE_CHECKING:
     from metrist.io.layouts import Layout
@@ -199,6 +199,25 @@ class Findings:
     def shared_state(self) -> tuple[Any, ...]:
         """What reading the whole file would have found once for all of its rows."""
         return self.reading, self.fields_by_column, self.items_are_named, self.item_check.is_needed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Consecutive rows of one source, as columns: the records that did not occur before, and what rows say besides
+    (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored score or choice,
+    a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows whose records
+    occurred before: hash and line."""
+
+    source: int
+    records: RecordColumns
+    lines: Sequence[int]
+    judged: Sequence[ParsedRow] = ()
+    repeats: Sequence[tuple[bytes, int]] = ()
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """The hashes of the records."""
+        return hash_records(self.records)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from metrist.ratings import Choice, Error, Preference, Rating
-from metrist.records import Hashes, Record, RecordColumns
+from metrist.records import Record
 
 _SHOWN = 60
 
@@ -196,24 +195,3 @@ class JudgedRows(Sequence[ParsedRow]):
             Rating(item=item, system=system, aspect=aspect, rater=None, value=value) for aspect, value in values.items()
         ]
         return ParsedRow(location=Location(self.file, line), keys=((item, system),), ratings=tuple(ratings))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
-    """Consecutive rows of one source, as columns: the records that did not occur before, and what rows say besides
-    (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored score or choice,
-    a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows whose records
-    occurred before: hash and line."""
-
-    source: int
-    records: RecordColumns
-    lines: Sequence[int]
-    judged: Sequence[ParsedRow] = ()
-    repeats: Sequence[tuple[bytes, int]] = ()
-
-    @cached_property
-    def hashes(self) -> Hashes:
-        """The hashes of the records."""
-        from metrist.io.hashes import hash_records
-
-        return hash_records(self.records)

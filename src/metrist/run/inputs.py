@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
-from metrist.io.reader import BATCH_RECORDS, RowProgress, drop_repeated
-from metrist.io.row_model import Batch, Location, StoredChoice, StoredError, StoredScore
+from metrist.io.reader import BATCH_RECORDS, Batch, RowProgress, drop_repeated
+from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.ratings import Error, Preference, Rating
 from metrist.records import Record, RecordColumns, hash_units
 from metrist.run.flat_file import encodable

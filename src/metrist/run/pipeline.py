@@ -69,7 +69,6 @@ class Pipeline:
         self._reader, self._total = reader, total
         self._progress: Any = progress
         self._progress_keywords, self._progress_label = find_progress_keywords(progress), ""
-        self._can_repeat = reader is None or reader.is_repeatable
         self._count = self._done = self._done_before = 0
         #: Metrics that go over the input together, in the order in which they do, and the executor of each group.
         self._phases = list[tuple[Sequence[Metric], Executor]]()
