@@ -15,6 +15,9 @@ from typing import Any
 
 #: All faults, in the order of the table.
 FAULTS = (
+    "kill -9 before every change: score",
+    "kill -9 before every change: score by URL",
+    "kill -9 before every change: prefer, remove, convert",
     "kill -9: score, lexical metrics",
     "kill -9: score, slow model",
     "kill -9: score, LLM calls",

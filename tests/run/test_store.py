@@ -56,6 +56,7 @@ def make_rows(values: list[float], *, first: int = 0, signature: str = "chrf | 1
 def change_manifest(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path = run / "manifest.json"
     facts = json.loads(path.read_bytes())
+    del facts["checksum"]
     change(facts)
     path.write_text(json.dumps(facts))
 
@@ -185,9 +186,10 @@ def test_another_part_under_the_name_of_one_is_found(run: Path) -> None:
         results = score(ROWS, ["chrf", "length"], out=run)
         assert results.notes == (f"{chrf} is not as it was written: it was set aside and scored again",)
         assert contents(run) == before
+        del results  # It reads the run, so that no part is deleted.
         (chrf,) = (run / "scores/chrf").iterdir()
     shutil.copy(next((run / "records").iterdir()), chrf)
-    with pytest.raises(RunError, match="has other columns than it should"):
+    with pytest.raises(RunError, match="is not as it was written"):
         load(run)
 
 

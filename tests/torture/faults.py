@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -12,11 +13,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import metrist
 from fault_server import Act, Mixed, Request, answer
+from metrist.errors import MetristError
+from metrist.run.removal import plan_removal
+from metrist.web.viewed_run import open_view
+from torture_table import TortureRow
 
 
 def command(*arguments: object) -> list[str]:
@@ -78,11 +84,50 @@ def write_records(path: Path, items: int, systems: int = 2, words: int = 12) -> 
     return path
 
 
-def count_scored(exported: Path) -> int:
-    """The outputs that have scores by all metrics of an exported file."""
-    rows = [json.loads(line) for line in exported.read_text().splitlines()]
-    missing = {(row["item"], row["system"]) for row in rows if row["value"] is None}
-    return len({(row["item"], row["system"]) for row in rows} - missing)
+# ---- Readers of a run
+
+Scored = dict[tuple[str, str, str], float]
+
+
+def _list_by_load(folder: Path) -> Scored:
+    rows = metrist.load(folder).rows()
+    return {(row["item"], row["system"], row["metric"]): row["value"] for row in rows if row["value"] is not None}
+
+
+def _list_by_view(folder: Path) -> Scored:
+    with closing(open_view(folder)) as view:
+        metrics = [metric.label for metric in view.results.metrics]
+        keys = [view.key(row) for row in range(len(view))]
+        columns = {metric: view.numbers[metric].tolist() for metric in metrics}
+    found = {(*key, metric): columns[metric][n] for metric in metrics for n, key in enumerate(keys)}
+    return {key: value for key, value in found.items() if value == value}
+
+
+def _list_by_query(folder: Path) -> Scored:
+    query = "SELECT item, system, metric, value FROM scores WHERE value IS NOT NULL AND item IS NOT NULL"
+    return {
+        (*row[:3],): row[3] for row in zip(*metrist.open_run(folder).query(query).to_pydict().values(), strict=True)
+    }
+
+
+def list_scores(folder: Path) -> Scored:
+    """The scores of a whole run, also by the parts of metrics."""
+    return {**_list_by_query(folder), **_list_by_load(folder)}
+
+
+def check_readers(row: TortureRow, expected: Scored, folder: Path) -> int:
+    """Whoever reads a killed or damaged run sees right scores or has an error of metrist's own; returns how many had
+    one."""
+    refused = 0
+    for read in (_list_by_load, _list_by_view, _list_by_query, lambda run: plan_removal(run, unused=True) and {}):
+        try:
+            found = read(folder)
+        except MetristError:
+            refused += 1
+        else:
+            row.compare({key: expected.get(key) for key in found}, found)
+    gc.collect()  # A run that is open keeps parts from being deleted.
+    return refused
 
 
 # ---- Judges

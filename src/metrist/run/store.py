@@ -144,6 +144,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     texts: bool = True
     inputs: tuple[Input, ...] = ()
     metrics: tuple[StoredMetric, ...] = ()
+    #: Of everything else, in the file only.
+    checksum: str | None = None
 
     def metric(self, text: str) -> StoredMetric | None:
         """The metric with this text."""
@@ -193,6 +195,9 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         for path in listed:
             if not _PART.fullmatch(path.rpartition("/")[2]):
                 raise ValueError("it names a part that no run has written")
+        written, manifest = manifest.checksum, msgspec.structs.replace(manifest, checksum=None)
+        if written is not None and written != _sum_up(manifest):
+            raise ValueError("it is not as it was written")
     except (ValueError, RecursionError) as error:
         raise RunError(f"{name}/{MANIFEST} is damaged ({error}): restore it, or score into a new folder") from None
     return manifest
@@ -416,6 +421,8 @@ class Store:
             )
         except FileNotFoundError:
             raise Missing(f"{path} is missing") from None
+        except MemoryError:  # One of Arrow's exceptions, too.
+            raise
         except OSError as error:
             if isinstance(error, pa.ArrowException) or error.errno is None:
                 raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
@@ -449,6 +456,8 @@ class Store:
             return table
         except FileNotFoundError:
             raise Missing(f"{self.path}/{folder}/{part.file} is missing") from None
+        except MemoryError:
+            raise
         except (OSError, pa.ArrowException, ValueError) as error:
             raise Damaged(f"{self.path}/{folder}/{part.file} is damaged ({_shorten(error)})") from None
 
@@ -699,6 +708,8 @@ def read_log(data: bytes) -> Iterator[Rows]:
                 table=table.replace_schema_metadata(),
                 facts=facts,
             )
+        except MemoryError:
+            raise
         except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException):  # No run has written it.
             return
         position += _FRAME.size + size
@@ -754,8 +765,13 @@ def _shorten(error: BaseException) -> str:
 
 def format_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, with a part in a line."""
+    manifest = msgspec.structs.replace(manifest, checksum=_sum_up(manifest))
     page = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
     return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"
+
+
+def _sum_up(manifest: Manifest) -> str:
+    return hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()[:32]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -63,6 +63,8 @@ def report_damage(name: str) -> Iterator[None]:
     """Say in one line that a run is damaged."""
     try:
         yield
+    except MemoryError:  # One of Arrow's exceptions, too.
+        raise
     except _FAULTS as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise RunError(f"{name} is damaged ({reason}): restore it, or score into a new folder") from error
