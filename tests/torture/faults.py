@@ -17,12 +17,31 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import metrist
+import tiny_models
 from fault_server import Act, Mixed, Request, answer
 from metrist.errors import MetristError
 from metrist.run.removal import plan_removal
 from metrist.web.viewed_run import open_view
 from torture_table import TortureRow
+
+OLD_RUN = Path(__file__).parents[1] / "run" / "old_runs" / "format_2"
+MODEL = """
+import os, time
+import metrist
+
+FATAL = None
+
+class Model(metrist.Metric):
+    resident = True
+    def score_record(self, record):
+        time.sleep(0.002)
+        if record.item == FATAL:
+            os.kill(os.getpid(), 9)
+        return float(len(record.output))
+"""
 
 
 def command(*arguments: object) -> list[str]:
@@ -82,6 +101,22 @@ def write_records(path: Path, items: int, systems: int = 2, words: int = 12) -> 
                 row = {"item": f"i{item}", "system": f"s{system}", "source": reference, "output": output}
                 file.write(json.dumps({**row, "references": [reference]}) + "\n")
     return path
+
+
+def write_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metric `models.Model`, whose results are logged; it ends its process at the item `FATAL`."""
+    (folder / "models.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(folder)
+
+
+def make_training(folder: Path, *, pairs: int = 24, epochs: int = 2) -> list[object]:
+    """`train …` for a short training with checkpoints, up to its last option, the folder."""
+    rng = random.Random(3)
+    texts = [{"first": " ".join(rng.choices(tiny_models.WORDS, k=8)), "second": f"cat {n % 7}"} for n in range(pairs)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in texts))
+    options = ["--epochs", epochs, "--lr", "0.01", "--batch", 4, "--checkpoint-every", 2, "--out"]
+    base = tiny_models.save("bart", folder / "base")
+    return ["train", "likelihood", "--data", folder / "pairs.jsonl", "--base", base, *options]
 
 
 # ---- Readers of a run

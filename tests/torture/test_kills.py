@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -12,11 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import JudgeServer, check_readers, command, kill_after, list_scores, wait_for, write_records
+from faults import (
+    OLD_RUN,
+    JudgeServer,
+    check_readers,
+    command,
+    kill_after,
+    list_scores,
+    make_training,
+    wait_for,
+    write_model,
+    write_records,
+)
 from stepwise import start_steps
 
 import metrist
-import tiny_models
 from fault_server import FaultServer
 from metrist.run.store import Store
 from run_contents import contents
@@ -30,16 +39,6 @@ Rows = Callable[[str], TortureRow]
 
 # ---- Before every change to a run folder
 
-MODEL = """
-import time
-import metrist
-
-class Model(metrist.Metric):
-    resident = True
-    def score_record(self, record):
-        time.sleep(0.002)
-        return float(len(record.output))
-"""
 JUDGE = "judge(llm=openai(model='m', url='URL'))"
 SCORE = """
 import os
@@ -53,7 +52,6 @@ is_there = "s1" in metrist.open_run({out!r}).records()["system"].to_pylist()
 plan_removal({out!r}, systems=["s1"] if is_there else [], unused=True).apply()
 """
 CONVERT = "from metrist.run.convert import convert_run; convert_run({old!r}, {out!r})"
-OLD_RUN = Path(__file__).parents[1] / "run" / "old_runs" / "format_2"
 COMMANDS: dict[str, tuple[str, str, list[str]]] = {
     "lexical": ("score", SCORE, ["rougeL", "chrf"]),
     "model": ("score", SCORE, ["models.Model", "length"]),
@@ -73,8 +71,7 @@ def test_kills_before_every_change(
     calm one, leaves no part and no log that nobody needs, and asks an LLM nothing twice."""
     what, code, metrics = COMMANDS[name]
     row = torture_row(f"kill -9 before every change: {what}")
-    (tmp_path / "models.py").write_text(MODEL)
-    monkeypatch.syspath_prepend(tmp_path)
+    write_model(tmp_path, monkeypatch)
     source, whole = write_records(tmp_path / "in.jsonl", 30), tmp_path / "whole"
     shutil.copytree(OLD_RUN, tmp_path / "old")
     server = JudgeServer(1, faulty=False, pause=0.0)
@@ -181,22 +178,15 @@ def test_trainings_survive_kills(tmp_path: Path, torture_row: Rows) -> None:
     """A training that is killed at random moments ends with the weights of a calm one, and no folder looks finished
     that is not."""
     row = torture_row("kill -9: train")
-    base = tiny_models.save("bart", tmp_path / "base")
-    data = tmp_path / "pairs.jsonl"
     rng = random.Random(3)
-    pairs = [{"first": " ".join(rng.choices(tiny_models.WORDS, k=8)), "second": f"good cat {n % 7}"} for n in range(60)]
-    data.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-
-    def train(out: Path) -> list[str]:
-        options = ["--data", data, "--base", base, "--epochs", 3, "--lr", "0.01", "--batch", 4]
-        return command("train", "likelihood", *options, "--checkpoint-every", 2, "--out", out)
-
-    subprocess.run(train(tmp_path / "calm"), check=True, capture_output=True)
+    train = command(*make_training(tmp_path, pairs=60, epochs=3))
+    subprocess.run([*train, tmp_path / "calm"], check=True, capture_output=True)
     killed = tmp_path / "killed"
     for _ in range(6):
-        process = subprocess.Popen(train(killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*train, killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if rng.random() < 0.8:  # The others are killed while they start.
-            wait_for_step(process, killed)
+            steps = count_steps(killed)
+            wait_for(lambda: process.poll() is not None or count_steps(killed) > steps, 300)  # noqa: B023
         with row.attempt():
             code = kill_after(process, rng.uniform(0, 0.5))
             assert code in (0, -signal.SIGKILL)
@@ -205,17 +195,11 @@ def test_trainings_survive_kills(tmp_path: Path, torture_row: Rows) -> None:
             if weights.exists():
                 assert weights.read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()
             assert weights.exists() or not (killed / "card.json").exists()
-    subprocess.run(train(killed), check=True, capture_output=True)
+    subprocess.run([*train, killed], check=True, capture_output=True)
     names = ("model.safetensors", "config.json", "tokenizer.json")
     calm, found = read_contents(tmp_path / "calm"), read_contents(killed)
     row.compare({name: calm[name] for name in names if name in calm}, {n: found[n] for n in names if n in found})
     assert sorted(calm) == sorted(found)
-
-
-def wait_for_step(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait until a training has written its next checkpoint, or has ended."""
-    steps = count_steps(folder)
-    wait_for(lambda: process.poll() is not None or count_steps(folder) > steps, 300)
 
 
 def count_steps(folder: Path) -> int:
