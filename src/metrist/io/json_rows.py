@@ -13,7 +13,7 @@ import msgspec
 
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, undecodable
-from metrist.io.row_model import PlainRow, RowError, format_value
+from metrist.io.row_model import CompleteRow, CompleteRows, PlainRow, RowError, format_value
 
 Row = dict[str, Any]
 _raw_decode = json.JSONDecoder().raw_decode
@@ -24,30 +24,45 @@ _LONGEST_LITERAL = len("-Infinity")
 
 PLAIN_NAMES = frozenset(PlainRow.__struct_fields__)
 _decode_plain = msgspec.json.Decoder(PlainRow).decode
+_decode_complete = msgspec.json.Decoder(CompleteRow).decode
 _decode_any = msgspec.json.Decoder().decode
+#: Bytes of lines that are decoded at once.
+_BLOCK_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
 class Wish:
-    """Whether whoever reads rows takes a `PlainRow` for the next one; it changes from row to row."""
+    """Whether whoever reads rows takes a `PlainRow` for the next one, or `CompleteRows` for the next ones; it changes
+    from row to row."""
 
     plain: bool = False
+    complete: bool = False
 
 
 def json_line_rows(stream: IO[bytes], wish: Wish | None = None) -> Iterator[tuple[int, Any]]:
     """Yield line numbers with their objects or errors; blank lines are skipped."""
     wish = wish or Wish()
     row: Any
-    for number, line in enumerate(stream, 1):
+    read = 0  # The lines before those that are decoded now.
+    while lines := stream.readlines(_BLOCK_BYTES if wish.complete else 1):
         try:
-            if wish.plain:
-                row = _decode_plain(line)
-            elif type(row := _decode_any(line)) is not dict:
-                row = _parse_line(line, number)
+            rows = CompleteRows(map(_decode_complete, lines)) if wish.complete else None
         except (ValueError, RecursionError):
-            row = _parse_line(line, number)
-        if row is not None:
-            yield number, row
+            rows = None
+        if rows is not None:
+            rows.size = sum(map(len, lines))
+            yield read + 1, rows
+        for number, line in enumerate(() if rows is not None else lines, read + 1):
+            try:
+                if wish.plain:
+                    row = _decode_plain(line)
+                elif type(row := _decode_any(line)) is not dict:
+                    row = _parse_line(line, number)
+            except (ValueError, RecursionError):
+                row = _parse_line(line, number)
+            if row is not None:
+                yield number, row
+        read += len(lines)
 
 
 def _parse_line(line: bytes, number: int) -> Row | RowError | None:

@@ -28,7 +28,7 @@ from metrist.io.dedup import (
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, Wish
-from metrist.io.row_model import Batch, JudgedRows, ParsedRow, PlainRow, RowError, format_value
+from metrist.io.row_model import Batch, CompleteRows, JudgedRows, ParsedRow, PlainRow, RowError, format_value
 from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
@@ -167,6 +167,20 @@ class _Block:
     entries: list[Any] = field(default_factory=list)
     repeated: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
     repeated_lines: list[int] = field(default_factory=list)
+
+    def add_rows(self, line: int, rows: CompleteRows, judgments: Judgments) -> None:
+        """Add rows that need no parsing; `line` is the first one's."""
+        numbers = range(self.rows + 1, self.rows + 1 + len(rows))
+        self.records += rows
+        self.lines += range(line, line + len(rows))
+        self.row_numbers += numbers
+        self.rows += len(rows)
+        self.good += len(rows)
+        judged = [(number, row) for number, row in zip(numbers, rows, strict=True) if row.ratings]
+        self.judged_rows.update(number for number, _ in judged)
+        if judgments == "kept":
+            first = line - numbers[0]
+            self.parsed += [(n, (first + n, row.item, row.system, row.ratings)) for n, row in judged]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,27 +503,22 @@ class Reader:
         parts: RowParts | None
         room = BATCH_CHARACTERS
         for line, row in walk.rows:
-            walk.position = walk.position + 1 if layout is None else layout.position
-            block.rows += 1
-            if type(row) is PlainRow and parser.is_complete(row):  # The usual row: nothing else is looked at.
-                if row.ratings:
-                    block.judged_rows.add(block.rows)
-                    if judgments == "kept":
-                        block.parsed.append((block.rows, (line, row.item, row.system, row.ratings)))
-                block.good += 1
-                block.records.append(row)
-                block.lines.append(line)
-                block.row_numbers.append(block.rows)
-                room -= len(row.output) + len(row.source or "") + sum(map(len, row.references or ()))
+            if type(row) is CompleteRows:
+                walk.position += len(row)
+                block.add_rows(line, row, judgments)
+                room -= row.size
                 if len(block.records) >= size or room < 0:
                     return True
                 continue
+            walk.position = walk.position + 1 if layout is None else layout.position
+            block.rows += 1
             try:
                 if type(row) is PlainRow:
+                    wish.complete = parser.items_are_named is True
                     parser.complete(row, walk.position)
                     parts, records, is_judged = None, (row,), bool(row.ratings or row.rater)
                 else:
-                    wish.plain = False
+                    wish.plain = wish.complete = False
                     if type(row) is dict or type(row) is Cells:
                         # All rows of a table have the same columns.
                         if not columns.samples or (type(row) is dict and not row.keys() <= columns.known):
@@ -519,7 +528,7 @@ class Reader:
                     block.is_table = type(row) is Cells
                     plain = can_be_plain and not columns.fields and type(row) is dict and row.keys() <= PLAIN_NAMES
                     parts = parser.parse(row, walk.position)
-                    wish.plain = plain
+                    wish.plain, wish.complete = plain, plain and parser.items_are_named is True
                     records, is_judged = parts.records, any(parts.judged.values())
                     if judgments == "required":
                         block.parsed.append((block.rows, parse_judgments(parts, source.location(line), records)))

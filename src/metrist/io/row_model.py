@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -122,6 +122,31 @@ class ParsedRow:
             scores=tuple(filter(remains, self.scores)),
             choices=tuple(filter(pair_remains, self.choices)),
         )
+
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class CompleteRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A row of one output in metrist's own names that leaves nothing to be filled in: it has the attributes of a
+    Record. Such rows are decoded by the thousand."""
+
+    item: _Name
+    system: _Name
+    output: str
+    source: str | None = None
+    references: tuple[str, ...] = ()
+    instruction: str | None = None
+    task: str | None = None
+    language: str | None = None
+    ratings: dict[str, float] | None = None
+    extra: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+
+class CompleteRows(list[CompleteRow]):
+    """Such rows of consecutive lines, and the bytes of these."""
+
+    size: int
 
 
 class PlainRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):

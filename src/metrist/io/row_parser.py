@@ -82,19 +82,6 @@ class RowParser:
         compares = "outputs" in row or ("systems" in row and "output" not in row)
         return self._pair(item, row, judged) if compares else self._single(item, row, judged, is_null)
 
-    def is_complete(self, row: PlainRow) -> bool:
-        """Whether a row names everything itself, and has one number at most for each aspect."""
-        return bool(
-            self.items_are_named
-            and type(row.item) is str
-            and row.item
-            and row.system
-            and row.references is not None
-            and row.reference is None
-            and row.rater is None
-            and (not row.ratings or row.simple_ratings)
-        )
-
     def complete(self, row: PlainRow, position: int) -> None:
         """Fill in what the row leaves out, as `parse` does."""
         if not (self.items_are_named and row.item and type(row.item) is str):

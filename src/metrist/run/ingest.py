@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -482,7 +483,7 @@ def count_characters(records: RecordColumns) -> int:
     """The characters of all texts that metrics see."""
     texts = sum(map(len, records.outputs))
     texts += sum(map(len, filter(None, records.sources))) + sum(map(len, filter(None, records.instructions)))
-    return texts + sum(sum(map(len, references)) for references in records.references)
+    return texts + sum(map(len, chain.from_iterable(records.references)))
 
 
 def _identify(one: Input) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ from metrist.metrics.registry import build
 from metrist.ratings import Error
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix, is_flat_file
 from metrist.run.results import Results
-from metrist.run.run import Run, open_run
-from metrist.run.store import MANIFEST
-from metrist.run.stores import is_run
 from metrist.scores import Failure, FailureKind, Scores
 from metrist.spec import Spec, parse
+
+if TYPE_CHECKING:
+    from metrist.run.run import Run
 
 #: Metrics whose scores are read at once.
 _READERS = 2
@@ -40,6 +40,10 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     A metric from outside the catalog (`my_module.Mine`) is imported only if `metrics` names it; otherwise its scores
     are there, and its system scores too where they are plain means.
     """
+    from metrist.run.run import open_run  # pyarrow takes long to import.
+    from metrist.run.store import MANIFEST
+    from metrist.run.stores import is_run
+
     if isinstance(path, str) and is_remote(path):
         path = fetch(path) if flat_suffix(Path(path)) else path
     if is_remote(path) or is_run(path):

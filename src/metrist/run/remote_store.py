@@ -214,7 +214,7 @@ class RemoteStore(Store):
     """A run in an object store, at a URL. Opening it writes nothing."""
 
     path: Any
-    is_remote = True
+    is_local = False
 
     def __init__(self, url: str) -> None:
         place: Any = url.rstrip("/")
@@ -308,6 +308,9 @@ class RemoteStore(Store):
 
     def _has_readers(self) -> bool:
         return False
+
+    def is_alone(self) -> bool:
+        return True
 
     def _delete_folder(self) -> None:
         """Stores have no folders, or leave empty ones in peace."""

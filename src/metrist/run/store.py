@@ -232,11 +232,13 @@ class Store:
     #: Whether there may be parts that nobody lists: an input was replaced, parts were merged, or workers died before
     #: theirs were listed.
     has_strays = False
-    is_remote = False
+    #: Whether the parts are files of this machine.
+    is_local = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: The parts that this writer has written.
+        #: The lock of this writer, and the parts that it has written.
+        self._writer: Any = None
         self._written: list[str] = []
 
     @property
@@ -380,7 +382,7 @@ class Store:
         file = f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
         self.write_bytes(f"{folder}/{file}", data)
         self._written.append(f"{folder}/{file}")
-        if not self.is_remote:
+        if self.is_local:
             _checked[self.path / folder / file] = _read_stamp(self.path / folder / file)
         return Part(file=file, rows=len(table), tokens=tokens)
 
@@ -415,8 +417,8 @@ class Store:
         try:
             file = pq.ParquetFile(
                 self._open_source(folder, part),
-                page_checksum_verification=self.is_remote,
-                pre_buffer=self.is_remote,
+                page_checksum_verification=not self.is_local,
+                pre_buffer=not self.is_local,
                 read_dictionary=list(encoded),
             )
         except FileNotFoundError:
@@ -504,6 +506,7 @@ class Store:
             if is_alone:
                 self.recover()
             _share(file)
+            self._writer = file
             self._written.clear()
             try:
                 yield
@@ -511,8 +514,17 @@ class Store:
                 if _lock(file, wait=False):  # Another writer may have written the same part, and be about to list it.
                     self._discard_unlisted()
                 raise
+            finally:
+                self._writer = None
             if self.has_strays and _lock(file, wait=False):
                 self.recover()
+
+    def is_alone(self) -> bool:
+        """Whether nobody else writes to the run or reads it, so that this writer may replace parts by others."""
+        if self._writer is None or not _lock(self._writer, wait=False):
+            return False
+        _share(self._writer)
+        return not self._has_readers()
 
     def hold_parts(self) -> None:
         """Keep writers from deleting what the manifest lists now, as long as this object lives. File systems without
@@ -581,8 +593,8 @@ class Store:
                 self.add_results([msgspec.structs.replace(results, table=table)])
         listed = set((self.read_manifest() or manifest).list_parts())
         self.delete(logs)
-        if strays := [name for name in self.list_written() if name not in listed]:
-            self.delete(() if self._has_readers() else strays)
+        strays = [name for name in self.list_written() if name not in listed]
+        self.delete(() if strays and self._has_readers() else strays)
 
     def _find_new_rows(self, manifest: Manifest, results: Rows) -> pa.Table:
         """The logged rows that are in no listed part: a killed writer may not have come to delete its log."""

@@ -338,6 +338,7 @@ class StoredPipeline(Pipeline):
             if damaged:
                 self.notes += [f"{reason}: it was set aside and scored again" for reason in damaged.values()]
                 self._store.drop_parts(text, list(damaged))
+                self._store.delete(f"{stored.place}/{part.file}" for part in damaged)
             self._writers[text] = _Writer(stored, signature, HashIndex(hashes))
         rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
         self._store.add_results(rows)
@@ -541,13 +542,14 @@ class StoredPipeline(Pipeline):
         before = stored.finished
         rows = Rows(metric=writer.metric, signature=writer.signature, notes=notes)
         manifest = self._store.add_results([rows], finish=True)
+        is_alone = self._store.is_alone()
         scored = sum(part.rows for part in version.parts) if version else 0
-        if version and (writer.metric.compares or scored > sum(one.records for one in manifest.inputs)):
+        if version and is_alone and (writer.metric.compares or scored > sum(one.records for one in manifest.inputs)):
             self._drop_repeated(writer, version)
             stored = (self._store.read_manifest() or manifest).metric(metric.text) or stored
             version = next((v for v in stored.versions if v.signature == writer.signature), None)
         small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
-        if version and len(small) > _FEW_PARTS:
+        if version and is_alone and len(small) > _FEW_PARTS:
             # Only neighbours: of several rows of a record the last one counts.
             for _, parts in groupby(version.parts, key=lambda part: (part.rows < _SMALL_PART, part.tokens)):
                 self._merge(writer, [part for part in parts if part in small])

@@ -227,6 +227,8 @@ def take_scores(results: Results, positions: Sequence[int]) -> dict[str, Scores]
 class MemoryStore(Store):
     """A run that is in memory only."""
 
+    is_local = False
+
     def __init__(self) -> None:
         super().__init__("memory://rows")  # type: ignore[arg-type]
         self._files: dict[str, bytes] = {}
@@ -240,6 +242,9 @@ class MemoryStore(Store):
 
     def open_file(self, name: str) -> BinaryIO:
         return io.BytesIO(self._files[name])
+
+    def check_part(self, folder: str, part: Part) -> None:
+        """Memory is not checked."""
 
     def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
         return pq.ParquetFile(self.open_file(f"{folder}/{part.file}"), read_dictionary=list(encoded))
