@@ -422,9 +422,7 @@ def test_a_damaged_part_of_records_is_found_and_written_again(write: Write, seen
         for damaged in (whole[:8] + bytes(60) + whole[68:], whole[:-30], b"", None):
             path.unlink() if damaged is None else path.write_bytes(damaged)
             if table == "records":
-                with pytest.raises(
-                    RunError, match=r"(not as it was written|is missing).*: run the same `metrist"
-                ):
+                with pytest.raises(RunError, match=r"(not as it was written|is missing).*: run the same `metrist"):
                     load("run")
                 with pytest.raises(RunError, match=r"run the same `metrist score` again"):
                     run("b.jsonl")

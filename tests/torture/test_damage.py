@@ -75,7 +75,8 @@ def test_files_of_a_run_folder(tmp_path: Path, torture_row: Rows, monkeypatch: p
     rng = random.Random(11)
     write_model(tmp_path, monkeypatch)
     source = write_records(tmp_path / "in.jsonl", 30)
-    rated = [{**json.loads(line), "ratings": {"fluency": n % 5}} for n, line in enumerate(source.read_text().splitlines())]
+    rows = map(json.loads, source.read_text().splitlines())
+    rated = [{**one, "ratings": {"fluency": n % 5}} for n, one in enumerate(rows)]
     source.write_text("".join(json.dumps(one) + "\n" for one in rated))
 
     def score(out: Path, *metrics: str) -> None:

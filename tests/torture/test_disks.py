@@ -49,9 +49,9 @@ def test_scores_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
     row = torture_row("disk full: score")
     source = write_records(tmp_path / "in.jsonl", 3000)
     arguments = ["score", source, "-m", "rougeL", "-m", "bleu", "-m", "length", "-o"]
-    assert run(*arguments, tmp_path / "calm").returncode == 0
-    scores = list_scores(tmp_path / "calm")
-    size = sum(map(len, read_contents(tmp_path / "calm").values())) / 1024
+    calm = tmp_path / "calm" / "run"
+    assert run(*arguments, calm).returncode == 0
+    scores, size = list_scores(calm), sum(map(len, read_contents(calm).values())) / 1024
     with small_disk(tmp_path / "disk", 4) as disk:
         for share in (0.01, 0.1, 0.3, 0.6, 0.9):
             resize_disk(disk, max(4, int(share * size)))
@@ -61,7 +61,7 @@ def test_scores_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
         resize_disk(disk, 65536)
         done = run(*arguments, disk / "run")
         assert done.returncode == 0, done.stderr[-2000:]
-        row.compare(contents(tmp_path / "calm"), contents(disk / "run"))
+        row.compare(contents(calm), contents(disk / "run"))
 
 
 QUERY = """
