@@ -238,7 +238,9 @@ def test_small_parts_that_a_reader_uses_stay(tmp_path: Path, monkeypatch: pytest
     score(rows, ["length"], out=tmp_path / "run")
     assert len(list(folder.iterdir())) == 4
     values = reader.query("SELECT value FROM scores ORDER BY value")["value"].to_pylist()
-    assert values == reader.scores()["value"].sort().to_pylist() == sorted(len(row["output"].split()) for row in rows)
+    assert (
+        values == reader.scores()["value"].sort().to_pylist() == sorted(len(str(row["output"]).split()) for row in rows)
+    )
     del reader
     gc.collect()
     score(rows, ["length"], out=tmp_path / "run")

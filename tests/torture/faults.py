@@ -62,6 +62,14 @@ def run(*arguments: object, env: Mapping[str, str] | None = None, **options: Any
     )
 
 
+def start(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """The same, under way."""
+    environment = {**os.environ, **(env or {})}
+    return subprocess.Popen(
+        command(*arguments), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
 def check_clear(done: subprocess.CompletedProcess[str], *words: str) -> None:
     """The command failed with one message of its own, which has these words, and without a traceback."""
     assert done.returncode in (1, 2), (done.returncode, done.stderr[-2000:])
@@ -150,11 +158,16 @@ def list_scores(folder: Path) -> Scored:
     return {**_list_by_query(folder), **_list_by_load(folder)}
 
 
+def _plan_removal(folder: Path) -> Scored:
+    plan_removal(folder, unused=True)
+    return {}
+
+
 def check_readers(row: TortureRow, expected: Scored, folder: Path) -> int:
     """Whoever reads a killed or damaged run sees right scores or has an error of metrist's own; returns how many had
     one."""
     refused = 0
-    for read in (_list_by_load, _list_by_view, _list_by_query, lambda run: plan_removal(run, unused=True) and {}):
+    for read in (_list_by_load, _list_by_view, _list_by_query, _plan_removal):
         try:
             found = read(folder)
         except MetristError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -19,6 +18,7 @@ from faults import (
     kill_after,
     list_scores,
     make_training,
+    start,
     wait_for,
     write_model,
     write_records,
@@ -129,16 +129,13 @@ def kill_with_llm(tmp_path: Path, row: TortureRow, arguments: list[str], *, faul
     server = JudgeServer(2, faulty=False, pause=0.0)
     with FaultServer(server) as http:
 
-        def start(name: str) -> subprocess.Popen[str]:
-            cache = {"METRIST_LLM_CACHE": str(tmp_path / f"cache-{name}"), "METRIST_LLM_CONCURRENCY": str(concurrency)}
+        def begin(name: str) -> subprocess.Popen[str]:
+            env = {"METRIST_LLM_CACHE": str(tmp_path / f"cache-{name}"), "METRIST_LLM_CONCURRENCY": str(concurrency)}
             named = [argument.replace("URL", http.url) for argument in arguments]
-            output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-            return subprocess.Popen(
-                command(*named, "-o", tmp_path / name), env={**os.environ, **cache}, text=True, **output
-            )
+            return start(*named, "-o", tmp_path / name, env=env)
 
         def finish(name: str) -> None:
-            process = start(name)
+            process = begin(name)
             _, errors = process.communicate(timeout=600)
             assert process.returncode == 0, errors
 
@@ -148,7 +145,7 @@ def kill_with_llm(tmp_path: Path, row: TortureRow, arguments: list[str], *, faul
         server.faulty, server.pause = faulty, 0.02
         for _ in range(kills):
             target = server.answered.total() + rng.randint(1, 8)
-            process = start("killed")
+            process = begin("killed")
             wait_for(lambda: process.poll() is not None or server.answered.total() >= target)  # noqa: B023
             with row.attempt():
                 process.send_signal(signal.SIGKILL)

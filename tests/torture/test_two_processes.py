@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import JudgeServer, check_readers, command, list_scores, make_training, run, wait_for, write_records
+from faults import JudgeServer, check_readers, list_scores, make_training, run, start, wait_for, write_records
 
 from annotation_projects import make_project, make_rows, read_clicks
 from fault_server import FaultServer
@@ -21,13 +20,6 @@ from torture_table import TortureRow, read_contents
 
 pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
-
-
-def start(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    environment = {**os.environ, **(env or {})}
-    return subprocess.Popen(
-        command(*arguments), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
