@@ -407,8 +407,7 @@ class Store:
         data = self.read_bytes(f"{folder}/{part.file}")
         if data is None:
             raise Missing(f"{self.path}/{folder}/{part.file} is missing")
-        if f"{hashlib.sha256(data).hexdigest()[:32]}.parquet" != part.file:
-            raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
+        check_name(f"{self.path}/{folder}/{part.file}", data)
 
     def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
         """A part, opened for reading; columns in `encoded` are read as dictionaries. Raises `Damaged` where it is
@@ -764,6 +763,12 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
 
 #: The parts whose bytes this process has compared with their names, as they were then.
 _checked: dict[Path, tuple[int, int, int]] = {}
+
+
+def check_name(path: str, data: bytes) -> None:
+    """Raise `Damaged` where a part does not have the bytes that were written."""
+    if hashlib.sha256(data).hexdigest()[:32] != path.rpartition("/")[2].removesuffix(".parquet"):
+        raise Damaged(f"{path} is not as it was written")
 
 
 def _read_stamp(path: Path) -> tuple[int, int, int]:

@@ -65,7 +65,9 @@ def report_damage(name: str) -> Iterator[None]:
         yield
     except MemoryError:  # One of Arrow's exceptions, too.
         raise
-    except _FAULTS as error:
+    except (*_FAULTS, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise RunError(f"{name} is damaged ({reason}): restore it, or score into a new folder") from error
 
