@@ -237,11 +237,6 @@ def hash_units(units: Sequence[Unit]) -> Hashes:
     return np.frombuffer(bytes(digests), np.uint8).reshape(-1, HASH_BYTES)
 
 
-def hash_keys(hashes: Hashes) -> NDArray[np.void]:
-    """Hashes as one entry each, which can be sorted, searched and compared."""
-    return np.ascontiguousarray(hashes).view(f"V{HASH_BYTES}").reshape(-1)
-
-
 def _content(unit: Unit) -> Any:
     if isinstance(unit, Pair):
         return _content(unit.first), _content(unit.second)

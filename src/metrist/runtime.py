@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from metrist.errors import RunError
 
@@ -164,6 +164,20 @@ class Runtime:
         return min(limit for limit in (self.concurrency, self.rpm, self.tpm) if limit is not None)
 
 
+class CallWatcher(Protocol):
+    """Receives the progress of LLM calls in this process. `retried` may be called from any thread."""
+
+    def requested(self, count: int) -> None:
+        """So many more distinct requests will be answered."""
+
+    def completed(self, count: int) -> None:
+        """So many of them are answered or have failed for good."""
+
+    def retried(self, reason: str, wait: float) -> None:
+        """An attempt failed for this reason; the next one follows in `wait` seconds."""
+
+
+call_watchers: list[CallWatcher] = []
 #: Called with a model's name before it is loaded in this process, and with None when that is over.
 loading_watchers: list[Callable[[str | None], None]] = []
 

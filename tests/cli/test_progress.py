@@ -21,7 +21,7 @@ from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
 from metrist.models.devices import Options
 from metrist.models.loading import _LoadedModels
-from metrist.report.progress import Counter, ProgressReport
+from metrist.report.progress import Counter, ProgressReport, watch_run
 from scripted_llm import Scripted, say
 
 
@@ -190,7 +190,7 @@ def test_a_short_command_prints_nothing_in_a_pipe(capsys: pytest.CaptureFixture[
 def test_a_failing_server_is_reported_at_once_and_then_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     report = ProgressReport("scoring", clock=clock)
-    with base.watch(report):
+    with watch_run(report):
         for clock.now in (100.0, 100.1, 109.9, 110.0, 111.0, 125.0):
             base.Call().report_retry("the server answered 500: overloaded", 0.5)
     assert read_lines(capsys) == [
@@ -207,7 +207,7 @@ def test_answers_are_counted() -> None:
     report = ProgressReport("scoring", clock=Clock())
     report.on_change = lambda: drawn.append(report.describe())
     log = say(*(f"question {n}" for n in range(3)), "question 0", "fail")
-    with base.watch(report):
+    with watch_run(report):
         gateway.complete(Scripted(), log, Sampling())
         gateway.complete(Scripted(), log[:2], Sampling())
     # Of equal questions one is asked; what is in the cache counts as answered at once.

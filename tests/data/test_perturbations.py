@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 
 import pytest
@@ -17,7 +16,6 @@ from metrist.data.perturbations import (
     choose_aspect,
     list_kinds,
     perturb,
-    perturb_many,
 )
 from metrist.errors import SpecError
 from metrist.metrics.errors.aspect_tables import shipped_tables
@@ -210,18 +208,3 @@ def test_every_kind_has_an_aspect_of_each_task_table() -> None:
 def test_penalties_are_those_of_error_analysis() -> None:
     assert all(0.5 <= kind.penalty <= 5 for kind in KINDS.values())
     assert all((kind.penalty > 2) == (kind.severity == "major") for kind in KINDS.values())
-
-
-def test_many_records_at_once_depend_on_seed_and_record_alone() -> None:
-    rng = random.Random(0)
-    sentences = re.split(r"(?<=\.) ", OUTPUT)
-    records = [
-        Record(item=str(number), system="s", output=" ".join(rng.sample(sentences, 2)), source=SOURCE)
-        for number in range(60)
-    ]
-    first, again, other = (list(perturb_many(records, seed=seed)) for seed in (1, 1, 2))
-    assert first == again != other
-    assert len(first) > 50
-    for perturbed in first:
-        check(perturbed)
-    assert {len(perturbed.errors) for perturbed in first} == {1, 2, 3}

@@ -16,8 +16,8 @@ from metrist.errors import RunError
 from metrist.evaluate.check import Report, check
 from metrist.evaluate.selection import warn_off_scale
 from metrist.scores import Failure, FailureKind
-from metrist.stats.resampling import paired_randomisation
 from metrist.stats.significance import holm
+from paired_tests import paired_randomisation
 
 GOOD, BAD = noisy(0.6, 1), noisy(0.5, 2)
 

@@ -17,8 +17,9 @@ import metrist
 from metrist.errors import RunError
 from metrist.evaluate.compare import compare
 from metrist.scores import Failure, FailureKind
-from metrist.stats.resampling import Test, paired_bootstrap, paired_randomisation
+from metrist.stats.resampling import Test
 from metrist.stats.significance import holm
+from paired_tests import paired_bootstrap, paired_randomisation
 
 THREE = {"a": noisy(0.6, 1), "b": noisy(0.5, 2), "c": noisy(0.5, 3)}
 

@@ -22,7 +22,8 @@ from metrist.io import read_records
 from metrist.io import reader as reader_module
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, _parse_line
-from metrist.io.row_model import Batch, ParsedRow
+from metrist.io.reader import Batch
+from metrist.io.row_model import ParsedRow
 from metrist.records import Record, RecordColumns, hash_units
 
 ROW = {"item": "1", "system": "a", "output": "x", "source": "s", "references": ["r"]}

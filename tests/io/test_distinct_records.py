@@ -8,13 +8,13 @@ import pytest
 
 from metrist import Record, read_records
 from metrist.errors import InputError
-from metrist.io.dedup import are_distinct_records
+from metrist.io.dedup import read_distinct_records
 
 RECORDS = [Record(item=str(i), system=system, output="a", references=("b",)) for i in range(3) for system in "xy"]
 
 
 def test_distinct_records_come_back_as_they_are():
-    assert are_distinct_records(RECORDS)
+    assert list(read_distinct_records(RECORDS) or ()) == RECORDS
     reader = read_records(RECORDS)
     assert all(record is read for record, read in zip(RECORDS, reader, strict=True))
     assert len(list(reader)) == len(RECORDS)  # A list can be read again.
@@ -35,7 +35,7 @@ def test_distinct_records_come_back_as_they_are():
 )
 def test_a_malformed_record_is_rejected(change):
     rows = [*RECORDS, replace(RECORDS[0], **{"item": "9", **change})]
-    assert not are_distinct_records(rows)
+    assert read_distinct_records(rows) is None
     with pytest.raises(InputError, match=next(iter(change))):
         list(read_records(rows))
 
@@ -48,5 +48,5 @@ def test_a_repeated_record_is_read_once_and_a_changed_one_is_rejected():
 
 def test_rows_that_are_not_records_are_parsed():
     row = {"item": "9", "system": "x", "output": "a"}
-    assert not are_distinct_records([*RECORDS, row])
+    assert read_distinct_records([*RECORDS, row]) is None
     assert len(list(read_records([*RECORDS, row]))) == len(RECORDS) + 1

@@ -137,7 +137,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, flat: Flat, monkeypa
     (tmp_path / "x.jsonl").write_text("before")
     monkeypatch.setattr(flat_module, "CHUNK", 1)
     broken = Flat(items=flat.items, systems=flat.systems[:2], scores=flat.scores, signatures=flat.signatures)
-    with pytest.raises(ValueError, match="length"):
+    with pytest.raises(ValueError, match=r"than rows|shorter than"):
         write_flat(tmp_path / "x.jsonl", broken)
     assert (tmp_path / "x.jsonl").read_text() == "before"
     assert os.listdir(tmp_path) == ["x.jsonl"]

@@ -355,3 +355,17 @@ def test_records_can_be_given_as_objects():
     results = metrist.prefer(records, Longer())
     assert [judgment.preference for judgment in results.judgments["test_prefer.Longer"]] == ["first"]
     assert repr(results) == "PreferenceResults(1 pair, comparators: test_prefer.Longer)"
+
+
+def test_stored_choices_lead_to_the_records_of_the_run(tmp_path):
+    metrist.score(ROWS, ["length"], out=tmp_path / "run")
+    metrist.prefer(ROWS, Longer(), out=tmp_path / "run/")
+    joined = metrist.open_run(tmp_path / "run").query(
+        "SELECT p.item, p.first, p.second, a.output AS one, b.output AS other FROM pairs p "
+        "JOIN records a ON a.record = p.first_record JOIN records b ON b.record = p.second_record"
+    )
+    texts = {(row["item"], row["system"]): row["output"] for row in ROWS}
+    rows = joined.to_pylist()
+    assert len(rows) == len(ROWS)
+    for row in rows:
+        assert (row["one"], row["other"]) == (texts[row["item"], row["first"]], texts[row["item"], row["second"]])

@@ -161,28 +161,23 @@ def test_files_of_the_user_stay_where_they_are(run: Path) -> None:
 # Parts
 
 
-def test_a_flipped_bit_is_found_or_changes_nothing(run: Path) -> None:
+def test_a_flipped_bit_is_found(run: Path) -> None:
     store = Store(run)
     manifest = store.read_manifest()
     assert manifest is not None
     parts = [("records", manifest.inputs[0].tables["records"][0])]
     parts += [(metric.place, metric.versions[0].parts[0]) for metric in manifest.metrics]
-    found = 0
     for folder, part in parts:
-        path, whole = run / folder / part.file, store.read_part(folder, part)
+        path = run / folder / part.file
         data = path.read_bytes()
         for position in range(0, len(data), 17):
             flipped = bytearray(data)
             flipped[position] ^= 1 << position % 8
             path.write_bytes(flipped)
             with pytest.raises(Damaged):
-                store.verify_part(folder, part)
-            try:
-                assert store.read_part(folder, part).equals(whole), position
-            except Damaged:
-                found += 1
+                store.read_part(folder, part)
         path.write_bytes(data)
-    assert found > 500
+        assert store.read_part(folder, part).num_rows == part.rows
 
 
 def test_another_part_under_the_name_of_one_is_found(run: Path) -> None:

@@ -240,7 +240,7 @@ def test_negative_numbers_of_items_are_refused() -> None:
 def test_draws_must_fit_the_sample_and_each_other() -> None:
     sample = Sample.of([1.0, 2.0], [1.0, 2.0], ["a", "b"], ["x", "x"])
     with pytest.raises(RunError, match="draws of 1 items do not reach item number 1"):
-        Draws(items=np.ones((3, 1))).of_outputs(sample)
+        Draws(items=np.ones((3, 1))).of_items(sample)
     with pytest.raises(RunError, match="as many of items as of systems, got 3 and 2"):
         Draws(items=np.ones((3, 1)), systems=np.ones((2, 1)))
     with pytest.raises(RunError, match="resample items, systems or both"):

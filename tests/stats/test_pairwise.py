@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from metrist.stats.resampling import pair_tests, paired_bootstrap, paired_randomisation
+from metrist.stats.resampling import pair_tests
+from paired_tests import paired_bootstrap, paired_randomisation
 
 Floats = NDArray[np.float64]
 

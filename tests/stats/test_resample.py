@@ -27,13 +27,12 @@ from metrist.stats.resampling import (
     explain_missing_interval,
     interval,
     p_values,
-    paired_bootstrap,
-    paired_randomisation,
     pool_rows,
     pooled_interval,
     resample_counts,
     smallest_p,
 )
+from paired_tests import paired_bootstrap, paired_randomisation
 
 Floats = NDArray[np.float64]
 

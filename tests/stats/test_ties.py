@@ -84,13 +84,13 @@ def test_groups_of_one_output_are_skipped_and_counted():
 def test_equal_scores_are_tied_at_a_threshold_of_nothing():
     paired = pairing([1, 1, 2], [0.5, 0.5, 0.5])
     assert paired.accuracy(0.0) == pytest.approx(1 / 3)
-    assert paired.tie_share(0.0) == 1.0
+    assert paired.share(int(paired.at(0.0).tied[0] @ paired.units)) == 1.0
 
 
 def test_the_tie_share_counts_gaps_up_to_the_threshold():
     paired = pairing([1, 1, 2, 3], [0.0, 0.25, 0.75, 2.0])
-    assert [paired.tie_share(epsilon) for epsilon in (0.0, 0.25, 0.5, 2.0)] == [0, 1 / 6, 2 / 6, 1]
-    assert paired.human_tie_share() == 1 / 6
+    assert paired.at([0.0, 0.25, 0.5, 2.0]).tied[:, 0].tolist() == [0, 1, 2, 6]
+    assert paired.accuracy(math.inf) == 1 / 6
 
 
 def test_many_sizes_of_groups_are_averaged_though_they_have_no_small_common_multiple():

@@ -28,7 +28,7 @@ def test_a_thinned_curve_keeps_its_ends_and_its_top():
     assert (np.diff(curve.epsilons) > 0).all()
     assert (curve.epsilons[0], curve.tie_shares[-1]) == (0.0, 1.0)
     assert curve.accuracies.max() == paired.accuracy(best_threshold(paired).epsilon)
-    assert curve.accuracies[-1] == paired.human_tie_share()
+    assert curve.accuracies[-1] == paired.accuracy(np.inf)
     for epsilon, value in zip(curve.epsilons, curve.accuracies, strict=True):
         assert value == paired.accuracy(epsilon)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,20 +15,10 @@ if TYPE_CHECKING:
     from metrist.web.annotation.answers import Answers
 
 
-class PickName(StrEnum):
-    """Which outputs or pairs raters see."""
-
-    random = "random"
-    items = "items"
-    system = "system"
-    disagreement = "disagreement"
-
-
-class ExportFormat(StrEnum):
-    """How answers are exported."""
-
-    rows = "rows"
-    label_studio = "label-studio"
+#: Which outputs or pairs raters see.
+PickName = Literal["random", "items", "system", "disagreement"]
+#: How answers are exported.
+ExportFormat = Literal["rows", "label-studio"]
 
 
 @expand_options
@@ -80,7 +69,7 @@ def annotate(
             help="Which: any; whole items; equally many of each system; whole items, those that metrics disagree about "
             "more often (needs a run).",
         ),
-    ] = PickName.random,
+    ] = "random",
     run: Annotated[
         str | None,
         typer.Option(
@@ -152,7 +141,7 @@ def annotate(
     export_format: Annotated[
         ExportFormat,
         typer.Option("--export-format", help="Rows that other commands read, or Label Studio's JSON."),
-    ] = ExportFormat.rows,
+    ] = "rows",
     min_attention: Annotated[
         float,
         typer.Option(
@@ -165,7 +154,7 @@ def annotate(
         bool, typer.Option("--status", help="Instead: print progress and agreement of a project.")
     ] = False,
     reading: ReadingOptions,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Let people rate, compare or mark outputs in a browser; a project's folder instead of files goes on."""
     from metrist.cli.output import print_note
@@ -184,7 +173,7 @@ def annotate(
                 "--points": points != 5,
                 "--error-table": table is not None,
                 "--count": count is not None and not add_raters,
-                "--pick": pick is not PickName.random,
+                "--pick": pick != "random",
                 "--run": run is not None,
                 "--metric": bool(metrics),
                 "--systems": bool(systems),
@@ -214,7 +203,7 @@ def annotate(
             points=points,
             table=table,
             count=count,
-            pick=pick.value,
+            pick=pick,
             run=run,
             metrics=metrics or (),
             systems=systems or (),
@@ -234,7 +223,7 @@ def annotate(
         if export is not None:
             from metrist.web.annotation.export import write_export
 
-            rows = write_export(answers, export, export_format.value, min_attention=min_attention)
+            rows = write_export(answers, export, export_format, min_attention=min_attention)
             print_note(f"wrote {format_count(rows, 'row')} to {export}")
         elif add_raters:
             for name in add_raters:
@@ -268,7 +257,7 @@ def _print_status(answers: Answers, form: Format) -> None:
     rows = [
         [
             row["name"],
-            _format_alpha(row["alpha"]),
+            "" if row["alpha"] is None else f"{row['alpha']:.3f}",
             row["scale"],
             row["tasks"],
             row["failure"] or "",
@@ -287,10 +276,6 @@ def _print_status(answers: Answers, form: Format) -> None:
         rows=rows,
     )
     print_tables([progress, agreement], form)
-
-
-def _format_alpha(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def _serve(answers: Answers, host: str, port: int | None, url: str | None) -> None:

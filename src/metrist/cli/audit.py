@@ -4,9 +4,8 @@ people say about such analyses."""
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,11 +16,8 @@ if TYPE_CHECKING:
     from metrist.evaluate.audit import JudgeCard
 
 
-class Reference(StrEnum):
-    """Whether the judge sees the references."""
-
-    hidden = "hidden"
-    shown = "shown"
+#: Whether the judge sees the references.
+Reference = Literal["hidden", "shown"]
 
 
 @expand_options
@@ -50,7 +46,7 @@ def audit(
     ] = "all",
     reference: Annotated[
         Reference, typer.Option("--reference", help="Whether the judge sees the references; both ways are compared.")
-    ] = Reference.hidden,
+    ] = "hidden",
     items: Annotated[int, typer.Option("--items", metavar="N", min=1, help="Items to audit on.")] = 50,
     outputs: Annotated[
         int, typer.Option("--outputs-per-item", metavar="N", min=1, help="Outputs to grade per item.")
@@ -75,7 +71,7 @@ def audit(
     reading: ReadingOptions,
     llms: LLMOptions,
     dry_run: DryRun = False,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Audit an LLM as a judge: order, repeats, length, reference, scale, own outputs, injection, made-up reasons."""
     from metrist.cli.output import print_estimate, print_note
@@ -87,7 +83,7 @@ def audit(
     settings: dict[str, Any] = {
         "rubric": rubric,
         "aspect": aspect,
-        "reference": reference.value,
+        "reference": reference,
         "temperature": temperature,
         "max_tokens": max_tokens,
         "second_llm": second_llm,
@@ -126,7 +122,7 @@ def audit(
 def _print_card(card: JudgeCard, form: Format) -> None:
     from metrist.cli.output import print_table, print_text
 
-    if form is Format.json:
+    if form == "json":
         print_text(card.to_json())
     else:
         print_table(card.table(), form)
@@ -138,7 +134,7 @@ def questionnaire(
         typer.Argument(metavar="FILE…", help="Answers: a row per rater and output, with errors, overlooked, … in it."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the questions as a JSON schema, and stop.")] = False,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Evaluate answers to the TIGERScore paper's questionnaire about error analyses."""
     from metrist.cli.output import print_tables, print_text

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import Format, Inputs, ReadingOptions, TableFormat, TiesName, expand_options, parse_pairs
+from metrist.cli.options import Inputs, ReadingOptions, TableFormat, TiesName, expand_options, parse_pairs
 from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,40 +23,16 @@ if TYPE_CHECKING:
     from metrist.report.tables import Table
 
 
-class SplitRule(StrEnum):
-    """How the pairs of HEAP are split."""
-
-    none = "none"
-    positional = "positional"
-
-
-class WithinName(StrEnum):
-    """Which outputs are paired."""
-
-    item = "item"
-    all = "all"
-
-
-class AggregateName(StrEnum):
-    """How the values of several raters are combined."""
-
-    mean = "mean"
-    median = "median"
-    majority = "majority"
-
-
-class CertaintyName(StrEnum):
-    """How certain the order of a pair is."""
-
-    full = "full"
-    shares = "shares"
-
-
-class SplitByName(StrEnum):
-    """What decides on which side of the split a pair is."""
-
-    text = "text"
-    position = "position"
+#: How the pairs of HEAP are split.
+SplitRule = Literal["none", "positional"]
+#: Which outputs are paired.
+WithinName = Literal["item", "all"]
+#: How the values of several raters are combined.
+AggregateName = Literal["mean", "median", "majority"]
+#: How certain the order of a pair is.
+CertaintyName = Literal["full", "shares"]
+#: What decides on which side of the split a pair is.
+SplitByName = Literal["text", "position"]
 
 
 PairsFile = Annotated[
@@ -94,7 +69,7 @@ def heap(
     split: Annotated[
         SplitRule,
         typer.Option("--split", help="positional: 80, 10 and 10 % of each criterion in file order, as in HEAP."),
-    ] = SplitRule.none,
+    ] = "none",
 ) -> None:
     """Make pairs from one of the data sets of HEAP, in the form in which its authors published it."""
     from metrist.cli.output import format_count, print_note
@@ -106,7 +81,7 @@ def heap(
     check_pairs_path(out)
     check_distinct(out, files, "the data set is")
     pairs = read_data_set(data_set, *files, wording=wording)
-    if split is SplitRule.positional:
+    if split == "positional":
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)
     counts = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
@@ -154,27 +129,27 @@ def pairs(
     ] = None,
     within: Annotated[
         WithinName, typer.Option("--within", help="Pair outputs of one item, or any two outputs.")
-    ] = WithinName.item,
+    ] = "item",
     aggregate: Annotated[
         AggregateName, typer.Option("--aggregate", help="How the values of several raters are combined.")
-    ] = AggregateName.mean,
+    ] = "mean",
     margin: Annotated[float, typer.Option("--margin", help="Smallest difference of two aggregated ratings.")] = 0.0,
     ties: Annotated[
         TiesName, typer.Option("--ties", help="Drop ties, or keep them as soft labels (certainty .5).")
-    ] = TiesName.drop,
+    ] = "drop",
     certainty: Annotated[
         CertaintyName, typer.Option("--certainty", help="full: 1; shares: the share of raters who agree.")
-    ] = CertaintyName.full,
+    ] = "full",
     cap: Annotated[int | None, typer.Option("--cap", min=1, metavar="N", help="Maximum pairs per item.")] = None,
     split: Annotated[
         str | None, typer.Option("--split", metavar="T,D,T", help="Shares of train, dev and test: 0.8,0.1,0.1.")
     ] = None,
-    split_by: SplitBy = SplitByName.text,
+    split_by: SplitBy = "text",
     near: Near = 0.5,
     inside: Inside = 0.8,
     seed: Seed = 0,
     reading: ReadingOptions,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Make pairs of good and bad outputs from ratings, preferences or choices; print what was dropped and why."""
     from metrist.cli.output import format_count, print_note, print_table
@@ -186,17 +161,17 @@ def pairs(
 
     check_pairs_path(out)
     rules = Rules(
-        within=within.value,
-        aggregate=aggregate.value,
+        within=within,
+        aggregate=aggregate,
         margin=margin,
-        ties=ties.value,
-        certainty=certainty.value,
+        ties=ties,
+        certainty=certainty,
         cap=cap,
         seed=seed,
     )
     splitting = None
     if split is not None:
-        splitting = Splitting(shares=_parse_shares(split), by=split_by.value, near=near, inside=inside)
+        splitting = Splitting(shares=_parse_shares(split), by=split_by, near=near, inside=inside)
     check_distinct(out, inputs, "the judgments are")
     judgments = read_judgments(inputs, **reading.keywords())
     # Before anything can fail: missing rows are often the reason.
@@ -222,11 +197,11 @@ def split(
     shares: Annotated[
         str, typer.Option("--split", metavar="T,D,T", help="Shares of train, dev and test.")
     ] = "0.8,0.1,0.1",
-    split_by: SplitBy = SplitByName.text,
+    split_by: SplitBy = "text",
     near: Near = 0.5,
     inside: Inside = 0.8,
     seed: Seed = 0,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Split a file of pairs so that no text is on two sides; print the sizes of the sides."""
     from metrist.cli.output import format_count, print_note, print_table
@@ -238,7 +213,7 @@ def split(
     parts = _parse_shares(shares)
     check_distinct(out, [source], "the pairs are")
     pairs = read_good_bad(source)
-    if split_by is SplitByName.position:
+    if split_by == "position":
         result = Split(pairs=split_by_position(pairs, parts), left_out=[])
     else:
         result = split_pairs(pairs, parts, seed=seed, near=near, inside=inside)
@@ -254,7 +229,7 @@ def leaks(
     ] = False,
     near: Near = 0.5,
     inside: Inside = 0.8,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Count the dev and test pairs that share a text, a near-duplicate or a part of one with the training pairs."""
     from metrist.cli.output import format_count, print_note, print_table

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from metrist.cli.options import (
     DryRun,
-    Format,
     Inputs,
     LLMOptions,
     ReadingOptions,
@@ -30,12 +28,8 @@ if TYPE_CHECKING:
     from metrist.report.tables import Table
 
 
-class GoodTexts(StrEnum):
-    """Which texts are good enough to put faults into."""
-
-    references = "references"
-    outputs = "outputs"
-    both = "both"
+#: Which texts are good enough to put faults into.
+GoodTexts = Literal["references", "outputs", "both"]
 
 
 @expand_options
@@ -155,7 +149,7 @@ def error_analysis(
     reading: ReadingOptions,
     llms: LLMOptions,
     dry_run: DryRun = False,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Make training data for models that explain errors: outputs with their errors, filtered, mixed and counted."""
     from metrist.cli.output import format_count, print_estimate, print_note, print_tables
@@ -178,7 +172,7 @@ def error_analysis(
         freeform=freeform,
         most_faults=faults,
         kinds=_split(kinds) or None,
-        good=good.value if good else None,
+        good=good,
         aspects=parse_pairs(categories or [], "--category"),
         clean=parse_numbers(clean or [], "--clean"),
         max_tokens=max_tokens,
@@ -218,15 +212,11 @@ def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | No
 
     results = load(run)
     if by is None and len(results.metrics) != 1:
-        names = ", ".join(metric.label for metric in results.metrics)
-        raise SpecError(f"{run} has {len(results.metrics)} metrics: name one with --by ({names})")
-    grid = results.grid(find_metric(results.metrics, by, results.unfinished) if by else results.metrics[0])
-    scores = {
-        (item, system): float(value)
-        for system, row in zip(grid.systems, grid.values, strict=True)
-        for item, value in zip(grid.items, row, strict=True)
-        if not math.isnan(value)
-    }
+        listed = ", ".join(metric.label for metric in results.metrics)
+        raise SpecError(f"{run} has {len(results.metrics)} metrics: name one with --by ({listed})")
+    metric = find_metric(results.metrics, by, results.unfinished) if by else results.metrics[0]
+    rows = zip(results.items, results.systems, results[metric].values.tolist(), strict=True)
+    scores = {(item, system): value for item, system, value in rows if not math.isnan(value)}
     if not any((output.record.item, output.record.system) in scores for output in outputs):
         raise RunError(f"{run} has no scores of the outputs that were read: score these files first")
     return scores

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metrist.cli.options import Format, TableFormat
+from metrist.cli.options import TableFormat
 from metrist.errors import ModelError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LLMName = Annotated[
 ]
 
 
-def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
+def size(folder: Folder = None, form: TableFormat = "text") -> None:
     """Print how many answers of each LLM are stored."""
     from metrist.cli.output import print_table
     from metrist.report.tables import Column, Count, Table

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from metrist.cli.options import (
-    Format,
     LayoutOptions,
-    PaperFormat,
     PaperTableFormat,
     RunPath,
     RunPaths,
@@ -24,29 +21,12 @@ from metrist.cli.options import (
 )
 from metrist.errors import RunError
 
-
-class ComparisonTest(StrEnum):
-    """Which test decides."""
-
-    both = "both"
-    bootstrap = "bootstrap"
-    randomisation = "randomisation"
-
-
-class ComparisonMarks(StrEnum):
-    """What marks significance in the table of systems."""
-
-    letters = "letters"
-    daggers = "daggers"
-    none = "none"
-
-
-class ComparisonTables(StrEnum):
-    """Which tables of a comparison are printed."""
-
-    systems = "systems"
-    pairs = "pairs"
-    both = "both"
+#: Which test decides.
+ComparisonTest = Literal["both", "bootstrap", "randomisation"]
+#: What marks significance in the table of systems.
+ComparisonMarks = Literal["letters", "daggers", "none"]
+#: Which tables of a comparison are printed.
+ComparisonTables = Literal["systems", "pairs", "both"]
 
 
 @expand_options
@@ -60,7 +40,7 @@ def compare(
         list[str] | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only these metrics; repeatable.")
     ] = None,
     baseline: Annotated[str | None, typer.Option("--baseline", help="Compare each system with this one only.")] = None,
-    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decides.")] = ComparisonTest.both,
+    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decides.")] = "both",
     alpha: Annotated[
         float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a difference.")
     ] = 0.05,
@@ -85,7 +65,7 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs although a metric was not computed alike; the table says so.")
     ] = False,
-    form: PaperTableFormat = PaperFormat.text,
+    form: PaperTableFormat = "text",
     appearance: LayoutOptions,
 ) -> None:
     """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
@@ -99,7 +79,7 @@ def compare(
             runs,
             systems=systems or None,
             metrics=metrics or None,
-            test=test.value,
+            test=test,
             draws=draws,
             seed=seed,
             baseline=baseline,
@@ -107,21 +87,21 @@ def compare(
             force=force,
             progress=progress,
         )
-    if form == PaperFormat.bibtex:
-        print_text(comparison.bibliography(marks.value if marks else None))
+    if form == "bibtex":
+        print_text(comparison.bibliography(marks))
         for note in comparison.notes:
             print_note(note)
         return
-    defaults = {PaperFormat.latex: ComparisonTables.systems, PaperFormat.csv: ComparisonTables.pairs}
-    show = show or defaults.get(form, ComparisonTables.both)
+    defaults: dict[str, ComparisonTables] = {"latex": "systems", "csv": "pairs"}
+    show = show or defaults.get(form, "both")
     pairs = comparison.table()
-    systems_table = comparison.system_table(marks.value if marks else None)
-    if show is ComparisonTables.both:
+    systems_table = comparison.system_table(marks)
+    if show == "both":
         once = [remark for remark in systems_table.remarks if remark not in pairs.remarks]
         tables = [replace(systems_table, remarks=once, signatures=()), pairs]
     else:
-        tables = [systems_table if show is ComparisonTables.systems else pairs]
-    if form == PaperFormat.json and show is ComparisonTables.both:
+        tables = [systems_table if show == "systems" else pairs]
+    if form == "json" and show == "both":
         # The pairs are the document, as they were before there was a table of systems.
         first, second = (table.to_dict() for table in (layout.apply(tables) if layout else tables))
         print_text(json.dumps({**second, "systems": first}, indent=2))
@@ -131,12 +111,8 @@ def compare(
         print_tables(tables, form, layout)
 
 
-class MethodsFormat(StrEnum):
-    """How a paragraph is printed."""
-
-    text = "text"
-    markdown = "markdown"
-    latex = "latex"
+#: How a paragraph is printed.
+MethodsFormat = Literal["text", "markdown", "latex"]
 
 
 def methods(
@@ -150,7 +126,7 @@ def methods(
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="The system that each other was compared with.")
     ] = None,
-    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decided.")] = ComparisonTest.both,
+    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decided.")] = "both",
     alpha: Annotated[
         float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counted as a difference.")
     ] = 0.05,
@@ -165,7 +141,7 @@ def methods(
             "--marks", help="How the table marks significance.", show_default="letters; with --baseline daggers"
         ),
     ] = None,
-    form: Annotated[MethodsFormat, typer.Option("--format", help="How to print the paragraph.")] = MethodsFormat.text,
+    form: Annotated[MethodsFormat, typer.Option("--format", help="How to print the paragraph.")] = "text",
 ) -> None:
     """Describe how a run was evaluated, in a paragraph for a paper; give the options of `metrist compare`."""
     from metrist.cli.output import print_note, print_text
@@ -178,17 +154,17 @@ def methods(
             opened,
             systems=systems or None,
             metrics=metrics or None,
-            test=test.value,
+            test=test,
             draws=draws,
             seed=seed,
             baseline=baseline,
             alpha=alpha,
             interval_draws=interval_draws,
-            form=form.value,
-            marks=marks.value if marks else None,
+            form=form,
+            marks=marks,
         )
     )
-    if form is not MethodsFormat.text:  # The text has them below the paragraph.
+    if form != "text":  # The text has them below the paragraph.
         for note in (note for run in opened for note in run.notes):
             print_note(note)
 
@@ -228,7 +204,7 @@ def check(
     draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
     seed: Seed = 0,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.")] = None,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Exit with 1 if a limit is missed or a system got significantly worse; made for CI."""
     from metrist.cli.output import print_table
@@ -274,7 +250,7 @@ def verify(
         bool,
         typer.Option("--llm", help="Score metrics that call an LLM again, too: answers may differ and cost money."),
     ] = False,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Check a run's files, inputs and signatures, and score a sample again; exit with 1 if anything differs."""
     from metrist.cli.output import print_table
@@ -316,7 +292,7 @@ def calibrate(
             "--apply", metavar="FILE", help="Do not fit; print the percentiles of the scores in this calibration."
         ),
     ] = None,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Fit the distribution of a metric on known outputs, or give the percentiles of other outputs in it."""
     from metrist.cli.output import print_table

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,13 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Kind(StrEnum):
-    """A format that need not be detected."""
-
-    bartscore = "bartscore"
-    alpaca_eval = "alpaca_eval"
-    mt_metrics_eval = "mt_metrics_eval"
-    label_studio = "label_studio"
+#: A format that need not be detected.
+Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval", "label_studio"]
 
 
 def convert(
@@ -89,7 +83,7 @@ def convert(
             raise InputError("--source and --reference need --output SYSTEM=FILE")
         rows = formats.convert(
             *(paths or []),
-            kind=kind.value if kind else None,
+            kind=kind,
             system=system,
             task=task,
             language=language,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,7 +14,6 @@ from metrist.cli.options import (
     DryRun,
     Encoding,
     Fields,
-    Format,
     ItemKey,
     LLMOptions,
     MaxCost,
@@ -28,31 +26,12 @@ from metrist.cli.options import (
 )
 from metrist.errors import RunError, format_count
 
-
-class Ranking(StrEnum):
-    """What `metrist worst` ranks outputs by."""
-
-    score = "score"
-    difference = "difference"
-    disagreement = "disagreement"
-    people = "people"
-
-
-class DifferenceOrder(StrEnum):
-    """Which differences between two systems `metrist worst` shows."""
-
-    losses = "losses"
-    gains = "gains"
-    both = "both"
-
-
-class PageFormat(StrEnum):
-    """How outputs with their texts are printed."""
-
-    text = "text"
-    markdown = "markdown"
-    json = "json"
-    html = "html"
+#: What `metrist worst` ranks outputs by.
+Ranking = Literal["score", "difference", "disagreement", "people"]
+#: Which differences between two systems `metrist worst` shows.
+DifferenceOrder = Literal["losses", "gains", "both"]
+#: How outputs with their texts are printed.
+PageFormat = Literal["text", "markdown", "json", "html"]
 
 
 @expand_options
@@ -101,7 +80,7 @@ def worst(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show long texts whole.")] = False,
     reading: ReadingOptions,
-    form: Annotated[PageFormat, typer.Option("--format", help="How to print.")] = PageFormat.text,
+    form: Annotated[PageFormat, typer.Option("--format", help="How to print.")] = "text",
 ) -> None:
     """Show the outputs to look at first: the lowest, the most different, the most disputed; with texts and reasons."""
     from metrist.cli.output import print_text
@@ -115,8 +94,8 @@ def worst(
             count,
             metrics,
             vs=vs,
-            by=by.value if by else None,
-            order=order.value if order else None,
+            by=by,
+            order=order,
             systems=systems or None,
             aspect=aspect,
             lower_is_better=lower_is_better or (),
@@ -124,10 +103,10 @@ def worst(
             progress=progress,
             **reading.keywords(),
         )
-    if form is PageFormat.text:
+    if form == "text":
         _print_page(TerminalPage(outputs, full))
     else:
-        print_text(outputs.render(form.value, full=full))
+        print_text(outputs.render(form, full=full))
 
 
 @expand_options
@@ -199,7 +178,7 @@ def explain(
     }
     if dry_run:
         with llms.activate():
-            print_estimate(estimate_explanations(source, metric, **options), Format.text)
+            print_estimate(estimate_explanations(source, metric, **options), "text")
         return
     with progress_bar("explaining", "outputs") as progress:
         explanations = explain_outputs(source, metric, texts=texts, progress=progress, **vars(llms), **options)
@@ -247,7 +226,7 @@ def aspects(
             raise RunError(f"cannot write {out}: it exists, perhaps edited by a person; --overwrite replaces it")
         check_writable(out)
     if dry_run:
-        print_estimate(estimate_aspects(task, llm), Format.text)
+        print_estimate(estimate_aspects(task, llm), "text")
         return
     if known := find_shipped_table(task):
         print_note(f"metrist ships a table for {known!r}: error_analysis(task='{known}')")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from metrist.cli.options import (
     LayoutOptions,
-    PaperFormat,
     PaperTableFormat,
     ReadingOptions,
     Seed,
@@ -20,46 +18,16 @@ from metrist.cli.options import (
 )
 from metrist.errors import RunError
 
-
-class Average(StrEnum):
-    """How slices, or groups, are averaged."""
-
-    macro = "macro"
-    micro = "micro"
-
-
-class SystemScore(StrEnum):
-    """What a system's score is where a metric pools statistics: as in `metrist score`, or the mean over its outputs."""
-
-    corpus = "corpus"
-    mean = "mean"
-
-
-class Resample(StrEnum):
-    """What is resampled: intervals and tests then generalize to other items, other systems, or both."""
-
-    items = "items"
-    systems = "systems"
-    both = "both"
-
-
-class MetricTest(StrEnum):
-    """The significance test between two metrics."""
-
-    auto = "auto"
-    permutation = "permutation"
-    bootstrap = "bootstrap"
-    sign = "sign"
-    williams = "williams"
-    none = "none"
-
-
-class Correction(StrEnum):
-    """How p-values are adjusted for many pairs of metrics."""
-
-    holm = "holm"
-    benjamini_hochberg = "benjamini-hochberg"
-    none = "none"
+#: How slices, or groups, are averaged.
+Average = Literal["macro", "micro"]
+#: What a system's score is where a metric pools statistics: as in `metrist score`, or the mean over its outputs.
+SystemScore = Literal["corpus", "mean"]
+#: What is resampled: intervals and tests then generalize to other items, other systems, or both.
+Resample = Literal["items", "systems", "both"]
+#: The significance test between two metrics.
+MetricTest = Literal["auto", "permutation", "bootstrap", "sign", "williams", "none"]
+#: How p-values are adjusted for many pairs of metrics.
+Correction = Literal["holm", "benjamini-hochberg", "none"]
 
 
 Names = list[str] | None
@@ -144,30 +112,26 @@ def meta(
             "--epsilon-over", metavar="WHAT", help="Choose thresholds over all, slice, crossfit, or a column."
         ),
     ] = "all",
-    average: Annotated[Average, typer.Option("--average", help="How slices are averaged.")] = Average.macro,
+    average: Annotated[Average, typer.Option("--average", help="How slices are averaged.")] = "macro",
     group_average: Annotated[
         Average, typer.Option("--group-average", help="How groups are averaged within a slice.")
-    ] = Average.macro,
+    ] = "macro",
     system_score: Annotated[
         SystemScore,
         typer.Option(
             "--system-score",
             help="Between systems, compare scores as `metrist score` gives them (corpus BLEU, chrF and TER), or means.",
         ),
-    ] = SystemScore.corpus,
-    resample: Annotated[Resample, typer.Option("--resample", help="What is resampled.")] = Resample.items,
-    test: Annotated[
-        MetricTest, typer.Option("--test", help="How metrics are tested against each other.")
-    ] = MetricTest.auto,
+    ] = "corpus",
+    resample: Annotated[Resample, typer.Option("--resample", help="What is resampled.")] = "items",
+    test: Annotated[MetricTest, typer.Option("--test", help="How metrics are tested against each other.")] = "auto",
     one_sided: Annotated[
         bool, typer.Option("--one-sided", help="Test whether one metric is better (--test williams and sign).")
     ] = False,
     unweighted: Annotated[
         bool, typer.Option("--unweighted", help="Ignore the sampling weights of annotated outputs.")
     ] = False,
-    correction: Annotated[
-        Correction, typer.Option("--correction", help="Correction for many tests at once.")
-    ] = Correction.holm,
+    correction: Annotated[Correction, typer.Option("--correction", help="Correction for many tests at once.")] = "holm",
     confidence: Annotated[float, typer.Option("--confidence", help="Confidence of the intervals.")] = 0.95,
     alpha: Annotated[float, typer.Option("--alpha", help="Largest p-value that counts as a difference.")] = 0.05,
     mark: Annotated[
@@ -190,7 +154,7 @@ def meta(
     ] = 1000,
     seed: Seed = 0,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
-    form: PaperTableFormat = PaperFormat.text,
+    form: PaperTableFormat = "text",
     appearance: LayoutOptions,
 ) -> None:
     """Measure how far each metric agrees with human ratings or preferences, per slice, with intervals and tests."""
@@ -203,7 +167,7 @@ def meta(
     from metrist.evaluate.selection import list_names
 
     layout = appearance.layout()
-    if layout is not None and form is PaperFormat.json:
+    if layout is not None and form == "json":
         raise RunError("--format json gives all figures as they are: omit the options that change how a table looks")
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     with progress_bar("reading", "rows") as progress:
@@ -227,16 +191,16 @@ def meta(
             gold=gold,
             preferences=preferences,
             epsilon_over=epsilon_over,
-            average=average.value,
-            group_average=group_average.value,
-            system_score=system_score.value,
-            resample=resample.value,
+            average=average,
+            group_average=group_average,
+            system_score=system_score,
+            resample=resample,
             draws=draws,
             seed=seed,
             confidence=confidence,
             alpha=alpha,
-            correction=correction.value,
-            test=test.value,
+            correction=correction,
+            test=test,
             one_sided=one_sided,
             where=where or (),
             metrics=() if not metrics and needs_no_metric(judged, analyses) else metrics,
@@ -252,13 +216,13 @@ def meta(
         added = [table for _, table in by_analysis]
     if json_out is not None:
         evaluation.write(json_out, added)
-    if form is PaperFormat.json:
+    if form == "json":
         print_text(evaluation.to_json(added))
         return
-    if form is PaperFormat.bibtex:
+    if form == "bibtex":
         print_text(evaluation.bibliography())
         return
-    if form is PaperFormat.latex:
+    if form == "latex":
         from metrist.report.tables import Layout
 
         chosen = layout or Layout()
@@ -275,7 +239,7 @@ def meta(
         ]
     # Without metrics there are no figures, only analyses of the human judgments.
     first = evaluation.table()
-    first = evaluation.format_for_paper(first) if form is PaperFormat.latex else first
+    first = evaluation.format_for_paper(first) if form == "latex" else first
     tables = [first, *added] if evaluation.figures else added
     if len(tables) == 1:
         print_table(tables[0], form, layout)

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from metrist.cli.options import (
-    Format,
     ModelOptions,
     ReadingOptions,
     TableFormat,
@@ -25,11 +23,8 @@ from metrist.errors import RunError, SpecError, did_you_mean
 _LIST_WIDTH = 100
 
 
-class CardFormat(StrEnum):
-    """How a metric is described."""
-
-    text = "text"
-    bibtex = "bibtex"
+#: How a metric is described.
+CardFormat = Literal["text", "bibtex"]
 
 
 def list_metrics(
@@ -37,7 +32,7 @@ def list_metrics(
         str | None, typer.Argument(metavar="FAMILY", help="Only the metrics of this family, one by one.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="List all metrics one by one.")] = False,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """List the metrics by family: what they need, their direction, and the extra to install."""
     from metrist.cli.output import print_table, print_text
@@ -51,7 +46,7 @@ def list_metrics(
         raise SpecError(f"no family {family!r}; there are {', '.join(by_family)}{did_you_mean(family, by_family)}")
     notes = ["`metrist explain-metric NAME` describes a metric and how to read it."]
     # Programs read JSON and CSV, and want single metrics.
-    if family is not None or every or form in (Format.json, Format.csv):
+    if family is not None or every or form in ("json", "csv"):
         names = registry.names() if family is None else by_family[family]
         columns = ("metric", "needs", "better", "range", "install")
         table = Table(columns=[*map(Column, columns)], rows=[_describe_metric(name) for name in names], notes=notes)
@@ -67,7 +62,7 @@ def list_metrics(
         notes.append("`metrist list FAMILY` and `metrist list --all` list the metrics one by one, with their ranges.")
         columns = ("family", "metrics", "needs", "better", "install")
         table = Table(columns=[*map(Column, columns)], rows=rows, notes=notes)
-    if form is Format.text and not sys.stdout.isatty():
+    if form == "text" and not sys.stdout.isatty():
         print_text(table.text(_LIST_WIDTH))
     else:
         print_table(table, form)
@@ -100,9 +95,7 @@ def _describe_metric(name: str) -> list[Any]:
 
 def explain_metric(
     spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
-    form: Annotated[
-        CardFormat, typer.Option("--format", help="The description, or the papers to cite.")
-    ] = CardFormat.text,
+    form: Annotated[CardFormat, typer.Option("--format", help="The description, or the papers to cite.")] = "text",
 ) -> None:
     """Describe a metric: what it measures, its range, how to read it, when not to trust it, and whom to cite."""
     from metrist.cli.output import print_text
@@ -110,7 +103,7 @@ def explain_metric(
     from metrist.metrics.registry import example
 
     metric = example(spec)
-    print_text(format_bibliography([metric]) if form is CardFormat.bibtex else describe(metric).rstrip())
+    print_text(format_bibliography([metric]) if form == "bibtex" else describe(metric).rstrip())
 
 
 @expand_options
@@ -152,7 +145,7 @@ def prompts(
     reading: ReadingOptions,
     models: ModelOptions,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Try prompts of a likelihood metric on rated data: which agree best with people, and which aspects they help."""
     from metrist.cli.output import print_tables, print_text
@@ -179,7 +172,7 @@ def prompts(
     if json_out is not None:
         with atomic_write(json_out) as file:
             file.write(study.to_json() + "\n")
-    if form is Format.json:
+    if form == "json":
         print_text(study.to_json())
         return
     print_tables([study.table(), study.shares()], form)

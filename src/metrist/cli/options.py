@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,42 +21,14 @@ if TYPE_CHECKING:
     from metrist.report.tables import Layout
 
 
-class Format(StrEnum):
-    """How tables are printed."""
-
-    text = "text"
-    markdown = "markdown"
-    html = "html"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-
-
-class PaperFormat(StrEnum):
-    """How tables are printed, or the papers to cite for them."""
-
-    text = "text"
-    markdown = "markdown"
-    html = "html"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-    bibtex = "bibtex"
-
-
-class IntervalStyle(StrEnum):
-    """How intervals are printed."""
-
-    brackets = "brackets"
-    plusminus = "plusminus"
-    none = "none"
-
-
-class TiesName(StrEnum):
-    """What is done with ties in training data."""
-
-    drop = "drop"
-    soft = "soft"
+#: How tables are printed.
+Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
+#: How tables are printed, or the papers to cite for them.
+PaperFormat = Literal["text", "markdown", "html", "latex", "csv", "json", "bibtex"]
+#: How intervals are printed.
+IntervalStyle = Literal["brackets", "plusminus", "none"]
+#: What is done with ties in training data.
+TiesName = Literal["drop", "soft"]
 
 
 Inputs = Annotated[
@@ -286,7 +257,7 @@ class LayoutOptions:
             decimals=self.decimals,
             drop=self.drop or (),
             rename=renamed,
-            intervals=self.intervals.value if self.intervals else None,
+            intervals=self.intervals,
         )
 
 

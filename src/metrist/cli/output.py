@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from metrist.cli.options import print_note as print_note
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from metrist.run.estimate import RunEstimate
 
 
-def print_table(table: Table, form: StrEnum, layout: Layout | None = None) -> None:
+def print_table(table: Table, form: str, layout: Layout | None = None) -> None:
     """Print a table: drawn with rich on a terminal, as plain text in a file or pipe. Where the layout does not fit the
     table, it is printed without, before the error: scores may have been expensive."""
     if layout is not None:
@@ -39,13 +38,13 @@ def print_table(table: Table, form: StrEnum, layout: Layout | None = None) -> No
 
         print_text(render_page([table]))
     else:
-        print_text(table.render(form.value))
+        print_text(table.render(form))
         if form in ("latex", "csv"):  # The other formats show them.
             for remark in table.remarks:
                 print_note(remark)
 
 
-def print_tables(tables: Sequence[Table], form: StrEnum, layout: Layout | None = None) -> None:
+def print_tables(tables: Sequence[Table], form: str, layout: Layout | None = None) -> None:
     """Print several tables; as JSON they are one list and as HTML one page, because several documents in a row are not
     valid."""
     if layout is not None:
@@ -74,7 +73,7 @@ def _apply_layout(layout: Layout, tables: Sequence[Table]) -> tuple[Sequence[Tab
         return tables, error
 
 
-def print_estimate(estimate: CallEstimate, form: StrEnum, run: RunEstimate | None = None) -> None:
+def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = None) -> None:
     """Print what a dry run found: the time of each metric of a run, a row per LLM, and a prompt in full."""
     from metrist.report.tables import Column, Count, Table
 
@@ -96,7 +95,7 @@ def print_estimate(estimate: CallEstimate, form: StrEnum, run: RunEstimate | Non
         {"metric": metric, "llm": llm, "messages": [{"role": m.role, "text": m.text} for m in conversation]}
         for (metric, llm), conversation in estimate.prompts.items()
     ]
-    if form.value == "json":
+    if form == "json":
         facts = (
             calls.to_dict() | ({"times": times.to_dict()} if times else {}) | ({"prompts": prompts} if prompts else {})
         )

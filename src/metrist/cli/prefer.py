@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from metrist.cli.options import (
     Draws,
     DryRun,
-    Format,
     Inputs,
     LLMOptions,
     ModelOptions,
@@ -22,12 +20,8 @@ from metrist.cli.options import (
 )
 from metrist.errors import SpecError
 
-
-class PairSource(StrEnum):
-    """Which outputs are compared."""
-
-    given = "given"
-    all = "all"
+#: Which outputs are compared.
+PairSource = Literal["given", "all"]
 
 
 @expand_options
@@ -71,7 +65,7 @@ def prefer(
     dry_run: DryRun = False,
     draws: Draws = 1000,
     seed: Seed = 0,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Choose between two outputs of an item; print win rates, flips, and agreement with human preferences."""
     if not comparators:
@@ -84,7 +78,7 @@ def prefer(
 
     reader = reading.read(inputs)
     choice: dict[str, Any] = {
-        "pairs": pairs.value if pairs else None,
+        "pairs": pairs,
         "baseline": baseline,
         "limit_per_item": limit_per_item,
     }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import Format, TableFormat
+from metrist.cli.options import TableFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ def query(
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="A .csv, .jsonl or .parquet file for the answer."),
     ] = None,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Answer SQL over the tables of a run: records, scores, wide, ratings, errors, preferences and pairs."""
     from metrist.cli.output import format_count, print_note, print_table
@@ -40,7 +40,7 @@ def query(
         print_note(f"wrote {format_count(len(answer), 'row')} to {out}")
         return
     numbers = [field.name for field in answer.schema if _is_number(field.type)]
-    rows = [list(row) if form == Format.json else list(map(_make_cell, row)) for row in _iterate_rows(answer)]
+    rows = [list(row) if form == "json" else list(map(_make_cell, row)) for row in _iterate_rows(answer)]
     columns = [Column(name, "right" if name in numbers else "left") for name in _name_columns(answer)]
     print_table(Table(columns=columns, rows=rows), form)
 

@@ -5,46 +5,33 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from metrist.cli.options import ReadingOptions, Seed, expand_options
 from metrist.errors import MissingExtra, RunError
 
-
-class ReportFormat(StrEnum):
-    """The form of a report."""
-
-    html = "html"
-    pr = "pr"
-
-
-class FigureKind(StrEnum):
-    """The figures of a report."""
-
-    scores = "scores"
-    differences = "differences"
-    distributions = "distributions"
-    wins = "wins"
-    errors = "errors"
-    agreement = "agreement"
-    slices = "slices"
-    scatter = "scatter"
-    curves = "curves"
-    levels = "levels"
-    majority = "majority"
-
-
-class FigureWidth(StrEnum):
-    """The width of a figure."""
-
-    column = "column"
-    text = "text"
-    page = "page"
+#: The form of a report.
+ReportFormat = Literal["html", "pr"]
+#: The figures of a report.
+FigureKind = Literal[
+    "scores",
+    "differences",
+    "distributions",
+    "wins",
+    "errors",
+    "agreement",
+    "slices",
+    "scatter",
+    "curves",
+    "levels",
+    "majority",
+]
+#: The width of a figure.
+FigureWidth = Literal["column", "text", "page"]
 
 
 Names = list[str] | None
@@ -114,7 +101,7 @@ def report(
     ] = None,
     form: Annotated[
         ReportFormat, typer.Option("--format", help="One page of HTML, or Markdown for a pull request.")
-    ] = ReportFormat.html,
+    ] = "html",
     title: Annotated[str, typer.Option("--title", metavar="TEXT", help="The title of the page.")] = "",
     judge_cards: Annotated[
         list[Path] | None,
@@ -129,7 +116,7 @@ def report(
     from metrist.evaluate.report import build_report
     from metrist.io.writer import atomic_write, check_distinct, check_writable
 
-    if out is None and form is ReportFormat.html:
+    if out is None and form == "html":
         raise RunError("no file to write the page to: add -o report.html")
     if out is not None:
         check_writable(out)
@@ -138,13 +125,13 @@ def report(
         page = build_report(
             *sources,
             title=title,
-            command=_repeat_command(),
+            command=f"metrist {shlex.join(sys.argv[1:])}",
             judge_cards=judge_cards or (),
             reading=reading.keywords(),
             progress=progress,
             **selection.keywords(),
         )
-        text = page.html() if form is ReportFormat.html else page.markdown()
+        text = page.html() if form == "html" else page.markdown()
     if out is None:
         print_text(text.rstrip("\n"))
         return
@@ -161,7 +148,7 @@ def plot(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .svg, .pdf or .png file to write.")],
     width: Annotated[
         FigureWidth, typer.Option("--width", help="A paper's column, the width of its text, or that of a page.")
-    ] = FigureWidth.column,
+    ] = "column",
     selection: SelectionOptions,
     reading: ReadingOptions,
 ) -> None:
@@ -179,8 +166,8 @@ def plot(
     with progress_bar("drawing"):
         drawing = draw(
             *sources,
-            kind=kind.value,
-            width=width.value,
+            kind=kind,
+            width=width,
             metric=selection.metrics[0] if selection.metrics else None,
             aspect=selection.aspects[0] if selection.aspects else None,
             reading=reading.keywords(),
@@ -188,7 +175,3 @@ def plot(
         )
         drawing.write(out)
     print_note(f"wrote {out}, {drawing.style.width:g} × {drawing.height:.0f} points")
-
-
-def _repeat_command() -> str:
-    return f"metrist {shlex.join(sys.argv[1:])}"

@@ -8,7 +8,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -22,19 +22,15 @@ REPEATED_OPTIONS = ("-m", "--metrics", "-i", "--input")
 
 
 class SacreName(StrEnum):
-    """A metric of sacreBLEU."""
+    """A metric of sacreBLEU."""  # Typer takes no list of literals.
 
     bleu = "bleu"
     chrf = "chrf"
     ter = "ter"
 
 
-class SacreForm(StrEnum):
-    """An output format of sacreBLEU."""
-
-    json = "json"
-    text = "text"
-    latex = "latex"
+#: An output format of sacreBLEU.
+SacreForm = Literal["json", "text", "latex"]
 
 
 def sacrebleu(
@@ -95,9 +91,7 @@ def sacrebleu(
     short: Annotated[bool, typer.Option("-sh", "--short", help="Print a shorter signature.")] = False,
     score_only: Annotated[bool, typer.Option("-b", "--score-only", help="Print the score only.")] = False,
     width: Annotated[int, typer.Option("-w", "--width", min=0, help="Decimals.")] = 1,
-    form: Annotated[
-        SacreForm, typer.Option("-f", "--format", help="json, text; latex for several systems.")
-    ] = SacreForm.json,
+    form: Annotated[SacreForm, typer.Option("-f", "--format", help="json, text; latex for several systems.")] = "json",
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print no warnings.")] = False,
 ) -> None:
     """Score line files with the options and the output of sacreBLEU: BLEU, chrF and TER with signatures."""
@@ -157,7 +151,7 @@ def sacrebleu(
 
 def _override_format(form: SacreForm) -> SacreForm:
     wanted = os.environ.get("SACREBLEU_FORMAT", "").lower()
-    return SacreForm(wanted) if wanted in set(SacreForm) else form
+    return next((known for known in get_args(SacreForm) if known == wanted), form)
 
 
 def _show_warnings(quiet: bool) -> Any:
@@ -242,7 +236,7 @@ def _print_sentences(
 
 def _print_lines(lines: list[str], form: SacreForm) -> None:
     """Print the results of one system; as text aligned at their equals signs."""
-    if form == SacreForm.json:
+    if form == "json":
         print(lines[0] if len(lines) == 1 else "[\n" + ",\n".join(lines) + "\n]")
         return
     widest = max(line.find("=") for line in lines)
@@ -263,7 +257,7 @@ def _print_systems(
             row[score.name] = score.format(width, True)
             signatures[score.name] = metric.get_signature().format(short)
         rows.append(row)
-    if form == SacreForm.json:
+    if form == "json":
         print(json.dumps(rows, indent=4))
         return
     print(_render_systems(rows, form))
@@ -276,4 +270,4 @@ def _render_systems(rows: Iterable[dict[str, str]], form: SacreForm) -> str:
 
     rows = list(rows)
     columns = [Column(name, align="left" if name == "system" else "right") for name in rows[0]]
-    return Table(columns=columns, rows=[list(row.values()) for row in rows]).render(form.value)
+    return Table(columns=columns, rows=[list(row.values()) for row in rows]).render(form)

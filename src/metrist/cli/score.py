@@ -11,14 +11,12 @@ from metrist.cli.options import (
     Draws,
     DryRun,
     ExecutorName,
-    Format,
     Inputs,
     LayoutOptions,
     LLMOptions,
     Metrics,
     ModelOptions,
     NoTexts,
-    PaperFormat,
     PaperTableFormat,
     ReadingOptions,
     Seed,
@@ -58,7 +56,7 @@ def score(
     dry_run: DryRun = False,
     draws: Draws = 1000,
     seed: Seed = 0,
-    form: PaperTableFormat = PaperFormat.text,
+    form: PaperTableFormat = "text",
     appearance: LayoutOptions,
 ) -> None:
     """Score outputs with metrics; print system scores with intervals and coverage. Without -m, choose the shipped
@@ -102,7 +100,7 @@ def score(
         results, error = nothing_scored.results, nothing_scored
     if reader.skipped.count:
         report_skipped(reader)
-    if form == PaperFormat.bibtex:
+    if form == "bibtex":
         from metrist.metrics.cards import format_bibliography
 
         used = {"efron-1979-bootstrap": "bootstrap intervals"}
@@ -169,7 +167,7 @@ def run(
             "keys, servers that get texts, and places outside its folder to write to.",
         ),
     ] = False,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Score, compare and check as a TOML file specifies; exit with 1 if a check fails."""
     from metrist.cli.output import print_tables

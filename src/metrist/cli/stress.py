@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from metrist.cli.options import (
-    Format,
     LLMOptions,
     ModelOptions,
     ReadingOptions,
@@ -55,7 +54,7 @@ def stress(
     reading: ReadingOptions,
     models: ModelOptions,
     llms: LLMOptions,
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Test metrics on good texts with faults and with harmless changes: which are noticed, which are not?"""
     from metrist.cli.output import print_note, print_table, print_text
@@ -80,7 +79,7 @@ def stress(
         )
     if reader is not None:
         report_skipped(reader)
-    if form is Format.json:
+    if form == "json":
         print_text(json.dumps(report.to_dict(), indent=2))
     else:
         print_table(report.table(), form)

@@ -21,6 +21,7 @@ from metrist.cli.train_options import (
     SupportDataOptions,
     TrainingOptions,
     merge_files,
+    read_bits,
 )
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
@@ -64,7 +65,7 @@ def likelihood(
             help="Languages of conditions and targets, as the model names them.",
         ),
     ] = None,
-    bits: Bits = BitsName.sixteen,
+    bits: Bits = "16",
     skip_bad: SkipBad = False,
 ) -> None:
     """Fine-tune a sequence-to-sequence model for likelihood metrics; the same command resumes after a stop."""
@@ -79,7 +80,7 @@ def likelihood(
         dev=dev or default_dev,
         pairs=pairs,
         max_length=max_length,
-        bits=bits.number,
+        bits=read_bits(bits),
         skip_bad=skip_bad,
         **training.task_settings("likelihood", options),
     )
@@ -147,14 +148,14 @@ def preference(
             help="What is scored: the mean over the answer's or all tokens, the first or the last token; auto: by the "
             "model's kind.",
         ),
-    ] = PoolingName.auto,
+    ] = "auto",
     balance: Annotated[
         float,
         typer.Option("--balance", min=0, max=1, help="1: weight criteria by their pairs; 0: weight them equally."),
     ] = 1.0,
     ties: Annotated[
         TiesName, typer.Option("--ties", help="Drop ties, or learn that neither answer is better.")
-    ] = TiesName.drop,
+    ] = "drop",
     regression: Annotated[
         float, typer.Option("--regression", min=0, help="Weight of an added loss on the ratings, if there are any.")
     ] = 0.0,
@@ -212,10 +213,10 @@ def preference(
     settings: dict[str, Any] = {
         "base": options,
         "layout": _choose_layout(labelled, keep, max_length),
-        "pooling": pooling.value,
+        "pooling": pooling,
         "recipe": training.recipe(options),
         "balance": balance,
-        "ties": ties.value,
+        "ties": ties,
         "regression": regression,
         "head_lr": head_lr,
     }
@@ -230,7 +231,7 @@ def preference(
         )
         return
     settings |= training.task_settings("preference", options)
-    settings |= {"bits": bits.number if bits else "auto", "licence": licence}
+    settings |= {"bits": read_bits(bits) if bits else "auto", "licence": licence}
     if data.from_run is not None:
         task, remarks = _prepare_distillation(data, training, settings, across=across, criterion=criterion)
     else:
@@ -344,7 +345,7 @@ def _choose_layout(labelled: bool | None, keep: KeepName | None, max_length: int
     """Return the layout that the options select; None if they leave it to the base."""
     from metrist.models.reward_layout import RewardLayout
 
-    values = {"labelled": labelled, "keep": keep and keep.value, "max_length": max_length}
+    values = {"labelled": labelled, "keep": keep, "max_length": max_length}
     selected: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     return RewardLayout(**selected) if selected else None
 
@@ -352,7 +353,7 @@ def _choose_layout(labelled: bool | None, keep: KeepName | None, max_length: int
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a trained preference model, a BERT.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder to write.")],
-    bits: Annotated[BitsName, typer.Option("--bits", help="Bits per weight.")] = BitsName.eight,
+    bits: Annotated[BitsName, typer.Option("--bits", help="Bits per weight.")] = "8",
     group: Annotated[
         int | None, typer.Option("--group", min=1, help="Columns that share a scale.", show_default="a whole row")
     ] = None,
@@ -361,6 +362,6 @@ def export(
     from metrist.cli.output import print_text
     from metrist.models.numpy_inference.export import export_reward
 
-    export_reward(folder, out, bits.number, group)
+    export_reward(folder, out, read_bits(bits), group)
     size = sum(path.stat().st_size for path in out.iterdir()) / 1e6
     print_text(f"wrote {out} ({size:,.1f} MB); score with preference(model='{out}')")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metrist.cli.options import Format, expand_options
+from metrist.cli.options import expand_options
 from metrist.cli.train_options import (
     AblationName,
     AnalysisTrainingOptions,
@@ -91,7 +91,7 @@ def error_analysis(
     from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
     from metrist.train.fit import plan_training
 
-    method = training.method.value if training.method else find_preset(training.preset).method
+    method = training.method or find_preset(training.preset).method
     task = ErrorAnalysisTask(
         data=tuple(merge_files(files, data)),
         dev=training.held_out(),
@@ -100,8 +100,8 @@ def error_analysis(
         alpha=2.0 * rank if alpha is None else alpha,
         adapter_dropout=adapter_dropout,
         targets=_split_names(targets),
-        stored=save.value if save else None,
-        turns=turns.value if turns else None,
+        stored=save,
+        turns=turns,
         max_length=max_length,
         packing=packing,
         gradient_checkpointing=gradient_checkpointing,
@@ -141,7 +141,7 @@ def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: boo
             "and --resume"
         )
     if dry_run:
-        for variant in plan_ablation(task, ablate.value):
+        for variant in plan_ablation(task, ablate):
             print_text(f"{variant.name:24} {format_count(variant.analyses, 'analysis', 'analyses')}")
         return
 
@@ -152,9 +152,9 @@ def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: boo
         with training_progress() as callback:
             yield callback
 
-    table = run_ablation(task, ablate.value, progress)
+    table = run_ablation(task, ablate, progress)
     if is_first_process():
-        print_table(table, Format.text)
+        print_table(table, "text")
 
 
 def _split_names(text: str) -> tuple[str, ...]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -19,52 +18,20 @@ if TYPE_CHECKING:
     from metrist.train.recipe import Recipe
 
 
-class ScheduleName(StrEnum):
-    """How the learning rate falls."""
-
-    linear = "linear"
-    cosine = "cosine"
-    constant = "constant"
-
-
-class DtypeName(StrEnum):
-    """The number format to compute in; weights are stored as float32."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
+#: How the learning rate falls.
+ScheduleName = Literal["linear", "cosine", "constant"]
+#: The number format to compute in; weights are stored as float32.
+DtypeName = Literal["auto", "float32", "bfloat16"]
+#: Which of the model's vectors represents the answer.
+PoolingName = Literal["auto", "answer", "mean", "first", "last"]
+#: Which side of a long context is kept.
+KeepName = Literal["end", "start", "both"]
+#: Bits per stored weight; float32 loses nothing, and 16 bits (float16) next to nothing.
+BitsName = Literal["16", "8", "6", "4", "float32"]
 
 
-class PoolingName(StrEnum):
-    """Which of the model's vectors represents the answer."""
-
-    auto = "auto"
-    answer = "answer"
-    mean = "mean"
-    first = "first"
-    last = "last"
-
-
-class KeepName(StrEnum):
-    """Which side of a long context is kept."""
-
-    end = "end"
-    start = "start"
-    both = "both"
-
-
-class BitsName(StrEnum):
-    """Bits per stored weight; float32 loses nothing, and 16 bits (float16) next to nothing."""
-
-    sixteen = "16"
-    eight = "8"
-    six = "6"
-    four = "4"
-    float32 = "float32"
-
-    @property
-    def number(self) -> int | None:
-        return None if self is BitsName.float32 else int(self)
+def read_bits(name: BitsName) -> int | None:
+    return None if name == "float32" else int(name)
 
 
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE…", help="The same as --data FILE.")]
@@ -182,14 +149,14 @@ class TrainingOptions:
     lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.", show_default="5e-05")] = None
     schedule: Annotated[
         ScheduleName, typer.Option("--schedule", help="How the learning rate falls after the warm-up.")
-    ] = ScheduleName.linear
+    ] = "linear"
     warmup: Warmup = 0.0
     weight_decay: WeightDecay = 0.0
     clip: Annotated[float, typer.Option("--clip", help="Maximum norm of the gradients; 0: no limit.")] = 1.0
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of order, split and dropout.")] = 0
     dtype: Annotated[
         DtypeName, typer.Option("--dtype", help="Number format to compute in; auto: bfloat16 on GPUs that support it.")
-    ] = DtypeName.auto
+    ] = "auto"
     max_tokens: Annotated[
         int | None,
         typer.Option("--max-tokens", min=1, help="Tokens to compute at once.", show_default="as fits the device"),
@@ -221,7 +188,7 @@ class TrainingOptions:
         defaults = self._choose_defaults(base)
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Recipe)}
         values |= {name: value for name, value in defaults.items() if values[name] is None}
-        values |= {"schedule": self.schedule.value, "dtype": self.dtype.value, "clip": self.clip or None}
+        values |= {"schedule": self.schedule, "dtype": self.dtype, "clip": self.clip or None}
         return Recipe(**values)
 
     def _choose_defaults(self, base: Options) -> Mapping[str, float]:
@@ -322,26 +289,12 @@ class ConsistencyTrainingOptions(TrainingOptions):
         return {"epochs": RECIPE.epochs, "batch": RECIPE.batch, "lr": RECIPE.lr}
 
 
-class MethodName(StrEnum):
-    """What is trained: a LoRA adapter beside frozen weights, or all weights."""
-
-    lora = "lora"
-    full = "full"
-
-
-class StoredName(StrEnum):
-    """What is written: an adapter beside the base, a model of its own, or that and a GGUF file."""
-
-    adapter = "adapter"
-    merged = "merged"
-    gguf = "gguf"
-
-
-class TurnsName(StrEnum):
-    """How the prompt is given: through the model's chat template, or bare."""
-
-    chat = "chat"
-    none = "none"
+#: What is trained: a LoRA adapter beside frozen weights, or all weights.
+MethodName = Literal["lora", "full"]
+#: What is written: an adapter beside the base, a model of its own, or that and a GGUF file.
+StoredName = Literal["adapter", "merged", "gguf"]
+#: How the prompt is given: through the model's chat template, or bare.
+TurnsName = Literal["chat", "none"]
 
 
 _PRESET = "by the preset"
@@ -378,7 +331,7 @@ class AnalysisTrainingOptions(TrainingOptions):
     lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.", show_default=_PRESET)] = None
     schedule: Annotated[
         ScheduleName, typer.Option("--schedule", help="How the learning rate falls after the warm-up.")
-    ] = ScheduleName.cosine
+    ] = "cosine"
     warmup: Warmup = 0.1
     method: Annotated[
         MethodName | None,
@@ -396,11 +349,8 @@ class AnalysisTrainingOptions(TrainingOptions):
         return None if _is_zero(dev) else dev
 
 
-class AblationName(StrEnum):
-    """What the trainings of an ablation learn from: one channel each, or one task each, and everything."""
-
-    channel = "channel"
-    task = "task"
+#: What the trainings of an ablation learn from: one channel each, or one task each, and everything.
+AblationName = Literal["channel", "task"]
 
 
 @dataclass(frozen=True, kw_only=True)

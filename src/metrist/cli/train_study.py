@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import Format, TableFormat
+from metrist.cli.options import TableFormat
 from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
@@ -18,12 +17,8 @@ if TYPE_CHECKING:
     from metrist.studies.heap.study import Study
 
 
-class SplitOption(StrEnum):
-    """Which split of the pairs is used: that of the file, or one that keeps each context on one side."""
-
-    authors = "authors"
-    honest = "honest"
-    both = "both"
+#: Which split of the pairs is used: that of the file, or one that keeps each context on one side.
+SplitOption = Literal["authors", "honest", "both"]
 
 
 #: Why some options of a training cannot be used in a study.
@@ -111,7 +106,7 @@ class SuiteOptions:
         from metrist.studies.heap.jobs import SPLITS, Settings
         from metrist.studies.heap.study import Study
 
-        split = self.split or SplitOption.authors
+        split = self.split or "authors"
         numbers = {"seeds": self.seeds, "at_once": self.jobs, "budget": self.budget}
         return Study(
             suite=self.suite or "heap",
@@ -119,7 +114,7 @@ class SuiteOptions:
             out=out,
             settings=Settings(**settings),
             setups=parse_setups(self.setups or ["multi"]),
-            splits=tuple(name for name in SPLITS if split.value in (name, "both")),
+            splits=tuple(name for name in SPLITS if split in (name, "both")),
             criteria=_parse_list(self.criteria),
             choose=_parse_list(self.choose),
             paper_settings=self.paper_settings,
@@ -183,7 +178,7 @@ def _run(study: Study) -> None:
     except KeyboardInterrupt:
         print_note(f"stopped; run the same command again to continue with {study.out}")
         raise
-    print_tables(outcome.tables, Format.text)
+    print_tables(outcome.tables, "text")
     for name, reason in outcome.failures.items():
         print_note(f"{name} failed and is in no table: {reason}")
     if outcome.failures:
@@ -216,7 +211,7 @@ def _describe_plan(study: Study, jobs: Sequence[Job]) -> Iterator[str]:
 
 def tables(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
-    form: TableFormat = Format.text,
+    form: TableFormat = "text",
 ) -> None:
     """Print the tables of a study again, from its finished trainings."""
     from metrist.cli.output import print_tables

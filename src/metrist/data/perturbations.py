@@ -10,7 +10,7 @@ them gives the original back.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -180,31 +180,6 @@ def _describe(record: Record, edit: Edit, start: int, end: int) -> Error:
         start=start,
         end=end,
     )
-
-
-def perturb_many(
-    records: Sequence[Record], *, seed: int | str = 0, most: int = 3, kinds: Sequence[str] | None = None
-) -> Iterator[Perturbed]:
-    """Put one to `most` faults of random kinds into each record's output; the donor is another record of the same task.
-    Records that take none of the faults are left out."""
-    if kinds is not None:
-        check_kinds(kinds)
-    by_task: dict[str | None, list[Record]] = {}
-    for record in records:
-        by_task.setdefault(record.task, []).append(record)
-    for record in records:
-        rng = random.Random(f"{seed}\0{record.item}\0{record.system}")
-        peers = by_task[record.task]
-        donor = choose_donor(record, peers, rng)
-        possible = [name for name in kinds or list_kinds(record.task) if can_perturb(name, record, donor)]
-        for _ in range(6):
-            if not possible:
-                break
-            chosen = rng.sample(possible, min(rng.randint(1, most), len(possible)))
-            perturbed = perturb(record, chosen, seed=f"{seed}", donor=donor)
-            if perturbed is not None:
-                yield perturbed
-                break
 
 
 def choose_donor(record: Record, peers: Sequence[Record], rng: random.Random) -> Record | None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metrist.errors import RunError, format_count
-from metrist.evaluate.selection import choose_decimals, find_metric, find_signature, open_run
-from metrist.io import read_records, read_rows
+from metrist.evaluate.selection import choose_decimals, find_metric, find_signature, holds_results, open_run
+from metrist.io import read_records
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import (
@@ -155,20 +155,9 @@ def _is_file(source: Source) -> bool:
 
 
 def _is_run(source: Source) -> bool:
-    """Whether the source has scores: results, a run folder, or a file that `metrist score` wrote."""
-    from metrist.run.results import Results
-    from metrist.run.stores import is_run
-
-    if isinstance(source, Results):
-        return True
-    if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-":
-        return False
-    if is_remote(source):
-        return is_run(source)
-    if Path(source).is_dir() or not Path(source).exists():
-        return True  # The loader reports a missing path.
-    _, first = next(iter(read_rows(source)), (None, {}))
-    return isinstance(first, dict) and {"metric", "signature", "stats"} <= first.keys()
+    """Whether the source has scores. A path that does not exist counts as one: the loader reports it."""
+    is_path = isinstance(source, str | os.PathLike) and os.fspath(source) != "-" and not is_remote(source)
+    return holds_results(source) or (is_path and not Path(source).exists())
 
 
 def _group_outputs(results: Results, records: list[Record] | None, by: str | None) -> list[str | None]:

@@ -31,6 +31,7 @@ from metrist.records import Pair, hash_units
 from metrist.run import Results, load, read_inputs
 from metrist.run.loading import StoredMetric as UnavailableMetric
 from metrist.run.loading import load_run
+from metrist.run.query import quote_text
 from metrist.run.run import Run, open_run
 from metrist.run.store import StoredMetric
 from metrist.run.stores import is_run
@@ -42,8 +43,6 @@ from metrist.train.preference import RECIPE
 
 #: A longer rubric or criterion takes the room of the texts: the metric's name stands for it.
 MAX_INSTRUCTION = 300
-_CHOICE_COLUMNS = ("pair", "item", "first", "second", "choice", "incomplete", "failure_kind")
-_PASSING = frozenset(kind.value for kind in FailureKind if kind.is_retryable)
 _SIGNS = {"first": 1.0, "second": -1.0, "tie": 0.0}
 _Paths = Sequence[str | os.PathLike[str]]
 
@@ -314,13 +313,10 @@ def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str 
     version = stored.finished
     assert version is not None
     rows: dict[PairKey, dict[bytes, dict[str, Any]]] = {}
-    for part in version.parts:
-        for row in run.read_part(stored.place, part, _CHOICE_COLUMNS).to_pylist():
-            same = rows.setdefault((row["item"], row["first"], row["second"]), {})
-            # Of several judgments of one pair, the last that need not be asked for again counts.
-            is_settled = not row["incomplete"] and row["failure_kind"] not in _PASSING
-            if is_settled or row["pair"] not in same:
-                same[row["pair"]] = row
+    columns = "pair, item, first, second, choice, incomplete"
+    judgments = run.query(f"SELECT {columns} FROM pairs WHERE comparator = {quote_text(stored.label)}")
+    for row in judgments.to_pylist():
+        rows.setdefault((row["item"], row["first"], row["second"]), {})[row["pair"]] = row
     choices, left_out = dict[PairKey, float](), Counter[str]()
     for (item, first, second), same in rows.items():
         try:

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
-from metrist.evaluate.selection import find_metric
+from metrist.evaluate.selection import find_metric, holds_results, open_run
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
@@ -26,7 +25,6 @@ from metrist.names import encode_names, select_names
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
-from metrist.run.flat_file import is_flat_file
 from metrist.runtime import Runtime
 from metrist.scores import Score, Scores
 from metrist.spec import Spec, parse, split_name
@@ -93,7 +91,7 @@ def explain(
     check_keywords(explain, reading)
     source = fetch_flat(source)
     selection = _Selection(item, system, limit)
-    if llm is None and not isinstance(metric, Metric) and _is_run(source):
+    if llm is None and not isinstance(metric, Metric) and holds_results(source):
         return _explain_run(source, metric, texts, selection, reading)
     reader = read_records(source, **reading)
     if llm is None and metric is None:
@@ -121,7 +119,7 @@ def estimate_explanations(
     from metrist.run.loading import fetch_flat
 
     source = fetch_flat(source)
-    if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
+    if llm is None and (metric is None or (not isinstance(metric, Metric) and holds_results(source))):
         return CallEstimate()
     records, _ = _select_records(read_records(source, **reading), _Selection(item, system, limit))
     return estimate(records, [_build_metric(metric, llm)])
@@ -149,14 +147,6 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
             f"{DEFAULT_METRIC} or tigerscore, or a judge"
         )
     return built
-
-
-def _is_run(source: Any) -> bool:
-    from metrist.run.stores import is_run
-
-    if not isinstance(source, str | os.PathLike):
-        return False
-    return is_run(source) or Path(source).is_dir() or is_flat_file(Path(source))
 
 
 def _explain_records(
@@ -217,7 +207,9 @@ def _explain_offline(reader: Reader, selection: _Selection, progress: Progress |
         )
     if records:
         judged, remarks = _judge_records(records, registry.build(OFFLINE_METRIC), progress)
-        outputs += _share_notes(judged)
+        if len(judged) > 1 and len({output.note for output in judged}) == 1:  # It stands below them.
+            judged = [replace(output, note=None) for output in judged]
+        outputs += judged
         notes += remarks
         notes.append(f"an LLM may find more, and other kinds of errors: {LLM_HINT}")
     if left := max(annotations.unmarked - len(records), 0):
@@ -262,12 +254,6 @@ def _read_annotations(reader: Reader, selection: _Selection) -> _Annotations:
     return _Annotations(errors, {**marked, **waiting}, total - len(marked))
 
 
-def _share_notes(outputs: Sequence[ExplainedOutput]) -> list[ExplainedOutput]:
-    """The outputs without a note that all of them have: it stands below them."""
-    shared = len({output.note for output in outputs}) == 1 and len(outputs) > 1
-    return [replace(output, note=None) if shared else output for output in outputs]
-
-
 def _explain_run(
     source: str | os.PathLike[str],
     metric: str | None,
@@ -275,11 +261,10 @@ def _explain_run(
     selection: _Selection,
     reading: Mapping[str, Any],
 ) -> Explanations:
-    from metrist.run import load
     from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 
-    results = load(source)
-    telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.label])]
+    results = open_run(source)
+    telling = [m for m in results.metrics if (block := results.scores[m.label]).errors or block.explanations]
     # Errors say more than reasons: a metric that marks them comes first.
     telling.sort(key=lambda metric: not results.scores[metric.label].errors)
     chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric, results.unfinished)
@@ -318,11 +303,6 @@ def _explain_run(
     others = [m.label for m in telling if m is not chosen and m not in judges] if metric is None else []
     notes += [f"also with errors: {text} (-m)" for text in others]
     return Explanations(outputs=outputs, notes=notes)
-
-
-def _tells_more(scores: Scores) -> bool:
-    """Whether the scores come with errors, or with reasons of a judge."""
-    return bool(scores.errors or scores.explanations)
 
 
 def _rank_outputs(results: Results, metric: Metric, selection: _Selection) -> list[int]:

@@ -6,7 +6,8 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.metrics.base import PART, Metric, PartMetric
@@ -27,6 +28,17 @@ def open_run(run: Results | str | os.PathLike[str], metrics: Iterable[str] = ())
 
         return load(run, metrics=[text for text in metrics if _is_import_path(text)])
     return run
+
+
+def holds_results(source: Any) -> bool:
+    """Whether a source is results, or a path or URL of them: a run folder, or a file that `metrist score` wrote."""
+    from metrist.run.flat_file import is_flat_file
+    from metrist.run.results import Results
+    from metrist.run.stores import is_run
+
+    if not isinstance(source, str | os.PathLike):
+        return isinstance(source, Results)
+    return is_run(source) or Path(source).is_dir() or is_flat_file(Path(source))
 
 
 def find_changes(results: Results) -> tuple[list[InputChange], list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, agree, format_count
@@ -28,7 +26,7 @@ from metrist.run.loading import StoredMetric as UnavailableMetric
 from metrist.run.loading import build_stored_metric
 from metrist.run.run import Run, open_run
 from metrist.run.scoring import score
-from metrist.run.store import Part, Store, StoredMetric, Version
+from metrist.run.store import Part, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
 from metrist.run.stores import is_run
 from metrist.run.tables import Damaged, read_hashes, read_records_table
@@ -151,21 +149,10 @@ def verify(
     return Verification(run=os.fspath(run), findings=tuple(findings))
 
 
-def _read_part(store: Store, folder: str, part: Part) -> pa.Table:
-    """A part whose bytes are those that its name stands for, with as many rows as the manifest says; else `Damaged`."""
-    name = f"{folder}/{part.file}"
-    data = store.read_bytes(name)
-    if data is None:
-        raise Damaged(f"{name} is missing")
-    if not part.file.startswith(hashlib.sha256(data).hexdigest()[:32]):
-        raise Damaged(f"{name} is damaged: its bytes are not those that its name stands for")
-    try:
-        table = pq.read_table(io.BytesIO(data))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Damaged(f"{name} cannot be read: {error}") from None
-    if len(table) != part.rows:
-        raise Damaged(f"{name} holds {format_count(len(table), 'row')}, the manifest says {part.rows:,}")
-    return table
+def _read_part(run: Run, folder: str, part: Part) -> pa.Table:
+    """A part whose bytes are those that its name stands for; else `Damaged`."""
+    run.store.verify_part(folder, part)
+    return run.store.read_part(folder, part)
 
 
 def _check_records(run: Run) -> Finding:
@@ -175,7 +162,7 @@ def _check_records(run: Run) -> Finding:
         for folder, part in ((folder, part) for folder, parts in one.tables.items() for part in parts):
             files += 1
             try:
-                table = _read_part(run.store, folder, part)
+                table = _read_part(run, folder, part)
                 if folder == "records":
                     count += len(table)
                     if run.has_texts and not np.array_equal(
@@ -189,7 +176,7 @@ def _check_records(run: Run) -> Finding:
     expected = sum(one.records for one in run.manifest.inputs)
     if not problems and count != expected:
         problems.append(f"the files hold {format_count(count, 'record')}, expected {expected:,}")
-    return _conclude_files("", problems, files, format_count(count, "record"))
+    return _conclude_files(run, "", problems, files, format_count(count, "record"))
 
 
 def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Finding:
@@ -197,7 +184,7 @@ def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Fin
     problems, count = list[str](), 0
     for part in version.parts:
         try:
-            table = _read_part(run.store, metric.place, part)
+            table = _read_part(run, metric.place, part)
             facts = json.loads((table.schema.metadata or {}).get(b"metrist", b"{}"))
         except (Damaged, ValueError) as error:
             problems.append(str(error))
@@ -205,13 +192,14 @@ def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Fin
         count += len(table)
         if facts.get("signature") != version.signature:
             problems.append(f"{metric.place}/{part.file} has another signature: {facts.get('signature')!r}")
-    return _conclude_files(metric.text, problems, len(version.parts), format_count(count, "score"))
+    return _conclude_files(run, metric.text, problems, len(version.parts), format_count(count, "score"))
 
 
-def _conclude_files(metric: str, problems: Sequence[str], files: int, rows: str) -> Finding:
+def _conclude_files(run: Run, metric: str, problems: Sequence[str], files: int, rows: str) -> Finding:
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
-        return Finding(check="files", metric=metric, passed=False, message=problems[0] + more)
+        problem = problems[0].removeprefix(f"{run.store.path}/")
+        return Finding(check="files", metric=metric, passed=False, message=problem + more)
     message = f"{format_count(files, 'file')} with {rows}, all hashes right"
     return Finding(check="files", metric=metric, passed=True, message=message)
 

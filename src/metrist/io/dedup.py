@@ -25,27 +25,24 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _LINE_BITS = 40
 
 
-def are_distinct_records(rows: Sequence[Any]) -> bool:
-    """Whether all rows are well-formed Records with distinct keys, so that they need not be checked one by one.
-
-    This looks at whole columns and is many times faster than `Keys`. False means that the rows must be checked one by
-    one: some row is bad or repeated, or (very rarely) two keys have the same hash.
-    """
-    if {type(row) for row in rows} != {Record}:
-        return False
-    optional = {str, type(None)}
+def read_distinct_records(rows: Sequence[Any]) -> RecordColumns | None:
+    """The columns of rows that are all well-formed Records with distinct keys, which is seen from whole columns. None
+    means that the rows must be looked at one by one: some row is bad or repeated, or (very rarely) two keys have the
+    same hash."""
+    if set(map(type, rows)) != {Record}:
+        return None
+    columns, optional = RecordColumns.of(rows), {str, type(None)}
+    required = (columns.items, columns.systems, columns.outputs)
+    others = (columns.sources, columns.instructions, columns.tasks, columns.languages)
     if not (
-        {type(row.item) for row in rows} == {type(row.system) for row in rows} == {str}
-        and {type(row.output) for row in rows} == {str}
-        and {type(row.source) for row in rows} <= optional
-        and {type(row.instruction) for row in rows} <= optional
-        and {type(row.task) for row in rows} <= optional
-        and {type(row.language) for row in rows} <= optional
-        and {type(row.references) for row in rows} == {tuple}
-        and set(map(type, chain.from_iterable([row.references for row in rows]))) <= {str}
+        all(set(map(type, texts)) == {str} for texts in required)
+        and all(set(map(type, texts)) <= optional for texts in others)
+        and set(map(type, columns.references)) == {tuple}
+        and set(map(type, chain.from_iterable(columns.references))) <= {str}
     ):
-        return False
-    return len({hash((row.item, row.system)) for row in rows}) == len(rows)
+        return None
+    keys = set(map(hash, zip(columns.items, columns.systems, strict=True)))
+    return columns if len(keys) == len(rows) else None
 
 
 @dataclass(slots=True, eq=False)

@@ -20,19 +20,19 @@ from metrist.io.dedup import (
     ItemCheck,
     RecordKeys,
     SourceCheck,
-    are_distinct_records,
     differing_field,
     place_of,
+    read_distinct_records,
     split_place,
 )
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, Wish
-from metrist.io.row_model import Batch, CompleteRows, JudgedRows, ParsedRow, PlainRow, RowError, format_value
+from metrist.io.row_model import CompleteRows, JudgedRows, ParsedRow, PlainRow, RowError, format_value
 from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
-from metrist.records import Record, RecordColumns
+from metrist.records import Hashes, Record, RecordColumns
 
 if TYPE_CHECKING:
     from metrist.io.layouts import Layout
@@ -201,6 +201,25 @@ class Findings:
         return self.reading, self.fields_by_column, self.items_are_named, self.item_check.is_needed
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Consecutive rows of one source, as columns: the records that did not occur before, and what rows say besides
+    (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored score or choice,
+    a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows whose records
+    occurred before: hash and line."""
+
+    source: int
+    records: RecordColumns
+    lines: Sequence[int]
+    judged: Sequence[ParsedRow] = ()
+    repeats: Sequence[tuple[bytes, int]] = ()
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """The hashes of the records."""
+        return hash_records(self.records)
+
+
 @dataclass(eq=False, kw_only=True)
 class Reader:
     """Iterating yields the records, each (item, system) once, and `batches()` yields many at a time; `entries()` yields
@@ -361,22 +380,33 @@ class Reader:
         return read / total if total and read and None not in sizes else None
 
     def __iter__(self) -> Iterator[Record]:
-        rows = self.sources[0].rows if len(self.sources) == 1 else None
-        if rows and are_distinct_records(rows):
-            self.skipped, self._source_check, self.source_number, self._repeats = Skipped(), SourceCheck(), 0, 0
-            return iter(rows)
+        if self._read_records() is not None:
+            return iter(self.sources[0].rows or ())
         return chain.from_iterable(block.columns for block in self._read(_ROWS_AT_ONCE, "ignored"))
+
+    def _read_records(self) -> RecordColumns | None:
+        """The columns of rows in memory that are distinct Records; None where rows have to be parsed."""
+        rows = self.sources[0].rows if len(self.sources) == 1 else None
+        columns = read_distinct_records(rows) if rows else None
+        if columns is not None:
+            self.skipped, self._source_check, self.source_number, self._repeats = Skipped(), SourceCheck(), 0, 0
+        return columns
 
     def batches(self, size: int = BATCH_RECORDS, *, judgments: bool = True) -> Iterator[Batch]:
         """Yield the same records by the thousand, as columns, with what the rows say about them. Judgments that cannot
         be read are left out and counted in a remark, unless `judgments` is False: then none is looked at."""
+        columns = self._read_records()
+        if columns is not None:
+            for start in range(0, len(columns), size):
+                records = columns[start : start + size]
+                yield Batch(source=0, records=records, lines=range(start + 1, start + 1 + len(records)))
+            return
         for block in self._read(size, "kept" if judgments else "ignored"):
             repeats = zip(hash_records(block.repeated), block.repeated_lines, strict=True)
             name = self.sources[self.source_number].name
             yield Batch(
                 source=self.source_number,
                 records=block.columns,
-                hashes=hash_records(block.columns),
                 lines=block.lines,
                 judged=JudgedRows(name, [row for row in block.entries if type(row) is tuple or _has_judgment(row)]),
                 repeats=[(digest.tobytes(), line) for digest, line in repeats],

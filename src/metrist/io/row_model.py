@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from metrist.ratings import Choice, Error, Preference, Rating
-from metrist.records import Hashes, Record, RecordColumns
+from metrist.records import Record
 
 _SHOWN = 60
 
@@ -195,18 +195,3 @@ class JudgedRows(Sequence[ParsedRow]):
             Rating(item=item, system=system, aspect=aspect, rater=None, value=value) for aspect, value in values.items()
         ]
         return ParsedRow(location=Location(self.file, line), keys=((item, system),), ratings=tuple(ratings))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batch:
-    """Consecutive rows of one source, as columns: the records that did not occur before, with their hashes, and what
-    rows say besides (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored
-    score or choice, a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows
-    whose records occurred before: hash and line."""
-
-    source: int
-    records: RecordColumns
-    hashes: Hashes
-    lines: Sequence[int]
-    judged: Sequence[ParsedRow] = ()
-    repeats: Sequence[tuple[bytes, int]] = ()

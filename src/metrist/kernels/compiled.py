@@ -22,7 +22,7 @@ from metrist.kernels.columns import (
 from metrist.kernels.layers import UNIT, Integers, PackedLinear, Places, Singles
 from metrist.kernels.reference import encoder as numpy_encoder
 from metrist.kernels.reference.text import SYMBOLS_13A, clean_13a
-from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, Value, from_lists
+from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, TextColumn, Tokens, Value, from_lists
 
 __all__ = [
     "add_and_normalize",
@@ -37,6 +37,7 @@ __all__ = [
     "gap_histogram",
     "gaps_kept",
     "gate_rows",
+    "join_columns",
     "json_arrays",
     "lcs_lengths",
     "pack_linear",
@@ -69,6 +70,10 @@ def characters(texts: Sequence[str]) -> Tokens:
 def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.int64]]:
     starts = np.zeros(len(columns[0]) + 1, np.int64)
     return _native.json_arrays(tuple(map(list, columns)), starts), starts
+
+
+def join_columns(columns: Sequence[TextColumn], rows: int) -> bytes:
+    return _native.join_columns(tuple(columns), rows)
 
 
 def clipped_matches(

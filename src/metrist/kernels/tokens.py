@@ -14,6 +14,9 @@ CHANGES = 4
 _CODE_POINTS = 0x110000
 #: A value of `json_arrays`.
 Value = str | tuple[str, ...] | None
+#: A column of `join_columns`: one text for all rows; texts one after another and where each begins, with the end of the
+#: last; or numbers.
+TextColumn = bytes | tuple[memoryview, NDArray[np.int32]] | NDArray[np.int64]
 _PAGE = 256
 
 

@@ -6,13 +6,12 @@ import copy
 import dataclasses
 import importlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.llm.messages import Completion, Conversation, Sampling
-from metrist.runtime import Runtime
+from metrist.runtime import Runtime, call_watchers
 from metrist.spec import Spec, parse
 
 
@@ -40,7 +39,7 @@ class Call:
 
     def report_retry(self, reason: str, wait: float) -> None:
         """Tell watchers that an attempt failed and that the next one follows in `wait` seconds. Any thread may call."""
-        for watcher in list(_progress.watchers):
+        for watcher in list(call_watchers):
             watcher.retried(reason, wait)
 
 
@@ -216,61 +215,35 @@ def _check_settings(cls: type[LLM], spec: Spec) -> None:
             raise SpecError(f"{spec.name} needs the setting {field.name!r}: {spec.name}({field.name}='…')")
 
 
-class Watcher(Protocol):
-    """Receives the progress of LLM calls in this process. `retried` may be called from any thread."""
-
-    def requested(self, count: int) -> None:
-        """So many more distinct requests will be answered."""
-
-    def completed(self, count: int) -> None:
-        """So many of them are answered or have failed for good."""
-
-    def retried(self, reason: str, wait: float) -> None:
-        """An attempt failed for this reason; the next one follows in `wait` seconds."""
-
-
-class _Progress:
-    """The watchers of this process, and the number of completions that it has stored in the cache."""
+class _Stored:
+    """The number of completions that this process has stored in the cache."""
 
     def __init__(self) -> None:
-        self.watchers: list[Watcher] = []
         self.lock = threading.Lock()
-        self.stored = 0
+        self.count = 0
 
 
-_progress = _Progress()
-
-
-@contextmanager
-def watch(watcher: Watcher) -> Iterator[None]:
-    """Report progress to the watcher inside the block."""
-    with _progress.lock:
-        _progress.watchers.append(watcher)
-    try:
-        yield
-    finally:
-        with _progress.lock:
-            _progress.watchers.remove(watcher)
+_stored = _Stored()
 
 
 def report_requests(count: int) -> None:
     """Tell watchers of new requests."""
-    for watcher in list(_progress.watchers):
+    for watcher in list(call_watchers):
         watcher.requested(count)
 
 
 def report_completions(count: int) -> None:
     """Tell watchers of completions."""
-    for watcher in list(_progress.watchers):
+    for watcher in list(call_watchers):
         watcher.completed(count)
 
 
 def count_stored() -> None:
     """Count a completion that was stored in the cache."""
-    with _progress.lock:
-        _progress.stored += 1
+    with _stored.lock:
+        _stored.count += 1
 
 
 def stored_completions() -> int:
     """How many completions this process has stored in the cache."""
-    return _progress.stored
+    return _stored.count

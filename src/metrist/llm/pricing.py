@@ -79,11 +79,11 @@ def price_hint(llm: LLM) -> str:
     )
 
 
-def describe_missing_prices(llms: Sequence[LLM], runtime: Runtime | None = None) -> str:
+def describe_missing_prices(llms: Sequence[LLM]) -> str:
     """Which of these models have no price, and what to do: `no price for m2 in prices.toml`."""
-    path = (runtime or Runtime.current()).prices
+    path = Runtime.current().prices
     try:
-        unpriced = [llm for llm in llms if find_price(llm, runtime) is None]
+        unpriced = [llm for llm in llms if find_price(llm) is None]
     except ModelError:  # The file is gone since the run.
         unpriced = list(llms)
     models = " and ".join(dict.fromkeys(str(getattr(llm, "model", "") or llm.llm_name) for llm in unpriced))

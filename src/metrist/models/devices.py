@@ -68,10 +68,9 @@ def resolve_placement(options: Options, runtime: Runtime | None = None, *, cpu_t
     )
 
 
-def runs_on_cpu(feature: str, runtime: Runtime | None = None) -> bool:
-    """Whether models run on the CPU under this runtime."""
-    runtime = runtime or Runtime.current()
-    return bool(_resolve_device(import_torch(feature), runtime.device).type == "cpu")
+def runs_on_cpu(feature: str) -> bool:
+    """Whether models run on the CPU under the current runtime."""
+    return bool(_resolve_device(import_torch(feature), Runtime.current().device).type == "cpu")
 
 
 def dtype_problem(dtype: object) -> str | None:

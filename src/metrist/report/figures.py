@@ -147,14 +147,12 @@ def draw_distributions(
     values: Mapping[str, Mapping[str, NDArray[np.float64]]],
     better: Mapping[str, bool | None],
     style: Style = PAGE,
-    title: str = "Distributions of the scores",
 ) -> Drawing:
     """How the scores of each system are spread: an area per system, with a line at its median, in a panel per metric.
     All areas of a panel have the same scale. `values` are by metric, then by system."""
     systems = list(dict.fromkeys(system for by_system in values.values() for system in by_system))
-    drawing = Drawing(
-        title, style, f"{format_count(len(systems), 'system')} by {', '.join(values)}; lines are medians."
-    )
+    description = f"{format_count(len(systems), 'system')} by {', '.join(values)}; lines are medians."
+    drawing = Drawing("Distributions of the scores", style, description)
     row = (2.2 if len(systems) <= 8 else 1.6) * style.font
     titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in values]
     for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
@@ -204,7 +202,6 @@ def draw_matrix(
     decimals: int = 2,
     domain: tuple[float, float] | None = None,
     style: Style = PAGE,
-    what: str = "",
 ) -> Drawing:
     """A heat map with its numbers in the cells; NaN is left empty."""
     drawing, font = Drawing(title, style, description), style.font
@@ -237,7 +234,7 @@ def draw_matrix(
             step = min(int(share * len(HEAT)), len(HEAT) - 1)
             shown = format_number(value, decimals)
             x = gutter + number * width
-            tip = f"{row}, {column}: {shown}{what}"
+            tip = f"{row}, {column}: {shown}"
             drawing.add(Rect(x + 0.5, y + 0.5, width - 1, height - 1, f"h{step}", tip))
             if size >= 0.55:
                 drawing.add(Text(x + width / 2, y + height / 2, shown, "middle", f"t{step}", min(size, 0.95)))

@@ -71,8 +71,8 @@ def render_latex(
     return "\n".join(
         [
             r"% Needs \usepackage{booktabs}.",
-            *_comment_signatures(signatures),
             # A control character must not end a comment.
+            *(f"% {escape_controls(name)}: {escape_controls(t)}" for name, *texts in signatures for t in texts if t),
             *(f"% Note: {escape_controls(remark)}" for remark in remarks),
             rf"\begin{{{table}}}",
             r"\centering" + (r"\small\setlength{\tabcolsep}{3pt}" if wide else ""),
@@ -167,9 +167,3 @@ def _embolden(text: str, bold: bool) -> str:
 def _escape_number(text: str) -> str:
     text = text.replace("$", r"\$").replace("%", r"\%")
     return text.replace("<", "$<$").replace("-", "$-$").replace("+", "$+$")
-
-
-def _comment_signatures(signatures: Sequence[Signature]) -> Iterator[str]:
-    """Signatures as comments beside the table; a control character must not end the comment."""
-    for name, *texts in signatures:
-        yield from (f"% {escape_controls(name)}: {escape_controls(text)}" for text in texts if text)

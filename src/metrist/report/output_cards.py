@@ -122,11 +122,9 @@ class CardWriter:
     def __init__(self) -> None:
         self._numbers = count(1)
 
-    def write_entries(self, outputs: WorstOutputs, *, level: int = 3) -> str:
+    def write_entries(self, outputs: WorstOutputs) -> str:
         """All entries, one below the other, and the outputs without a score."""
-        cards = [
-            self.write_entry(rank, entry, outputs.decimals, level) for rank, entry in enumerate(outputs.entries, 1)
-        ]
+        cards = [self.write_entry(rank, entry, outputs.decimals) for rank, entry in enumerate(outputs.entries, 1)]
         if outputs.failures:
             listed = "".join(f"<li>{html_text(line)}</li>" for line in _describe_failures(outputs.failures))
             cards.append(
@@ -134,12 +132,12 @@ class CardWriter:
             )
         return "\n".join(cards)
 
-    def write_entry(self, rank: int, entry: WorstEntry, decimals: Mapping[str, int], level: int) -> str:
+    def write_entry(self, rank: int, entry: WorstEntry, decimals: Mapping[str, int]) -> str:
         """One output, or two side by side."""
         first, *others = entry.outputs
         title = f"{rank}. item {label_item(first.item, first.number)}"
         title += "" if others else f" · system {first.system}{_describe_run(first)}"
-        parts = [f"<h{level}>{html_text(title)}</h{level}>"]
+        parts = [f"<h3>{html_text(title)}</h3>"]
         if entry.reason:
             parts.append(f'<p class="reason">{html_text(entry.reason)}</p>')
         changes: list[Sequence[tuple[int, int]]] = [() for _ in entry.outputs]
@@ -148,7 +146,7 @@ class CardWriter:
         columns = []
         for output, own in zip(entry.outputs, changes, strict=True):
             heading = f"{output.system}{_describe_run(output)}" if others else ""
-            columns.append(self._write_output(output, own, decimals, heading, level + 1))
+            columns.append(self._write_output(output, own, decimals, heading))
         parts.append(f'<div class="{"beside" if others else "single"}">{"".join(columns)}</div>')
         parts.append(self._write_context(first))
         return f'<article class="card">{"".join(parts)}</article>'
@@ -159,10 +157,9 @@ class CardWriter:
         changes: Sequence[tuple[int, int]],
         decimals: Mapping[str, int],
         heading: str,
-        level: int,
     ) -> str:
         errors, names = number_errors(output)
-        parts = [f"<h{level}>{html_text(heading)}</h{level}>" if heading else "", _write_scores(output, decimals)]
+        parts = [f"<h4>{html_text(heading)}</h4>" if heading else "", _write_scores(output, decimals)]
         if output.record:
             located = [(n, e) for n, e in errors if e.start is not None and e.side == "output"]
             pieces = cut_pieces(output.record.output, located, changes, names=names)

@@ -20,9 +20,8 @@ from time import monotonic
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from metrist.errors import escape_controls
-from metrist.llm.base import watch
 from metrist.report.tables import shorten
-from metrist.runtime import loading_watchers
+from metrist.runtime import call_watchers, loading_watchers
 
 #: Draws a text with the records done and of all; without records at the end.
 _Draw = Callable[[str, tuple[int, int | None] | None], None]
@@ -226,11 +225,12 @@ def _since(seconds: float) -> str:
 @contextmanager
 def watch_run(report: ProgressReport) -> Iterator[None]:
     """Tell the report of LLM calls and of model loads inside the block."""
+    call_watchers.append(report)
     loading_watchers.append(report.loading)
     try:
-        with watch(report):
-            yield
+        yield
     finally:
+        call_watchers.remove(report)
         loading_watchers.remove(report.loading)
 
 

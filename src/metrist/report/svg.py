@@ -133,10 +133,10 @@ class Drawing:
     def add(self, *shapes: Shape) -> None:
         self.shapes += shapes
 
-    def svg(self, *, identifier: str = "", unit: str = "pt") -> str:
+    def svg(self, *, identifier: str = "") -> str:
         """An SVG element. With an identifier it is part of a page, which sets its size; otherwise it is a file."""
         width, height = self.style.width, self.height
-        size = f'width="{width:g}{unit}" height="{height:g}{unit}" ' if not identifier else ""
+        size = f'width="{width:g}pt" height="{height:g}pt" ' if not identifier else ""
         ids = f"{identifier or 'figure'}-title", f"{identifier or 'figure'}-desc"
         described = f'<desc id="{ids[1]}">{_clean(self.description)}</desc>' if self.description else ""
         labels = f'aria-labelledby="{ids[0]}"' + (f' aria-describedby="{ids[1]}"' if described else "")

@@ -356,7 +356,8 @@ def _write_parts(store: Store, metric: StoredMetric, shards: Iterable[_Shard]) -
         if isinstance(block, Scores):
             table = scores_table(metric.text, hashes, block)
         else:
-            table = judgments_table(metric.text, hashes, [pair for shard in group for pair in shard.pairs], block)
+            pairs = [pair for shard in group for pair in shard.pairs]
+            table = judgments_table(metric.text, hashes, pairs, block, has_records=False)
         seconds, records = sum(shard.seconds for shard in group), sum(shard.records for shard in group)
         facts = {"signature": signature, "seconds": round(seconds, 6), "records": records}
         parts.setdefault(signature, []).append(store.write_part(metric.place, table, facts, tokens=tokens))

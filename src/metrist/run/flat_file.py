@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import chain
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
@@ -16,6 +17,7 @@ from typing import IO, Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist import kernels
 from metrist.errors import InputError, RunError
 from metrist.io import read_rows
 from metrist.io.compression import detect_compression, uncompressed_name
@@ -42,6 +44,8 @@ _SPECIAL = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
 _EXACT = 2.0**53
 #: Records written at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 1 << 14
+#: Records whose lines of JSON are put together at a time.
+_LINES = 1 << 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,20 +128,26 @@ def write_flat(path: Path, flat: Flat) -> None:
 
 
 def _write_jsonl(file: IO[bytes], flat: Flat) -> None:
-    import pyarrow.compute as pc
-
     names = [_Quoted(column) for column in (flat.items, flat.systems)]
     for start, stop in flat.chunks():
         items, systems = (column.take(start, stop) for column in names)
-        lines = [_json_lines(flat, metric, items, systems, start, stop) for metric in flat.scores]
-        joined = pc.binary_join_element_wise(*lines, "") if len(lines) > 1 else lines[0]
-        file.write(_text_bytes(joined))
+        lines = (_list_pieces(flat, metric, items, systems, start, stop) for metric in flat.scores)
+        pieces = _merge_literals(list(chain(*lines)))
+        for first in range(0, stop - start, _LINES):  # Memory of a few MB is used again and again.
+            last = min(first + _LINES, stop - start)
+            columns = [_make_column(piece, first, last) for piece in pieces]
+            file.write(kernels.join_columns(columns, last - first))
 
 
-def _text_bytes(texts: Any) -> memoryview:
-    """All texts of an array, one after another."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return memoryview(texts.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+def _make_column(piece: Any, first: int, last: int) -> Any:
+    """Rows of a literal, an array of texts or one of numbers, as `kernels.join_columns` takes them."""
+    if isinstance(piece, str):
+        return piece.encode("utf-8")
+    if isinstance(piece, np.ndarray):
+        return piece[first:last]
+    _, offsets, texts = piece.buffers()
+    starts = np.frombuffer(offsets, np.int32)[piece.offset :][first : last + 1]
+    return memoryview(texts or b""), starts
 
 
 class _Quoted:
@@ -156,10 +166,8 @@ class _Quoted:
         return self._texts.take(pa.array(self._codes[start:stop]))
 
 
-def _json_lines(flat: Flat, metric: str, items: Any, systems: Any, start: int, stop: int) -> Any:
-    """One metric's lines, joined from columns of text: an encoder per line would take twenty times as long."""
-    import pyarrow.compute as pc
-
+def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, stop: int) -> list[Any]:
+    """What one metric's lines are joined from: an encoder per line would take thirty times as long."""
     scores, size = flat.scores[metric], stop - start
     parts: list[Any] = []
     for number, (name, column) in enumerate(scores.parts.items()):
@@ -178,7 +186,7 @@ def _json_lines(flat: Flat, metric: str, items: Any, systems: Any, start: int, s
     ]
     for name, values in optional:
         pieces += [f', "{name}": ', _sparse_texts(values, start, size, "null", _json)]
-    return pc.binary_join_element_wise(*_merge_literals([*pieces, "}\n"]), "")
+    return [*pieces, "}\n"]
 
 
 def _merge_literals(pieces: Sequence[Any]) -> list[Any]:
@@ -356,12 +364,10 @@ def _format_numbers(numbers: NDArray[np.float64], short: bool) -> Any:
 
 def count_texts(column: NDArray[np.float64]) -> Any:
     """As `number_texts`, with whole numbers written without their `.0`: statistics are mostly counts."""
-    import pyarrow as pa
-
     with np.errstate(invalid="ignore"):
         whole = column.astype(np.int64)
     if (np.abs(column) < _EXACT).all() and (whole == column).all() and not np.signbit(column[column == 0]).any():
-        return pa.array(whole).cast(pa.string())
+        return whole
     return number_texts(column, short=True)
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
+from metrist.io.reader import Batch
 from metrist.io.remote import is_remote
-from metrist.io.row_model import Batch
 from metrist.io.slices import cut_file
 from metrist.records import HASH_BYTES, Hashes, RecordColumns
 from metrist.run.flat_file import encodable
@@ -357,7 +357,6 @@ class Ingest:
                 replace(
                     batch,
                     records=batch.records.take(new),
-                    hashes=batch.hashes[new],
                     lines=[batch.lines[n] for n in new],
                 )
             )

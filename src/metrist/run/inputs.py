@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
-from metrist.io.reader import RowProgress, drop_repeated
+from metrist.io.reader import BATCH_RECORDS, Batch, RowProgress, drop_repeated
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.ratings import Error, Preference, Rating
-from metrist.records import Record, hash_units
+from metrist.records import Record, RecordColumns, hash_units
 from metrist.run.flat_file import encodable
 
 if TYPE_CHECKING:
@@ -400,13 +400,13 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
 class ScoredInput(Reader):
     """The input of a run without a folder, with the texts that were scored.
 
-    Iterating reads the input and, where it is in memory, keeps its records: frames and lists change under the hands of
+    `batches` reads the input and, where it is in memory, keeps its records: frames and lists change under the hands of
     their owner. From then on the records are those, and judgments come from rows whose texts are still the same. A file
     is read again, unless it has changed since.
     """
 
     input: Reader
-    _records: list[Record] | None = field(default=None, init=False)
+    _records: list[RecordColumns] | None = field(default=None, init=False)
     _stamps: dict[str, tuple[int, int] | None] = field(init=False)
     _changed: int = field(default=0, init=False)
 
@@ -422,25 +422,23 @@ class ScoredInput(Reader):
         return [*self.input.remarks, *([changed] if self._changed else [])]
 
     def __iter__(self) -> Iterator[Record]:
-        if self._records is not None:
-            yield from self._records
-            return
         self._check_files()
-        if self.names or not self.is_repeatable:
-            yield from self.input
-            return
-        records = []
-        for record in self.input:
-            records.append(record)
-            yield record
-        self._records = records
+        return chain.from_iterable(self._records) if self._records is not None else iter(self.input)
+
+    def batches(self, size: int = BATCH_RECORDS, *, judgments: bool = True) -> Iterator[Batch]:
+        self._check_files()
+        records = list[RecordColumns]()
+        for batch in self.input.batches(size, judgments=judgments):
+            records.append(batch.records)
+            yield batch
+        self._records = None if self.names or not self.is_repeatable else records
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         self._check_files()
         if self._records is None:
             yield from self.input.entries(progress)
             return
-        records = {(record.item, record.system): record for record in self._records}
+        records = {(record.item, record.system): record for record in chain.from_iterable(self._records)}
         for number, (key, record) in enumerate(records.items(), 1):
             yield ParsedRow(location=Location(None, number), keys=(key,), records=(record,), new=(record,))
         self._changed = 0

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.io.dedup import digest_source
+from metrist.io.reader import BATCH_RECORDS
 from metrist.metrics.base import Metric, is_resident
 from metrist.records import Record, RecordColumns, Unit
 from metrist.report.progress import Progress, find_progress_keywords
@@ -29,9 +30,6 @@ from metrist.run.tasks import (
     join_blocks,
 )
 from metrist.runtime import Runtime
-
-if TYPE_CHECKING:
-    pass
 
 
 class Pipeline:
@@ -71,7 +69,6 @@ class Pipeline:
         self._reader, self._total = reader, total
         self._progress: Any = progress
         self._progress_keywords, self._progress_label = find_progress_keywords(progress), ""
-        self._can_repeat = reader is None or reader.is_repeatable
         self._count = self._done = self._done_before = 0
         #: Metrics that go over the input together, in the order in which they do, and the executor of each group.
         self._phases = list[tuple[Sequence[Metric], Executor]]()
@@ -135,13 +132,13 @@ class Pipeline:
         return {text: join_blocks(parts) for text, parts in blocks.items()}
 
     def _read_shards(self, units: Reader | Iterable[Unit], size: int) -> Iterator[tuple[int, Sequence[Unit]]]:
-        """Consecutive units with the position of the first. Files are read as columns."""
-        if not (isinstance(units, Reader) and units.names):
+        """Consecutive units with the position of the first. Records are read as columns."""
+        if not isinstance(units, Reader):
             yield from cut_shards(check_needs(self._metrics, units), size)
             return
         needs, start = NeedsCheck(self._metrics), 0
         waiting = list[RecordColumns]()
-        for batch in units.batches(judgments=False):
+        for batch in units.batches(size * max(1, BATCH_RECORDS // size), judgments=False):
             waiting.append(batch.records)
             if not needs.add(batch.records):  # More records decide whether a metric can score any.
                 continue

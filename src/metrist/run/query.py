@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from metrist.run.store import Part, StoredMetric
     from metrist.run.stored_run import StoredRun
 
-VIEWS = ("records", "scores", "wide", "ratings", "errors", "preferences", "pairs")
 MEMORY_LIMIT = "1GiB"
 _MAX_THREADS = 4
 #: By which DuckDB asks us for the parts of a remote run.

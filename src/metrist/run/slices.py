@@ -18,9 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, RunError
-from metrist.io.reader import Findings
+from metrist.io.reader import Batch, Findings
 from metrist.io.remote import is_remote
-from metrist.io.row_model import Batch, JudgedRows, ParsedRow
+from metrist.io.row_model import JudgedRows, ParsedRow
 from metrist.io.slices import FileSlice
 from metrist.metrics.base import Metric
 from metrist.records import Hashes

@@ -88,6 +88,7 @@ class ScoreReader:
         self.positions = self._find_positions()
         self.size = self._rows if self.positions is None else len(self.positions)
         self._kept: dict[str, Any] = {}
+        self._last_parts: tuple[Part, dict[str, NDArray[np.float64]]] | None = None
 
     @property
     def name(self) -> str:
@@ -230,15 +231,20 @@ class ScoreReader:
         for part in self._parts:
 
             def read(part: Part = part) -> NDArray[Any]:
-                columns = ["value", "statistics"] if name is None else ["parts"]
-                table = self._run.read_part(self.metric.place, part, columns)
                 if name is not None:
-                    return tables.read_parts(table["parts"]).get(name, np.full(len(table), np.nan))
-                rows = _read_statistics(table)
+                    return self._read_parts_of(part).get(name, np.full(part.rows, np.nan))
+                rows = _read_statistics(self._run.read_part(self.metric.place, part, ["value", "statistics"]))
                 return np.pad(rows, ((0, 0), (0, shape[0] - rows.shape[1])))
 
             yield start, start + part.rows, read
             start += part.rows
+
+    def _read_parts_of(self, part: Part) -> dict[str, NDArray[np.float64]]:
+        """The parts of the scores in one file, which are mostly asked for one after another."""
+        if self._last_parts is None or self._last_parts[0] != part:
+            table = self._run.read_part(self.metric.place, part, ["parts"])
+            self._last_parts = part, tables.read_parts(table["parts"])
+        return self._last_parts[1]
 
     @refuses_damage
     def read_statistics(self) -> NDArray[Any]:
@@ -246,16 +252,18 @@ class ScoreReader:
         if "statistics" in self._kept:
             kept: NDArray[Any] = self._kept["statistics"]
             return kept
-        reader, latest = self._run.latest_statistics
-        if reader is self:
-            return latest
-        blocks = []
-        for _, table in self._read(["value", "statistics"]):
-            rows = _read_statistics(table)
-            blocks.append(_narrow(rows) if self.size > _MANY else rows)
-        width = max(rows.shape[1] for rows in blocks)
-        # A block in which every output failed cannot know the width of its metric's rows.
-        joined = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])
+        if self._run.latest_statistics[0] is self:
+            return self._run.latest_statistics[1]
+        self._run.latest_statistics = None, np.empty(0)  # Those of one metric at a time are in memory.
+        joined: NDArray[Any] = np.zeros((self._rows, 0), np.uint8)
+        for start, table in self._read(["value", "statistics"]):
+            block = _read_statistics(table)
+            block = _narrow(block) if self.size > _MANY else block
+            # A block in which every output failed cannot know the width of its metric's rows.
+            missing, dtype = max(0, block.shape[1] - joined.shape[1]), np.result_type(joined.dtype, block.dtype)
+            if missing or dtype != joined.dtype:
+                joined = np.pad(joined.astype(dtype, copy=False), ((0, 0), (0, missing)))
+            joined[start : start + len(block), : block.shape[1]] = block
         rows = self._keep("statistics", self._arrange(joined, 0))
         self._run.latest_statistics = self, rows
         return rows  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from metrist.io.dedup import digest_source
 from metrist.io.row_model import JudgedRows, ParsedRow
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
-from metrist.records import HASH_BYTES, Hashes, Pair, RecordColumns
+from metrist.records import HASH_BYTES, Hashes, Pair, RecordColumns, hash_units
 from metrist.run.flat_file import encodable, error_rows
 from metrist.scores import Failure, FailureKind, Scores, plain_stats
 
@@ -97,7 +97,7 @@ SCORES = pa.schema(
 JUDGMENTS = pa.schema(
     [
         ("comparator", TEXT),
-        ("pair", HASH),
+        *((name, HASH) for name in ("pair", "first_record", "second_record")),
         *((name, TEXT) for name in ("item", "first", "second", "choice")),
         ("flipped", pa.bool_()),
         ("shown", pa.list_(TEXT)),
@@ -620,9 +620,14 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
 
 
 def judgments_table(
-    comparator: str, hashes: Hashes, pairs: Sequence[Pair], judgments: Sequence[Judgment], texts: bool = True
+    comparator: str,
+    hashes: Hashes,
+    pairs: Sequence[Pair],
+    judgments: Sequence[Judgment],
+    texts: bool = True,
+    has_records: bool = True,
 ) -> pa.Table:
-    """The judgments of pairs."""
+    """The judgments of pairs; `has_records` is False where of their records only the names are known."""
     rows = []
     for pair, judgment in zip(pairs, judgments, strict=True):
         failure = judgment.failure
@@ -645,12 +650,18 @@ def judgments_table(
     columns = {
         "comparator": _constant(comparator, len(rows)),
         "pair": _hash_array(hashes),
+        **(_hash_records(pairs) if has_records else {}),
         "shown": _lists([list(judgment.shown) for judgment in judgments]),
         "raws": _lists([list(judgment.raws) for judgment in judgments]),
     }
     for name, column in columns.items():
         table = table.set_column(JUDGMENTS.get_field_index(name), JUDGMENTS.field(name), column)
     return table if texts else drop_texts(table)
+
+
+def _hash_records(pairs: Sequence[Pair]) -> dict[str, pa.Array]:
+    sides = {"first_record": [pair.first for pair in pairs], "second_record": [pair.second for pair in pairs]}
+    return {name: _hash_array(hash_units(records)) for name, records in sides.items()}
 
 
 def read_judgments_table(table: pa.Table) -> list[Judgment]:

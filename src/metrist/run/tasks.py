@@ -300,11 +300,6 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
     return [judgment for block in blocks for judgment in block]  # type: ignore[misc]
 
 
-def take_block(block: Block, rows: Sequence[int]) -> Block:
-    """The scores or judgments at these positions, in their order."""
-    return block.take(rows) if isinstance(block, Scores) else [block[row] for row in rows]
-
-
 def _item(unit: Unit) -> str:
     return unit.first.item if isinstance(unit, Pair) else unit.item
 

@@ -247,15 +247,6 @@ class LeftOut:
     sample: Sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ceiling:
-    """The mean over raters, one value per draw; `raters` had a value in the first draw, `undefined` had none."""
-
-    values: Floats
-    raters: int
-    undefined: int
-
-
 def leave_one_out(ratings: Ratings, item: Codes, system: Codes, how: str = "mean") -> list[LeftOut]:
     """Return a sample per rater: its ratings, and the gold of the others, on the outputs that both rated. `item` and
     `system` hold one code per output."""
@@ -263,15 +254,6 @@ def leave_one_out(ratings: Ratings, item: Codes, system: Codes, how: str = "mean
     if len(ratings.raters) < 2:
         raise RunError(f"the leave-one-rater-out ceiling needs at least two raters, got {len(ratings.raters)}")
     return [_left_out(ratings, int(rater), item, system, how) for rater in ratings.raters]
-
-
-def mean_over_raters(samples: list[LeftOut], estimate: Callable[[LeftOut], Floats]) -> Ceiling:
-    """Average an estimate that gives values (draws,) for one rater. Raters without a value are skipped."""
-    values = np.stack([estimate(sample) for sample in samples])
-    defined = ~np.isnan(values)
-    counts = defined.sum(axis=0)
-    mean = np.divide(np.nan_to_num(values).sum(axis=0), counts, out=np.full(counts.shape, np.nan), where=counts > 0)
-    return Ceiling(values=mean, raters=int(defined[:, 0].sum()), undefined=int((~defined[:, 0]).sum()))
 
 
 def _left_out(ratings: Ratings, rater: int, item: Codes, system: Codes, how: str) -> LeftOut:

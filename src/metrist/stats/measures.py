@@ -365,13 +365,9 @@ def _pairwise(name: str, pool: Pool, bounds: tuple[float, float], rows: Rows) ->
     )
 
 
-def _uncorrelated(pool: Pool) -> Pool:
-    """Return a pool that is 0 wherever the measure is defined."""
-    return lambda stats: pool(stats) * 0.0
-
-
 def _correlation(name: str, rows: Rows, pool: Pool) -> Measure:
-    return Measure(name, rows, pool, (-1.0, 1.0), chance=_uncorrelated(pool))
+    # Chance is 0 wherever the measure is defined.
+    return Measure(name, rows, pool, (-1.0, 1.0), chance=lambda stats: pool(stats) * 0.0)
 
 
 _COUNTED: Final = count_pairs()

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats, resampling
@@ -300,8 +299,8 @@ class _SequentialTest:
 
     def add_block(self, null: Floats, plan: _TestPlan) -> None:
         """Count a block of draws, up to the one that is enough."""
-        observed, slack = np.array([self.observed]), np.array([self.slack])
-        reached = _mark_extreme(null, observed, plan.alternative, slack)
+        observed, slack = np.repeat(self.observed, len(null)), np.array([self.slack])
+        reached = count_extreme(null[None, :], observed, plan.alternative, slack)  # 1 or 0 for each draw.
         total = self.extreme + np.cumsum(reached)
         self.stopped = bool(len(total) and total[-1] >= plan.enough)
         used = int(np.argmax(total >= plan.enough)) + 1 if self.stopped else len(null)
@@ -312,11 +311,6 @@ class _SequentialTest:
         if math.isnan(self.observed):
             return math.nan
         return self.extreme / self.draws_used if self.stopped else (self.extreme + 1) / (self.draws_used + 1)
-
-
-def _mark_extreme(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
-    """Return 1 for each draw at least as extreme as what was observed, else 0."""
-    return count_extreme(null[None, :], np.repeat(observed, len(null)), alternative, slack)
 
 
 def _test_sequentially(

@@ -232,14 +232,14 @@ def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[
     )
 
 
-def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator, prior: float = 0.0) -> Floats:
+def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator) -> Floats:
     """Return strengths (draws, systems) on resamples of the items; a row is NaN if they are undetermined."""
     items, item = np.unique(preferences.item, return_inverse=True)
     preferences = replace(preferences, item=item.reshape(-1), items=len(items))
     rows = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
     chunks = []
     for weights in resample_counts(preferences.items, draws, rng, rows):
-        counts = _counts(preferences, weights, prior)
+        counts = _counts(preferences, weights, 0.0)
         determined = np.array([not _find_problem(draw, ()) for draw in counts], dtype=np.bool_)
         strengths = np.full((len(weights), preferences.systems), np.nan)
         if determined.any():

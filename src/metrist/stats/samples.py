@@ -122,14 +122,6 @@ class Draws:
         resampled."""
         return _picked(self.systems, sample.system, "system")
 
-    def of_outputs(self, sample: Sample) -> Floats:
-        """Return how often each output was drawn (draws, outputs)."""
-        if self.items is None:
-            return self.of_systems(sample)
-        if self.systems is None:
-            return self.of_items(sample)
-        return self.of_items(sample) * self.of_systems(sample)
-
 
 #: About what whole weights add up to: a resample that is many times as heavy stays below the 31 bits of the kernels,
 #: and the pairs of a resample below the 63 bits of theirs.

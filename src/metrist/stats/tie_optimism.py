@@ -26,10 +26,10 @@ from metrist.kernels import best_prefixes
 from metrist.stats import Codes, Floats
 from metrist.stats.grouping import draws_whole_groups, estimate, split_weights
 from metrist.stats.measures import accuracy_at
-from metrist.stats.samples import Draws, Grouping, Sample, number_groups
+from metrist.stats.samples import Average, Draws, Grouping, Sample, number_groups
 from metrist.stats.significance import normal_quantile, student_t_tail
 from metrist.stats.threshold_search import best_threshold
-from metrist.stats.ties import Average, Pairing, pairing
+from metrist.stats.ties import Pairing, pairing
 
 MAX_PAIRS = 1 << 22
 MAX_OUTPUTS = 600

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,10 +21,9 @@ from metrist.kernels.columns import sort_within_groups
 from metrist.stats import Codes, Counts, Floats
 from metrist.stats.gold import divide
 from metrist.stats.measures import cut_groups
-from metrist.stats.samples import GROUPINGS, Grouping, Sample, number_groups, sort_codes
+from metrist.stats.samples import GROUPINGS, Average, Grouping, Sample, number_groups, sort_codes
 
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
-Average = Literal["macro", "micro"]
 
 #: Maximum worth of all pairs together: far enough from 2^63 for groups that are drawn more than once.
 _MAX_UNITS = 1 << 59
@@ -72,14 +71,6 @@ class Pairing:
 
     def accuracy(self, epsilon: float) -> float:
         return self.share(int(self.at(epsilon).right[0] @ self.units))
-
-    def tie_share(self, epsilon: float) -> float:
-        """Return the share of pairs that the metric ties, averaged like the accuracy."""
-        return self.share(int(self.at(epsilon).tied[0] @ self.units))
-
-    def human_tie_share(self) -> float:
-        """Return the share of pairs that humans tie: the accuracy of calling everything a tie."""
-        return self.accuracy(math.inf)
 
     def share(self, right: float) -> float:
         return right / self.total_units if self.total_units else math.nan

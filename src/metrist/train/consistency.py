@@ -226,13 +226,13 @@ class ConsistencyTask(TrainingTask):
             left_out_heads=tuple(name for name in reader.encoder.heads if name != HEAD),
         )
 
-    def _make_reader(self, weights: Weights, threshold: float = 0.5) -> SupportReader:
+    def _make_reader(self, weights: Weights) -> SupportReader:
         if weights.config.get("architecture") != storage.TEXT_ENCODER:
             raise ModelError(
                 f"{weights.name} is not a text encoder; a consistency metric is trained from 'metrist:english-small', "
                 "'metrist:english-large', or a folder that `metrist train consistency` wrote"
             )
-        return SupportReader(load_text_encoder(str(weights.folder)), window=self.window, threshold=threshold)
+        return SupportReader(load_text_encoder(str(weights.folder)), window=self.window, threshold=0.5)
 
     def build(self, weights: Weights, plan: TrainingPlan, placement: Placement) -> Learner:  # noqa: ARG002
         from metrist.models.trainable_encoder import TrainableEncoder

@@ -31,9 +31,9 @@ _MAX_SIBLINGS = 64
 _MAX_PICKS = 10_000
 
 
-def answer_json(value: Any, status: int = 200) -> Response:
+def answer_json(value: Any) -> Response:
     """Return data as JSON in ASCII: texts may hold lone surrogates, which UTF-8 cannot encode."""
-    return Response(json.dumps(value, allow_nan=False), status_code=status, media_type="application/json")
+    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
 
 
 async def read_json(request: Request) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,22 +44,25 @@ def build_dataset(
         tables.take, ("records", "ratings", "preferences", "errors", "given")
     )
     chosen = given.filter(pc.is_valid(given["second"]))
-    outputs = _Outputs(tables.originals)
-    outputs.add("records", records, "system")
-    outputs.add("given", given, "system")
-    outputs.add("ratings", ratings, "system")
-    outputs.add("errors", errors, "system")
-    for name in ("first", "second"):
-        outputs.add(name, preferences, name)
-    outputs.add("chosen", chosen, "second")
-    outputs.number()
-    named = [None if run in tables.run_rows else list_names() for run, list_names in others]
-    unlike = {number: names for number, names in enumerate(named) if names and not outputs.are(names)}
-    for number, names in unlike.items():
-        outputs.add_names(str(number), names, tables.open_place(None))
-    if unlike:
-        outputs.number()
-    outputs.forget_rows()
+    named = {
+        str(number): (_encode_outputs(list_names(), tables), "system")
+        for number, (run, list_names) in enumerate(others)
+        if run not in tables.run_rows
+    }
+    outputs = _number_outputs(
+        {
+            "records": (records, "system"),
+            "given": (given, "system"),
+            "ratings": (ratings, "system"),
+            "errors": (errors, "system"),
+            "first": (preferences, "first"),
+            "second": (preferences, "second"),
+            "chosen": (chosen, "second"),
+            **named,
+        },
+        tables.originals,
+    )
+    named.clear()
     # Names are numbers now, and these tables are large.
     records, ratings = (table.drop_columns(["item", "system"]) for table in (records, ratings))
     raters, rater_codes = _number_raters([ratings, errors, preferences])
@@ -89,109 +92,61 @@ def build_dataset(
 # ---- Numbers of outputs and names
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Outputs:
-    """Numbers outputs. `of` has the number of the output of each row, by the name of the rows."""
+    """The item and the system of each output, and the number of the output of each row, by the name of the rows."""
 
-    def __init__(self, originals: dict[str, str]) -> None:
-        self._originals = originals
-        self._rows: dict[str, tuple[_Integers, pa.ChunkedArray, pa.ChunkedArray]] = {}
-        self.of: dict[str, Codes] = {}
-        self.items = self.systems = Labels(codes=np.empty(0, np.intp), names=())
+    items: Labels
+    systems: Labels
+    of: Mapping[str, Codes]
 
     def __len__(self) -> int:
         return len(self.items.codes)
 
-    def add(self, name: str, table: pa.Table, system: str) -> None:
-        """Add rows; those of records come first."""
-        self._rows[name] = table["at"].to_numpy(), table["item"], table[system]
 
-    def add_names(self, name: str, names: OutputNames, place: int) -> None:
-        """Add outputs that come after all others."""
-        items, systems = (pa.chunked_array([self._encode(column)]) for column in names)
-        self._rows[name] = start_place(place) + np.arange(len(items)), items, systems
-
-    def _encode(self, names: Sequence[str]) -> pa.DictionaryArray:
-        column = encode_names(names)
-        try:
-            distinct = pa.array(column.names, pa.string())
-        except UnicodeEncodeError:
-            self._originals |= {encodable(name): name for name in column.names if encodable(name) != name}
-            distinct = pa.array(map(encodable, column.names), pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(column.codes, pa.int32()), distinct)
-
-    def are(self, names: OutputNames) -> bool:
-        """Whether these are the items and systems of all outputs, in their order."""
-        columns = zip(names, (self.items, self.systems), strict=True)
-        return len(names[0]) == len(self) and all(
-            np.array_equal(column.codes, labels.codes) and column.names == labels.names
-            for column, labels in ((encode_names(own), labels) for own, labels in columns)
+def _encode_outputs(names: OutputNames, tables: SourceTables) -> pa.Table:
+    """Return outputs as rows that come after all others."""
+    columns = {"at": pa.array(start_place(tables.open_place(None)) + np.arange(len(names[0])))}
+    for name, column in zip(("item", "system"), map(encode_names, names), strict=True):
+        written = [encodable(own) for own in column.names]
+        tables.originals.update(pair for pair in zip(written, column.names, strict=True) if pair[0] != pair[1])
+        columns[name] = pa.DictionaryArray.from_arrays(
+            pa.array(column.codes, pa.int32()), pa.array(written, pa.string())
         )
-
-    def number(self) -> None:
-        """Number the outputs of all rows."""
-        at = [rows[0] for rows in self._rows.values()]
-        items, item_names = _unify([rows[1] for rows in self._rows.values()])
-        systems, system_names = _unify([rows[2] for rows in self._rows.values()])
-        width = max(1, len(system_names))
-        keys = [items.pop(0) * np.int64(width) + systems.pop(0) for _ in at]
-        # Most rows are about a record that is in the same row. Of the others, keys and places are added to those.
-        places = [_find_records(own, key, at[0], keys[0]) for own, key in zip(at, keys, strict=True)]
-        all_keys, all_at = keys[0], at[0]
-        for n, place in enumerate(places):
-            if place is not None and len(rows := np.flatnonzero(place < 0)):
-                place[rows] = len(all_keys) + np.arange(len(rows))
-                all_keys, all_at = np.append(all_keys, keys[n][rows]), np.append(all_at, at[n][rows])
-            keys[n] = np.empty(0, np.int64)
-        numbers = _number_in_order(all_keys, all_at)
-        outputs = all_keys
-        if numbers is None:
-            numbers = np.arange(len(all_keys))
-        else:
-            outputs = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
-            outputs[numbers] = all_keys
-        self.items = self._label(outputs // width, item_names)
-        self.systems = self._label(outputs % width, system_names)
-        records = numbers[: len(at[0])]
-        self.of = {
-            name: records if place is None else numbers[place] for name, place in zip(self._rows, places, strict=True)
-        }
-
-    def forget_rows(self) -> None:
-        """Let the tables go. Nothing can be numbered from now on."""
-        self._rows.clear()
-
-    def _label(self, codes: Codes, names: pa.Array) -> Labels:
-        labels = _order_by_use(codes, names)
-        if not self._originals:
-            return labels
-        return replace(labels, names=tuple(self._originals.get(name, name) for name in labels.names))
+    return pa.table(columns)
 
 
-def _find_records(at: _Integers, keys: _Integers, record_at: _Integers, record_keys: _Integers) -> _Integers | None:
-    """Return the position of the record that each row is about, -1 if it is not in the same row; None if the rows are
-    about all records in order."""
-    if np.array_equal(keys, record_keys) and (record_at <= at).all():
-        return None
-    found = np.full(len(keys), -1)
-    if len(record_at):
-        first = np.searchsorted(record_at, at)
-        for place in (first, first + 1):  # A row has one or two outputs.
-            there = np.minimum(place, len(record_at) - 1)
-            found = np.where((record_at[there] == at) & (record_keys[there] == keys), there, found)
-    return found
+def _number_outputs(rows: Mapping[str, tuple[pa.Table, str]], originals: Mapping[str, str]) -> _Outputs:
+    """Number the outputs that rows are about, which are tables with the names of their columns of systems. Those of
+    records come first."""
+    at = [table["at"].to_numpy() for table, _ in rows.values()]
+    items, item_names = _unify([table["item"] for table, _ in rows.values()])
+    systems, system_names = _unify([table[system] for table, system in rows.values()])
+    width = max(1, len(system_names))
+    keys = [items.pop(0) * np.int64(width) + systems.pop(0) for _ in at]
+    # Rows about all records in order, such as ratings by one rater, are numbered as those are.
+    own = [n for n, key in enumerate(keys) if not n or not np.array_equal(key, keys[0]) or (at[n] < at[0]).any()]
+    sizes = [len(keys[n]) for n in own]
+    all_keys, all_at = (np.concatenate([column[n] for n in own]) for column in (keys, at))
+    keys.clear()
+    outputs, numbers = _number_in_order(all_keys, all_at)
+    labels = [_order_by_use(outputs // width, item_names), _order_by_use(outputs % width, system_names)]
+    if originals:
+        labels = [replace(one, names=tuple(originals.get(name, name) for name in one.names)) for one in labels]
+    by_rows = dict(zip(own, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True))
+    of = {name: by_rows.get(n, by_rows[0]) for n, name in enumerate(rows)}
+    return _Outputs(items=labels[0], systems=labels[1], of=of)
 
 
-def _number_in_order(keys: _Integers, at: _Integers) -> Codes | None:
-    """Number distinct keys in the order in which they appear; None if all keys differ and are sorted."""
+def _number_in_order(keys: _Integers, at: _Integers) -> tuple[_Integers, Codes]:
+    """Number distinct keys in the order of their places; return the keys, and the number of each of those given."""
     if (keys[1:] > keys[:-1]).all() and (at[1:] >= at[:-1]).all():
-        return None
+        return keys, np.arange(len(keys))
     order = np.argsort(at, kind="stable")
-    _, first, inverse = np.unique(keys[order], return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
+    encoded = pa.array(keys[order]).dictionary_encode()
     numbers = np.empty(len(keys), np.intp)
-    numbers[order] = rank[inverse.reshape(-1)]
-    return numbers
+    numbers[order] = encoded.indices.to_numpy()
+    return encoded.dictionary.to_numpy(), numbers
 
 
 def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:
@@ -213,17 +168,11 @@ def _encode_column(column: pa.ChunkedArray) -> Labels:
     return _order_by_use(codes, names)
 
 
-def _find_first(codes: Codes, size: int) -> Codes:
-    """Return the first position of each code, the number of positions if there is none."""
-    first = np.full(size + 1, len(codes))
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # Those without a code fall on the last entry.
-    return first[:size]
-
-
 def _order_by_use(codes: Codes, names: pa.Array) -> Labels:
     """Return labels with those names that are used, in the order of their first use."""
-    first = _find_first(codes, len(names))
-    order = np.argsort(first, kind="stable")[: int(np.count_nonzero(first < len(codes)))]
+    first = np.full(len(names) + 1, len(codes))
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # Those without a name fall on the last entry.
+    order = np.argsort(first[:-1], kind="stable")[: np.count_nonzero(first[:-1] < len(codes))]
     number = np.full(len(names) + 1, UNKNOWN)
     number[order] = np.arange(len(order))
     return Labels(codes=number[codes], names=tuple(names.take(pa.array(order)).to_pylist()))
@@ -232,20 +181,16 @@ def _order_by_use(codes: Codes, names: pa.Array) -> Labels:
 def _number_raters(tables: Sequence[pa.Table]) -> tuple[tuple[str, ...], list[Codes]]:
     """Return the raters of these tables in the order in which they first appear, and the raters of each."""
     named = [table for table in tables if "rater" in table.column_names]
+    if not named:
+        return (), [np.broadcast_to(np.intp(UNKNOWN), len(table)) for table in tables]
     codes, names = _unify([table["rater"] for table in named])
-    firsts = [(np.empty(0, np.int64), np.empty(0, np.int64))] * (not named)
-    for own, table in zip(codes, named, strict=True):
-        position = _find_first(own, len(names))
-        firsts.append((np.append(table["at"].to_numpy(), np.iinfo(np.int64).max)[position], position))
-    # By row, then by table, then by the position in it.
-    rank = np.argmin([at for at, _ in firsts], axis=0)
-    at, position = np.take_along_axis(np.array(firsts), rank[None, None], axis=0)[0]
-    order = np.lexsort((position, rank, at))
-    number = np.full(len(names) + 1, UNKNOWN)
-    number[order] = np.arange(len(order))
-    columns = iter(codes)
-    return tuple(names.take(pa.array(order)).to_pylist()), [
-        number[next(columns)] if "rater" in table.column_names else np.broadcast_to(np.intp(UNKNOWN), len(table))
+    order = np.argsort(np.concatenate([table["at"].to_numpy() for table in named]), kind="stable")
+    labels = _order_by_use(np.concatenate(codes)[order], names)
+    numbers = np.empty(len(order), np.intp)
+    numbers[order] = labels.codes
+    columns = iter(np.split(numbers, np.cumsum([len(table) for table in named])))
+    return labels.names, [
+        next(columns) if "rater" in table.column_names else np.broadcast_to(np.intp(UNKNOWN), len(table))
         for table in tables
     ]
 
@@ -389,15 +334,17 @@ def _read_errors(table: pa.Table, raters: Codes, outputs: Codes) -> ErrorSpans:
 def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
     """Return the errors that a metric reported as columns."""
     outputs, marked = zip(*errors, strict=True)
-    names = ("aspect", "severity", "side", "rater")
-    columns = {name: pa.chunked_array([_encode_texts([getattr(error, name) for error in marked])]) for name in names}
-    offsets = {name: pa.array([getattr(error, name) for error in marked], pa.int64()) for name in ("start", "end")}
-    raters = _encode_column(columns["rater"]).codes
-    return _read_errors(pa.table({**columns, **offsets}), raters, np.array(outputs, np.intp))
-
-
-def _encode_texts(texts: Sequence[str | None]) -> pa.DictionaryArray:
-    return pa.array([text and encodable(text) for text in texts], pa.string()).dictionary_encode()
+    spans = [(-1, -1) if error.start is None or error.end is None else (error.start, error.end) for error in marked]
+    start, end = np.array(spans, np.intp).T
+    return ErrorSpans(
+        output=np.array(outputs, np.intp),
+        start=start,
+        end=end,
+        rater=Labels.of(error.rater for error in marked).codes,
+        severity=Labels.of(error.severity for error in marked),
+        aspect=Labels.of(error.aspect for error in marked),
+        on_output=np.array([error.side == "output" for error in marked]),
+    )
 
 
 # ---- Columns to slice by

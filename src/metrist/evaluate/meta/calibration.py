@@ -21,12 +21,12 @@ from typing import NamedTuple
 import numpy as np
 
 from metrist.evaluate.meta.dataset import JudgedDataset, SelectedSample, select_sample, take_outputs
-from metrist.evaluate.meta.results import Average, MetaPlan
+from metrist.evaluate.meta.results import MetaPlan
 from metrist.evaluate.meta.slices import group_codes, resolve_column
 from metrist.stats import Codes, Floats
 from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.measures import Measure, accuracy_at
-from metrist.stats.samples import number_groups
+from metrist.stats.samples import Average, number_groups
 from metrist.stats.tie_optimism import Choice, optimism
 from metrist.stats.ties import TIE, pairing, quantise_ties
 

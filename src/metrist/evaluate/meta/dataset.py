@@ -27,10 +27,10 @@ class Labels:
     names: tuple[str, ...]
 
     @staticmethod
-    def of(values: Iterable[str]) -> Labels:
+    def of(values: Iterable[str | None]) -> Labels:
         """Encode names in the order in which they first appear."""
         number: dict[str, int] = {}
-        codes = np.fromiter((number.setdefault(value, len(number)) for value in values), dtype=np.intp)
+        codes = np.fromiter((-1 if v is None else number.setdefault(v, len(number)) for v in values), dtype=np.intp)
         return Labels(codes=codes, names=tuple(number))
 
     def at(self, mask: Mask | Codes) -> Labels:

@@ -20,7 +20,7 @@ from metrist.evaluate.meta.calibration import (
     pair_average,
 )
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, SelectedSample, select_sample, take_outputs
-from metrist.evaluate.meta.results import GROUPS, Average, MetaPlan
+from metrist.evaluate.meta.results import GROUPS, MetaPlan
 from metrist.evaluate.meta.slices import Slice, group_codes, resolve_column, resolve_grouping
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.bootstrap import draw_resamples
@@ -28,7 +28,7 @@ from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.grouping import Estimated, Estimator, estimate
 from metrist.stats.measures import Measure, measure
 from metrist.stats.resampling import explain_missing_interval, interval
-from metrist.stats.samples import CorpusStats, Grouping, Panel, Sample, number_groups
+from metrist.stats.samples import Average, CorpusStats, Grouping, Panel, Sample, number_groups
 from metrist.stats.tie_optimism import calibrated_interval
 
 CALIBRATED = "acc_eq"

@@ -30,8 +30,6 @@ from metrist.evaluate.meta.preferences import (
 from metrist.evaluate.meta.results import (
     EPSILON_OVER,
     GROUPS,
-    Average,
-    Correction,
     Figure,
     MetaEvaluation,
     MetaPlan,
@@ -53,6 +51,8 @@ from metrist.io.reader import check_keywords
 from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
+from metrist.stats.samples import Average
+from metrist.stats.significance import Correction
 
 #: Columns that an error names as possible ratings or scores.
 _MAX_HINTED = 4

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +15,11 @@ from metrist.errors import InputError, RunError, label_item
 from metrist.evaluate.meta.build import OutputNames, build_dataset, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
 from metrist.evaluate.meta.tables import SourceTables
-from metrist.evaluate.selection import pools_to_mean
+from metrist.evaluate.selection import holds_results, pools_to_mean
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART
 from metrist.records import Pair, Record
 from metrist.run import Results, load, read_inputs
-from metrist.run.flat_file import is_flat_file
 from metrist.run.inputs import read_files
 from metrist.run.loading import fetch_flat, load_run
 from metrist.run.results import sign_metrics
@@ -131,18 +129,13 @@ def _split_sources(data: Any) -> tuple[list[Any], list[_ScoredSource]]:
         if isinstance(source, Results):
             run = source.inputs if isinstance(source.inputs, Run) else None
             runs.append(_ScoredSource(name=f"the results {len(runs) + 1}", run=run, results=source))
-        elif isinstance(source, str | os.PathLike) and is_run(source):
+        elif is_run(source):
             runs.append(_ScoredSource(name=str(source), run=open_run(source)))
-        elif isinstance(source, str | os.PathLike) and holds_results(source):
+        elif holds_results(source):
             runs.append(_ScoredSource(name=str(source), results=load(source)))
         else:
             records.append(source)
     return records, runs
-
-
-def holds_results(path: str | os.PathLike[str]) -> bool:
-    """Whether this is a run folder or its URL, or a file that `metrist score` wrote, and not one of records."""
-    return is_run(path) or Path(path).is_dir() or is_flat_file(Path(path))
 
 
 def _readers(sources: Sequence[Any], runs: Sequence[Run], **options: Any) -> Iterator[Reader]:

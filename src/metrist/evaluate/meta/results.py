@@ -20,12 +20,12 @@ from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.io.writer import atomic_write
 from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Signature, Table, or_none
 from metrist.stats import Floats
+from metrist.stats.samples import Average
+from metrist.stats.significance import Correction
 
 if TYPE_CHECKING:
     from metrist.metrics.base import Metric
 
-Correction = Literal["holm", "benjamini-hochberg", "none"]
-Average = Literal["macro", "micro"]
 Resample = Literal["items", "systems", "both"]
 SystemScore = Literal["corpus", "mean"]
 

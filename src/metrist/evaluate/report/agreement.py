@@ -116,7 +116,6 @@ _AGREEMENT = (
     "Bars: agreement with people, with 95 % intervals. Marks: what guessing (chance) reaches, and calling every pair a "
     "tie."
 )
-_SLICES = "Agreement with people, metric by slice or aspect: the more a cell stands out from the page, the better."
 _CEILING = " Line: one rater against the others."
 _SCATTER = (
     "Right: the metric's score; up: people's rating, or the mean over raters. The more a square stands out from the "

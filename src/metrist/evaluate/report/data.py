@@ -19,11 +19,12 @@ from metrist.errors import MetristError, RunError, format_count
 from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
-from metrist.evaluate.meta.join import holds_results, read_costs
+from metrist.evaluate.meta.join import read_costs
 from metrist.evaluate.report.verdicts import rank_systems
 from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
+    holds_results,
     list_names,
     open_run,
     select_metrics,
@@ -73,8 +74,9 @@ class ReportData:
         self.options = options or ReportOptions()
         self.sources = [fetch_flat(source) for source in sources]
         self.notes: list[str] = []
-        self._runs, self._files = self._open(self.sources)
-        self._names = _name_systems(self._runs)
+        #: The runs by their names, and the files with texts and ratings that were named.
+        self.runs, self.files = self._open(self.sources)
+        self._names = _name_systems(self.runs)
         self.results = self._merge()
 
     # ---- Opening
@@ -87,7 +89,7 @@ class ReportData:
         for source in sources:
             if isinstance(source, Results):
                 runs[f"run {len(runs) + 1}"] = source
-            elif isinstance(source, str | os.PathLike) and holds_results(source):
+            elif holds_results(source):
                 runs[os.fspath(source).rstrip("/")] = open_run(source, names)
             elif (
                 isinstance(source, str | os.PathLike)
@@ -109,16 +111,18 @@ class ReportData:
 
     def _merge(self) -> Results:
         """All runs as one, with the systems and metrics that were chosen."""
-        first, *others = self._runs.values()
+        first, *others = self.runs.values()
         common = [m for m in first.metrics if all(has_metric(run, m) for run in others)]
         if not common:
             raise RunError("the runs have no metric in common")
         for metric in common if others else ():
-            check_signatures(metric, self._runs)
+            check_signatures(metric, self.runs)
         names = list_names(self.options.metrics)
-        chosen = select_metrics(common, names, first.unfinished) if names and not self._scored_here else common
+        chosen = common
+        if names and any(map(holds_results, self.sources)):
+            chosen = select_metrics(common, names, first.unfinished)
         owners = list({(m := getattr(metric, "metric", metric)).label: m for metric in chosen}.values())
-        columns = [encode_names(run.systems) for run in self._runs.values()]
+        columns = [encode_names(run.systems) for run in self.runs.values()]
         renamed = [
             NameColumn(column.codes, new)
             if (new := tuple(map(names.__getitem__, column.names))) != column.names
@@ -127,14 +131,14 @@ class ReportData:
         ]
         systems, items = (
             concatenate_names(renamed),
-            concatenate_names([encode_names(run.items) for run in self._runs.values()]),
+            concatenate_names([encode_names(run.items) for run in self.runs.values()]),
         )
         kept = set(select_systems(systems, self.options.systems))
         if self.options.baseline is not None:
             kept |= set(select_systems(systems, [self.options.baseline]))
         rows = select_names(systems, kept)
         blocks = {
-            metric.label: _join_scores([run.scores[run.metric(metric).label] for run in self._runs.values()])
+            metric.label: _join_scores([run.scores[run.metric(metric).label] for run in self.runs.values()])
             for metric in owners
         }
         everything = len(rows) == len(items)
@@ -146,29 +150,12 @@ class ReportData:
             metrics=tuple(owners),
             scores=blocks if everything else {label: block.take(rows.tolist()) for label, block in blocks.items()},
             signatures={metric.label: first.signatures[first.metric(metric).label] for metric in owners},
-            notes=tuple(dict.fromkeys(note for run in self._runs.values() for note in run.notes)),
-            reference_counts=tuple(sorted({n for run in self._runs.values() for n in run.reference_counts})),
+            notes=tuple(dict.fromkeys(note for run in self.runs.values() for note in run.notes)),
+            reference_counts=tuple(sorted({n for run in self.runs.values() for n in run.reference_counts})),
             sources=first.sources if not others and everything else (),
         )
 
-    @property
-    def _scored_here(self) -> bool:
-        return not any(
-            isinstance(s, Results) or (isinstance(s, str | os.PathLike) and holds_results(Path(s)))
-            for s in self.sources
-        )
-
     # ---- Facts
-
-    @property
-    def runs(self) -> Mapping[str, Results]:
-        """The runs by their names."""
-        return self._runs
-
-    @property
-    def files(self) -> Sequence[Any]:
-        """The files with texts and ratings that were named."""
-        return self._files
 
     @cached_property
     def systems(self) -> list[str]:
@@ -194,7 +181,7 @@ class ReportData:
     def costs(self) -> dict[str, Cost]:
         """What each metric cost per output, by its label, for run folders."""
         costs = {}
-        for run in self._runs.values():
+        for run in self.runs.values():
             own = read_costs(run)
             costs.update({m.label: own[m.text] for m in self.results.metrics if m.text in own and m.label not in costs})
         return {label: cost for label, cost in costs.items() if not math.isnan(cost.seconds)}
@@ -243,14 +230,14 @@ class ReportData:
     @cached_property
     def texts(self) -> ReportTexts:
         """The texts of the outputs, people's ratings of them, and the errors that they marked."""
-        files = self._files if all(isinstance(file, str | os.PathLike) for file in self._files) else self._files[0]
+        files = self.files if all(isinstance(file, str | os.PathLike) for file in self.files) else self.files[0]
         results, members = self.results, dict[int, OutputTexts]()
         column = encode_names(results.systems)
-        for number, (name, run) in enumerate(self._runs.items()):
+        for number, (name, run) in enumerate(self.runs.items()):
             try:
                 opened = OutputTexts.open(run, files or None, **self.options.reading)
             except MetristError as error:
-                if self._files:
+                if self.files:
                     raise
                 self.notes.append(f"Texts are not shown: {error}")
                 continue
@@ -275,8 +262,8 @@ class ReportData:
         """Scores and judgments, joined; None where people judged nothing, or where systems had to be renamed."""
         if any(old != new for names in self._names.values() for old, new in names.items()):
             return None
-        runs = [self.results] if len(self._runs) == 1 else list(self._runs.values())
-        sources = [*runs, *self._files]
+        runs = [self.results] if len(self.runs) == 1 else list(self.runs.values())
+        sources = [*runs, *self.files]
         try:
             dataset = join(sources, **self.options.reading)
         except MetristError:

@@ -63,4 +63,15 @@ PyObject *read_characters(PyObject *texts);
 /* With the GIL: the arrays as bytes; array r is from starts[r] up to starts[r + 1]. `columns` is a tuple of lists. */
 PyObject *json_arrays(PyObject *columns, int64_t *starts, int64_t rows);
 
+/* A column of `join_columns`: numbers; or texts with their starts; or one text of `size` bytes for all rows. */
+typedef struct {
+    const int64_t *numbers;
+    const char *texts;
+    const int32_t *starts;
+    int64_t size;
+} Column;
+
+/* With the GIL: the rows of the columns, one after another, as bytes. */
+PyObject *join_columns(const Column *columns, int64_t count, int64_t rows);
+
 #endif

@@ -247,6 +247,57 @@ static PyObject *py_json_arrays(PyObject *self, PyObject *args) {
     return answer;
 }
 
+/* Opens bytes, a pair of texts and their starts, or numbers, and checks that there are as many as rows. */
+static int open_column(PyObject *object, Array *arrays, Column *column, int64_t rows) {
+    if (PyBytes_Check(object)) {
+        column->texts = PyBytes_AS_STRING(object);
+        column->size = PyBytes_GET_SIZE(object);
+        return 0;
+    }
+    if (!PyTuple_Check(object)) {
+        if (open_array(object, &arrays[0], sizeof(int64_t), 0) < 0) return -1;
+        column->numbers = arrays[0].view.buf;
+        return arrays[0].count == rows ? 0 : refuse("there must be a number for each row");
+    }
+    if (PyTuple_GET_SIZE(object) != 2) return refuse("a column of texts is a pair");
+    if (open_array(PyTuple_GET_ITEM(object, 0), &arrays[0], 1, 0) < 0) return -1;
+    if (open_array(PyTuple_GET_ITEM(object, 1), &arrays[1], sizeof(int32_t), 0) < 0) return -1;
+    column->texts = arrays[0].view.buf;
+    column->starts = arrays[1].view.buf;
+    if (arrays[1].count != rows + 1) return refuse("there must be a start more than rows");
+    if (column->starts[0] < 0 || column->starts[rows] > arrays[0].count) {
+        return refuse("starts must lie within what they cut");
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        if (column->starts[row + 1] < column->starts[row]) return refuse("starts must not go down");
+    }
+    return 0;
+}
+
+static PyObject *py_join_columns(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *objects, *answer = NULL;
+    Py_ssize_t rows;
+    if (!PyArg_ParseTuple(args, "O!n", &PyTuple_Type, &objects, &rows)) return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(objects);
+    Array *arrays = calloc((size_t)(2 * count + 1), sizeof(Array));
+    Column *columns = calloc((size_t)(count + 1), sizeof(Column));
+    if (arrays == NULL || columns == NULL || rows < 0) {
+        if (rows < 0) refuse("there cannot be fewer rows than none");
+        else PyErr_NoMemory();
+        goto end;
+    }
+    for (Py_ssize_t c = 0; c < count; c++) {
+        if (open_column(PyTuple_GET_ITEM(objects, c), &arrays[2 * c], &columns[c], rows) < 0) goto end;
+    }
+    answer = join_columns(columns, count, rows);
+end:
+    if (arrays != NULL) close_arrays(arrays, (int)(2 * count));
+    free(arrays);
+    free(columns);
+    return answer;
+}
+
 /* ---- The module ---- */
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
@@ -257,6 +308,7 @@ static PyMethodDef methods[] = {
     {"scan_chrf_words", py_scan_chrf_words, METH_VARARGS, NULL},
     {"characters", py_characters, METH_VARARGS, NULL},
     {"json_arrays", py_json_arrays, METH_VARARGS, NULL},
+    {"join_columns", py_join_columns, METH_VARARGS, NULL},
     {"clipped_matches", FAST(py_clipped_matches), METH_FASTCALL, NULL},
     {"lcs_lengths", FAST(py_lcs_lengths), METH_FASTCALL, NULL},
     {"union_lcs_hits", FAST(py_union_lcs_hits), METH_FASTCALL, NULL},

@@ -8,12 +8,13 @@ import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, Tokens, Value, from_lists, running_starts
+from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, TextColumn, Tokens, Value, from_lists, running_starts
 
 _MARKS = frozenset(string.punctuation)
 
@@ -52,6 +53,19 @@ def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.i
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     rows = [encode(row).encode("utf-8", "surrogatepass") for row in zip(*columns, strict=True)]
     return b"".join(rows), running_starts(map(len, rows))
+
+
+def join_columns(columns: Sequence[TextColumn], rows: int) -> bytes:
+    return b"".join(map(b"".join, zip(*(_list_texts(column, rows) for column in columns), strict=True)))
+
+
+def _list_texts(column: TextColumn, rows: int) -> list[bytes]:
+    if isinstance(column, bytes):
+        return [column] * rows
+    if isinstance(column, tuple):
+        texts, starts = column
+        return [bytes(texts[start:end]) for start, end in pairwise(starts.tolist())]
+    return [b"%d" % number for number in column.tolist()]
 
 
 class _Spacing(dict[int, str]):

@@ -260,10 +260,6 @@ def _find_counterpart(output: str, fact: Fact, source: str, candidates: Sequence
     return same[0] if len(same) == 1 and fact.kind not in ("number", "name") else None
 
 
-def _count_equal(first: Sequence[str], second: Sequence[str]) -> int:
-    return sum(bool(mine) and mine == theirs for mine, theirs in zip(first, second, strict=True))
-
-
 def _neighbours(text: str, fact: Fact) -> tuple[str, ...]:
     """The words before and after a fact; empty if there is none or it says nothing."""
     before = _WORD.findall(text[max(0, fact.start - 40) : fact.start])[-1:]

@@ -101,7 +101,8 @@ class AgreementTable:
         text = [Column(name) for name in ("task", "data", "aspect", "measure")]
         numbers = [Column(name, "right") for name in ("n", *self.columns)]
         rows = [cells for row in self.rows for cells in self._format_row(row)]
-        rows += [self._format_missing(rated) for rated in self.missing]
+        nothing = ["", NO_DATA, Count(0), *(Number(math.nan) for _ in self.columns)]
+        rows += [[rated.task, rated.name, *nothing] for rated in self.missing]
         return Table(columns=(*text, *numbers), rows=rows, notes=self.notes)
 
     def _format_row(self, row: Agreement) -> Iterator[list[Any]]:
@@ -122,9 +123,6 @@ class AgreementTable:
             marks = row.lexical if column == BEST_LEXICAL else _TRAINED if column.lstrip(_MINUS) in row.trained else ""
             cells.append(Marked(estimate, marks) if marks else estimate)
         return cells
-
-    def _format_missing(self, rated: RatedSet) -> list[Any]:
-        return [rated.task, rated.name, "", NO_DATA, Count(0), *(Number(math.nan) for _ in self.columns)]
 
 
 def make_agreement_table(

@@ -172,11 +172,6 @@ def summarize(figures: Sequence[ReproducedFigure]) -> str:
     return " ".join(filter(None, parts))
 
 
-def needs_explanation(figure: ReproducedFigure) -> bool:
-    """Return whether a figure is so far from the printed one that a note must explain it."""
-    return abs(figure.difference) > EXPLAINED_ABOVE * figure.scale
-
-
 def _count_same(kind: str, figures: Sequence[ReproducedFigure]) -> str:
     gaps = [abs(figure.difference) / figure.scale for figure in figures if not math.isnan(figure.difference)]
     if not gaps:

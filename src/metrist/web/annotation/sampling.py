@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from metrist.run.results import Results
 from metrist.stats import Codes, Floats
 
 Pick = Literal["random", "items", "system", "disagreement"]
-PICKS: tuple[Pick, ...] = get_args(Pick)
 #: The part of the probability that is the same for all items, so that none is certain to be left out and no weight is
 #: more than 1 / EVEN times the mean.
 EVEN = 0.5

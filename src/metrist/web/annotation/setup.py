@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from metrist.errors import InputError, RunError
-from metrist.io import ParsedRow, Reader, read_records
+from metrist.io import Reader, read_records
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.run import load
@@ -76,7 +76,7 @@ def set_up(
     if pick == "disagreement" and results is None:
         raise RunError("sampling by disagreement needs the scores of at least two metrics: --run RUN")
     sample = sample_units(units, count, pick, for_sample, disagreement)
-    checks = read_attention(list(_entries(attention)), loaded)
+    checks = read_attention(list(read_records(list(attention)).entries()) if attention else [], loaded)
     tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
     names = [f"r{number}" for number in range(1, raters + 1)] if isinstance(raters, int) else list(raters)
     assignments = assign_tasks(tasks, names, for_order, overlap=overlap, share=share)
@@ -127,7 +127,3 @@ def _list_analyses(
         )
     block = results.scores[labels[0]]
     return {(results.items[row], results.systems[row]): tuple(listed) for row, listed in block.errors.items() if listed}
-
-
-def _entries(paths: Sequence[str]) -> Iterable[ParsedRow]:
-    return read_records(list(paths)).entries() if paths else ()

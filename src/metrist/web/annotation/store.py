@@ -52,10 +52,6 @@ class Click:
     number: int = 0
     time: float = 0.0
 
-    def says_the_same(self, other: Click) -> bool:
-        """Whether two clicks are one that was sent twice."""
-        return (self.rater, self.task, self.kind, self.content) == (other.rater, other.task, other.kind, other.content)
-
 
 class ClickStore:
     """The log in one file. Methods may be called from any thread."""
@@ -76,18 +72,11 @@ class ClickStore:
             # An acknowledged click survives a power cut: every commit waits for the disk.
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(_TABLE)
-            self._add_checksums()
             self._inode = self.path.stat().st_ino
         except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a damaged file's schema is no UTF-8.
             if hasattr(self, "_connection"):
                 self._connection.close()  # It may hold a lock on the file.
             raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}") from None
-
-    def _add_checksums(self) -> None:
-        """Give the log of an older version the column that it lacks; its clicks have no checksum."""
-        columns = [name for _, name, *_ in self._connection.execute("PRAGMA table_info(clicks)")]
-        if "checksum" not in columns:
-            self._connection.execute("ALTER TABLE clicks ADD COLUMN checksum INTEGER")
 
     def append(self, click: Click) -> Click:
         """Store a click and return it with its number. If its id is known, return the stored one.
@@ -206,7 +195,7 @@ def _check_id(click_id: str) -> None:
 
 
 def _check_same(known: Click, click: Click) -> Click:
-    if not known.says_the_same(click):
+    if any(getattr(known, name) != getattr(click, name) for name in ("rater", "task", "kind", "content")):
         raise InputError(f"the id {click.id!r} was used for another click")
     return known
 
@@ -222,6 +211,6 @@ def _parse(row: tuple[Any, ...]) -> Click:
     click = Click(
         id=click_id, rater=rater, task=task, kind=kind, content=json.loads(content), number=number, time=moment
     )
-    if checksum is not None and checksum != _sum_up(click, content):
+    if checksum != _sum_up(click, content):
         raise RunError(f"click {number} in the log of clicks does not match its checksum: restore the file from a copy")
     return click

@@ -27,7 +27,7 @@ from metrist.evaluate.meta.slices import select_outputs
 from metrist.report.tables import Column, Count, Estimate, Share, Table
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
-from metrist.stats.error_spans import UNSTATED, Errors, Figures, error_agreement, reduction_shares
+from metrist.stats.error_spans import UNSTATED, Errors, error_agreement, reduction_shares
 from metrist.stats.gold import UNKNOWN, Ratings
 from metrist.stats.preferences import CHOICES, Preferences, bootstrap_strengths, bradley_terry, win_rates
 from metrist.stats.resampling import interval
@@ -219,7 +219,9 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
             confidence=plan.confidence,
         )
         figures = {"all": result.overall, **{SEVERITIES[code]: f for code, f in result.by_severity.items()}}
-        rows += [[name, severity, *_estimates(f), Count(len(outputs))] for severity, f in figures.items()]
+        for severity, found in figures.items():
+            estimates = (Estimate(f.value, f.low, f.high) for f in (found.precision, found.recall, found.f1))
+            rows.append([name, severity, *estimates, Count(len(outputs))])
         if result.human_unplaced or result.predicted_unplaced:
             notes.append(
                 f"{name}: errors without a position in the output, or with an empty one, are left out: "
@@ -231,10 +233,6 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
         *(Column(n, "right") for n in ("precision", "recall", "F1", "outputs")),
     ]
     return [Table(title="agreement on errors", columns=head, rows=rows, notes=notes)]
-
-
-def _estimates(figures: Figures) -> list[Estimate]:
-    return [Estimate(f.value, f.low, f.high) for f in (figures.precision, figures.recall, figures.f1)]
 
 
 def _examined_outputs(dataset: JudgedDataset) -> Codes:
