@@ -15,6 +15,9 @@ from typing import Any
 
 #: All faults, in the order of the table.
 FAULTS = (
+    "kill -9 before every change: score",
+    "kill -9 before every change: score by URL",
+    "kill -9 before every change: prefer, remove, convert",
     "kill -9: score, lexical metrics",
     "kill -9: score, slow model",
     "kill -9: score, LLM calls",
@@ -27,16 +30,19 @@ FAULTS = (
     "kill -9: Ray workers, nodes and driver",
     "disk full: score",
     "disk full: score, LLM cache",
+    "disk full: query, spill folder",
     "disk full: train",
     "disk full: annotate",
     "disk full: export, report",
     "read-only folders",
     "clock jumps",
-    "two processes: run folder",
+    "two processes: run folder, with readers",
+    "two processes: run by URL",
     "two processes: LLM cache",
     "two processes: annotation project",
     "two processes: model folder",
-    "corrupted: parts and manifest of a run folder",
+    "corrupted: manifest, parts and log of a run",
+    "corrupted: run folders to convert",
     "corrupted: LLM cache",
     "corrupted: annotation clicks",
     "corrupted: checkpoints",
@@ -48,7 +54,7 @@ FAULTS = (
     "fuzz: weights, archives of other tools",
     "fuzz: metrist serve, by schemathesis",
     "fuzz: pages of view, playground, annotate",
-    "memory limit: score, compare, export",
+    "memory limit: score, compare, export, query",
     "memory limit: serve, train",
 )
 PROPERTY = "torture"

@@ -199,7 +199,8 @@ def test_a_run_folder_does_not_choose_where_verify_sends_texts(outputs: Path, tm
     judge = "judge(llm=openai(model='x', url='http://192.0.2.1/v1'))"
     metrist.score(metrist.read_records(outputs), ["chrf"], out=f"{tmp_path / 'run'}/", progress=False)
     page = tmp_path / "run" / "manifest.json"
-    page.write_text(page.read_text().replace('"text": "chrf"', f'"text": {json.dumps(judge)}'))
+    forged = page.read_text().replace('"text": "chrf"', f'"text": {json.dumps(judge)}')
+    page.write_text(forged.replace('"checksum"', '"unknown"'))
     results = metrist.verify(tmp_path / "run", allow_llm=True)
     assert not results.passed
     (finding,) = [finding for finding in results.findings if finding.check == "scores"]

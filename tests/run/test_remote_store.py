@@ -651,6 +651,21 @@ def test_a_part_that_is_gone_is_told_and_scored_again(url: str) -> None:
     assert metrist.load(url).system_scores() == results.system_scores()
 
 
+def test_a_flipped_bit_is_no_other_number(url: str) -> None:
+    results = metrist.score(ROWS, METRICS, out=f"{url}/")
+    metric = open_run(url).manifest.metrics[0]
+    name = f"{metric.place}/{metric.versions[0].parts[0].file}"
+    data = Files(url).read(name)
+    assert data is not None
+    for position in range(0, len(data), len(data) // 9):
+        write(f"{url}/{name}", data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
+        for read in (metrist.load, lambda run: open_run(run).query("SELECT sum(value) FROM scores")):
+            with pytest.raises(RunError, match="is not as it was written"):
+                read(url)
+    metrist.score(ROWS, METRICS, out=f"{url}/")
+    assert metrist.load(url).system_scores() == results.system_scores()
+
+
 def test_large_parts_are_read_in_ranges(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = metrist.score(ROWS, METRICS, out=f"{url}/")
     sizes = list[int]()

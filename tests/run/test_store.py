@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import metrist
@@ -56,6 +57,7 @@ def make_rows(values: list[float], *, first: int = 0, signature: str = "chrf | 1
 def change_manifest(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path = run / "manifest.json"
     facts = json.loads(path.read_bytes())
+    del facts["checksum"]
     change(facts)
     path.write_text(json.dumps(facts))
 
@@ -109,6 +111,13 @@ def test_another_number_of_rows_than_listed_is_found(run: Path, rows: int) -> No
         load(run)
     score(ROWS, ["chrf"], out=run)
     assert not load(run).scores["chrf"].failures
+
+
+def test_a_letter_of_the_manifest_that_changed_is_found(run: Path) -> None:
+    page = run / "manifest.json"
+    page.write_text(page.read_text().replace('"text": "chrf"', '"text": "chrg"'))
+    with pytest.raises(RunError, match="it is not as it was written"):
+        load(run)
 
 
 def test_a_run_of_another_format_names_the_command_that_converts_it(run: Path) -> None:
@@ -180,6 +189,7 @@ def test_another_part_under_the_name_of_one_is_found(run: Path) -> None:
         results = score(ROWS, ["chrf", "length"], out=run)
         assert results.notes == (f"{chrf} is not as it was written: it was set aside and scored again",)
         assert contents(run) == before
+        del results  # It reads the run, so that no part is deleted.
         (chrf,) = (run / "scores/chrf").iterdir()
 
 
@@ -338,6 +348,34 @@ def test_a_full_disk_keeps_what_is_there(run: Path, size: int) -> None:
     assert [path for path in sorted(run.rglob("*.part")) if path not in files] == []
     score(ROWS, ["chrf", "bleu", "rougeL"], out=run)
     assert list(load(run).scores) == ["chrf", "length", "bleu", "rougeL"]
+
+
+def test_last_results_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_bytes(store: Store, name: str, data: bytes | memoryview) -> None:
+        if name.startswith("scores/"):
+            raise RunError("the disk is full")
+        write(store, name, data)
+
+    write = Store.write_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write_bytes", write_bytes)
+        with pytest.raises(RunError, match="the disk is full"):
+            score(ROWS, ["chrf"], out=tmp_path / "run")
+    assert not open_run(tmp_path / "run").finished_metrics()
+    assert not score(ROWS, ["chrf"], out=tmp_path / "run").scores["chrf"].failures
+
+
+def test_a_part_that_does_not_fit_into_memory_is_not_damaged(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise pa.ArrowMemoryError("malloc failed")
+
+    before = contents(run)
+    with monkeypatch.context() as patch:
+        patch.setattr("pyarrow.parquet.ParquetFile", fail)
+        for action in (lambda: load(run), lambda: score(ROWS, ["chrf"], out=run)):
+            with pytest.raises(MemoryError):
+                action()
+    assert contents(run) == before
 
 
 def test_reading_writes_nothing(run: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -12,11 +13,35 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import metrist
+import tiny_models
 from fault_server import Act, Mixed, Request, answer
+from metrist.errors import MetristError
+from metrist.run.removal import plan_removal
+from metrist.web.viewed_run import open_view
+from torture_table import TortureRow
+
+OLD_RUN = Path(__file__).parents[1] / "run" / "old_runs" / "format_2"
+MODEL = """
+import os, time
+import metrist
+
+FATAL = None
+
+class Model(metrist.Metric):
+    resident = True
+    def score_record(self, record):
+        time.sleep(0.002)
+        if record.item == FATAL:
+            os.kill(os.getpid(), 9)
+        return float(len(record.output))
+"""
 
 
 def command(*arguments: object) -> list[str]:
@@ -34,6 +59,14 @@ def run(*arguments: object, env: Mapping[str, str] | None = None, **options: Any
         errors="replace",
         check=False,
         **{"timeout": 600, **options},
+    )
+
+
+def start(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """The same, under way."""
+    environment = {**os.environ, **(env or {})}
+    return subprocess.Popen(
+        command(*arguments), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -78,11 +111,71 @@ def write_records(path: Path, items: int, systems: int = 2, words: int = 12) -> 
     return path
 
 
-def count_scored(exported: Path) -> int:
-    """The outputs that have scores by all metrics of an exported file."""
-    rows = [json.loads(line) for line in exported.read_text().splitlines()]
-    missing = {(row["item"], row["system"]) for row in rows if row["value"] is None}
-    return len({(row["item"], row["system"]) for row in rows} - missing)
+def write_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metric `models.Model`, whose results are logged; it ends its process at the item `FATAL`."""
+    (folder / "models.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(folder)
+
+
+def make_training(folder: Path, *, pairs: int = 24, epochs: int = 2) -> list[object]:
+    """`train …` for a short training with checkpoints, up to its last option, the folder."""
+    rng = random.Random(3)
+    texts = [{"first": " ".join(rng.choices(tiny_models.WORDS, k=8)), "second": f"cat {n % 7}"} for n in range(pairs)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in texts))
+    options = ["--epochs", epochs, "--lr", "0.01", "--batch", 4, "--checkpoint-every", 2, "--out"]
+    base = tiny_models.save("bart", folder / "base")
+    return ["train", "likelihood", "--data", folder / "pairs.jsonl", "--base", base, *options]
+
+
+# ---- Readers of a run
+
+Scored = dict[tuple[str, str, str], float]
+
+
+def _list_by_load(folder: Path) -> Scored:
+    rows = metrist.load(folder).rows()
+    return {(row["item"], row["system"], row["metric"]): row["value"] for row in rows if row["value"] is not None}
+
+
+def _list_by_view(folder: Path) -> Scored:
+    with closing(open_view(folder)) as view:
+        metrics = [metric.label for metric in view.results.metrics]
+        keys = [view.key(row) for row in range(len(view))]
+        columns = {metric: view.numbers[metric].tolist() for metric in metrics}
+    found = {(*key, metric): columns[metric][n] for metric in metrics for n, key in enumerate(keys)}
+    return {key: value for key, value in found.items() if value == value}
+
+
+def _list_by_query(folder: Path) -> Scored:
+    query = "SELECT item, system, metric, value FROM scores WHERE value IS NOT NULL AND item IS NOT NULL"
+    return {
+        (*row[:3],): row[3] for row in zip(*metrist.open_run(folder).query(query).to_pydict().values(), strict=True)
+    }
+
+
+def list_scores(folder: Path) -> Scored:
+    """The scores of a whole run, also by the parts of metrics."""
+    return {**_list_by_query(folder), **_list_by_load(folder)}
+
+
+def _plan_removal(folder: Path) -> Scored:
+    plan_removal(folder, unused=True)
+    return {}
+
+
+def check_readers(row: TortureRow, expected: Scored, folder: Path) -> int:
+    """Whoever reads a killed or damaged run sees right scores or has an error of metrist's own; returns how many had
+    one."""
+    refused = 0
+    for read in (_list_by_load, _list_by_view, _list_by_query, _plan_removal):
+        try:
+            found = read(folder)
+        except MetristError:
+            refused += 1
+        else:
+            row.compare({key: expected.get(key) for key in found}, found)
+    gc.collect()  # A run that is open keeps parts from being deleted.
+    return refused
 
 
 # ---- Judges

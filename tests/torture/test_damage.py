@@ -7,33 +7,41 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from faults import write_records
+from faults import OLD_RUN, check_readers, list_scores, make_training, write_model, write_records
+from stepwise import start_steps
 
 import metrist
-import tiny_models
 from annotation_projects import answer_all, make_project, make_rows, read_clicks
 from metrist.errors import MetristError
 from metrist.llm import gateway
 from metrist.llm.cache import FILE_NAME, open_cache
 from metrist.llm.messages import Sampling
+from metrist.run.convert import convert_run
+from metrist.run.store import decode_manifest, read_log
 from metrist.web.annotation.answers import Answers
 from run_contents import contents
 from scripted_llm import Scripted, say
-from torture_table import TortureRow
+from torture_table import TortureRow, read_contents
 
 pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
+#: Into which a file is divided.
+REGIONS = 16
 
 
-def damage(path: Path, rng: random.Random, others: list[Path]) -> str:
-    """Damage a file in one of the ways of disks and people; returns which."""
+def damage(path: Path, rng: random.Random, others: Sequence[Path] = (), region: tuple[int, int] = (0, 1)) -> str:
+    """Damage a region of a file, such as (2, 16) for the third of 16, in one of the ways of disks and people; returns
+    which."""
     data = bytearray(path.read_bytes())
-    kind = rng.choice(["bit", "cut", "zeros", "swapped", "emptied", "appended", "block"])
-    at = rng.randrange(len(data)) if data else 0
+    kind = rng.choice(["bit", "bit", "cut", "zeros", "swapped", "emptied", "appended", "block"])
+    first, last = (len(data) * n // region[1] for n in (region[0], region[0] + 1))
+    at = rng.randrange(first, max(first + 1, last))
     if kind == "bit" and data:
         data[at] ^= 1 << rng.randrange(8)
     elif kind == "cut":
@@ -52,47 +60,85 @@ def damage(path: Path, rng: random.Random, others: list[Path]) -> str:
     return kind
 
 
-def test_files_of_a_run_folder(tmp_path: Path, torture_row: Rows) -> None:
-    """The same command again ends with the contents of the calm run; whatever reads the damaged folder gives the right
-    scores or says what is wrong."""
-    row = torture_row("corrupted: parts and manifest of a run folder")
+KILLED = """
+import models
+from metrist.run import stored_pipeline
+stored_pipeline._LOGGED_SECONDS, models.FATAL = 60.0, "i25"
+metrist.score({source!r}, ["rougeL", "models.Model"], out={out!r}, shard_size=12, executor="serial")
+"""
+
+
+def test_files_of_a_run_folder(tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every region of the manifest, of parts of all kinds and of the log of a killed run. Whoever reads the folder sees
+    right scores or a clear error, and the same commands end with the contents of calm ones."""
+    row = torture_row("corrupted: manifest, parts and log of a run")
     rng = random.Random(11)
-    source = write_records(tmp_path / "in.jsonl", 60)
-    specs = ["rougeL", "chrf"]
+    write_model(tmp_path, monkeypatch)
+    source = write_records(tmp_path / "in.jsonl", 30)
+    rows = map(json.loads, source.read_text().splitlines())
+    rated = [{**one, "ratings": {"fluency": n % 5}} for n, one in enumerate(rows)]
+    source.write_text("".join(json.dumps(one) + "\n" for one in rated))
 
-    def score(out: Path) -> dict[str, list[float]]:
-        results = metrist.score(str(source), specs, out=out, shard_size=24, executor="serial")
-        return {spec: results[spec].values.tolist() for spec in specs}
+    def score(out: Path, *metrics: str) -> None:
+        metrist.prefer(str(source), ["by_score(metric=chrf)"], out=out, executor="serial")
+        metrist.score(str(source), metrics, out=out, shard_size=12, executor="serial")
 
-    values = score(tmp_path / "calm")
-    calm = contents(tmp_path / "calm")
-    for number in range(300):
-        run_folder = tmp_path / "run"
-        shutil.rmtree(run_folder, ignore_errors=True)
-        shutil.copytree(tmp_path / "calm", run_folder)
-        files = sorted(path for path in run_folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-        victims = rng.sample(files, rng.choice((1, 1, 1, 3)))
+    score(tmp_path / "calm", "rougeL", "models.Model")
+    calm, scores = contents(tmp_path / "calm"), list_scores(tmp_path / "calm")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    score(whole, "rougeL")
+    with start_steps(tmp_path) as steps:
+        assert steps(0, whole, KILLED.format(source=str(source), out=str(whole))) < 0
+    names = [name for name in read_contents(whole) if not name.endswith((".lock", ".writers", ".jsonl"))]
+    assert sorted({Path(name).suffix for name in names}) == [".json", ".log", ".parquet"]
+    for name in sorted(names):
+        for region in range(REGIONS):
+            shutil.rmtree(run, ignore_errors=True)
+            shutil.copytree(whole, run)
+            with row.attempt():
+                kind = damage(run / name, rng, [run / other for other in names if other != name], (region, REGIONS))
+                check_readers(row, scores, run)
+                try:
+                    score(run, "rougeL", "models.Model")
+                    row.compare(calm, contents(run))
+                except MetristError:  # Without a manifest nobody knows what the parts are.
+                    assert name == "manifest.json", (name, region, kind)
+    manifest = (whole / "manifest.json").read_bytes()
+    (log,) = (whole / "log").iterdir()
+    check_bits(row, manifest, 1, lambda data: [decode_manifest(data, "run")])
+    check_bits(row, log.read_bytes(), 29, lambda data: [(one.signature, one.table) for one in read_log(data)])
+
+
+def check_bits(row: TortureRow, data: bytes, distance: int, read: Callable[[bytes], list[Any]]) -> None:
+    """Flip bits of what is read, and cut it there: it is refused, or its beginning comes out."""
+    expected = read(data)
+    for position in range(0, len(data), distance):
+        flipped = [data[:position] + bytes([data[position] ^ 1 << n]) + data[position + 1 :] for n in range(8)]
+        for damaged in (*flipped[:: 1 if distance == 1 else 3], data[:position]):
+            with row.attempt(), suppress(MetristError):
+                found = read(damaged)
+                assert found == expected[: len(found)], position
+
+
+def test_run_folders_of_older_versions(tmp_path: Path, torture_row: Rows) -> None:
+    """A conversion is refused or has right scores, and never changes the old run."""
+    row = torture_row("corrupted: run folders to convert")
+    rng = random.Random(13)
+    convert_run(OLD_RUN / "run", tmp_path / "calm")
+    scores = list_scores(tmp_path / "calm")
+    for number, name in enumerate(sorted(read_contents(OLD_RUN)) * 6):
+        old = tmp_path / str(number)
+        shutil.copytree(OLD_RUN, old)
+        damage(old / name, rng)
+        before = read_contents(old)
         with row.attempt():
-            kinds = [damage(path, rng, [other for other in files if other != path]) for path in victims]
-            names = [str(path.relative_to(run_folder)) for path in victims]
-            try:
-                loaded = metrist.load(run_folder)
-                found = {spec: loaded[spec].values.tolist() for spec in specs if spec in loaded.metrics}
-            except MetristError:
-                found = {}
-            for spec, column in found.items():
-                row.compare(dict(enumerate(values[spec])), dict(enumerate(column)))
-            try:
-                again = score(run_folder)
-            except MetristError:
-                if "manifest.json" not in names:  # Without it nobody knows what the parts are.
-                    raise
-                continue
-            row.compare(values, again)
-            # The manifest has no checksum: what it says besides the parts may have changed.
-            fresh = contents(run_folder)
-            differing = [name for name in calm if name != "manifest" and fresh.get(name) != calm[name]]
-            assert "manifest.json" in names or not differing, (number, names, kinds, differing)
+            with suppress(MetristError):
+                convert_run(old / "run", old / "new")
+                # Pages without a checksum may name another metric.
+                check_readers(row, scores, old / "new" if name.endswith(".jsonl") else old)
+            after = read_contents(old)
+        row.compare(before, {name: after[name] for name in after if not name.startswith("new/")})
+        shutil.rmtree(old)
 
 
 def test_pages_of_the_llm_cache(tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +156,7 @@ def test_pages_of_the_llm_cache(tmp_path: Path, torture_row: Rows, monkeypatch: 
         folder = tmp_path / f"cache-{number}"
         folder.mkdir()
         (folder / FILE_NAME).write_bytes(whole)
-        damage(folder / FILE_NAME, rng, [])
+        damage(folder / FILE_NAME, rng)
         monkeypatch.setenv("METRIST_LLM_CACHE", str(folder))
         with row.attempt():
             for _ in range(2):
@@ -134,7 +180,7 @@ def test_the_log_of_clicks(tmp_path: Path, torture_row: Rows) -> None:
     whole = path.read_bytes()
     for _ in range(150):
         path.write_bytes(whole)
-        kind = damage(path, rng, [])
+        kind = damage(path, rng)
         with row.attempt():
             if export(project.folder, tmp_path / "out.jsonl") is None:
                 found = {click.id: (click.task, click.kind, str(click.content)) for click in read_clicks(project)}
@@ -164,16 +210,12 @@ def test_checkpoints_of_a_training(tmp_path: Path, torture_row: Rows) -> None:
     """A training goes on from the newest whole checkpoint, or from the beginning, and ends with the calm weights."""
     row = torture_row("corrupted: checkpoints")
     rng = random.Random(15)
-    base = tiny_models.save("bart", tmp_path / "base")
-    data = tmp_path / "pairs.jsonl"
-    pairs = [{"first": f"the cat {n % 9}", "second": f"good dog {n % 7}"} for n in range(24)]
-    data.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     script = tmp_path / "train.py"
     script.write_text(STOPPED_TRAINING)
-    options = ["--data", data, "--base", base, "--epochs", 2, "--lr", "0.01", "--batch", 4, "--checkpoint-every", 2]
+    options = make_training(tmp_path)
 
     def train(out: Path, stop: int) -> subprocess.CompletedProcess[str]:
-        arguments = [sys.executable, script, stop, "train", "likelihood", *options, "--out", out]
+        arguments = [sys.executable, script, stop, *options, out]
         return subprocess.run([*map(str, arguments)], capture_output=True, text=True, check=False, timeout=600)
 
     assert train(tmp_path / "calm", 0).returncode == 0
@@ -186,7 +228,7 @@ def test_checkpoints_of_a_training(tmp_path: Path, torture_row: Rows) -> None:
         files = sorted(path for path in (out / "checkpoints").rglob("*") if path.is_file())
         newest = [path for path in files if "step-00000006" in str(path)]
         for path in [rng.choice(newest), *(rng.sample(files, 2) if number % 3 == 2 else ())]:
-            damage(path, rng, [])
+            damage(path, rng)
         with row.attempt():
             done = train(out, 0)
             assert done.returncode == 0, done.stderr[-2000:]

@@ -5,22 +5,24 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from faults import (
     JudgeServer,
     check_clear,
+    check_readers,
     command,
-    count_scored,
     fill,
     is_root,
+    list_scores,
+    make_training,
     resize_disk,
     run,
     small_disk,
@@ -41,28 +43,56 @@ pytestmark = [
 Rows = Callable[[str], TortureRow]
 
 
-def try_sizes(row: TortureRow, disk: Path, sizes: list[int], arguments: list[object], **options: Any) -> None:
-    """Give a command on disks of these sizes (in kB), one after the other, and at last on one that is large enough.
-    On small ones it says what is wrong; what it had written stays, and the last one has all of it."""
-    with small_disk(disk, sizes[0]):
-        for size in sizes:
-            resize_disk(disk, size)
-            with row.attempt():
-                done = run(*arguments, **options)
-                check_clear(done)
-        resize_disk(disk, 65536)
-        done = run(*arguments, **options)
-        assert done.returncode == 0, done.stderr[-2000:]
-        shutil.copytree(disk, disk.with_name("copy"))
-
-
 def test_scores_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
+    """On disks that are too small a command says what is wrong, and on one that is large enough it ends with the
+    contents of a calm one."""
     row = torture_row("disk full: score")
     source = write_records(tmp_path / "in.jsonl", 3000)
     arguments = ["score", source, "-m", "rougeL", "-m", "bleu", "-m", "length", "-o"]
-    assert run(*arguments, tmp_path / "calm" / "run").returncode == 0
-    try_sizes(row, tmp_path / "disk", [4, 40, 100, 300, 600], [*arguments, tmp_path / "disk" / "run"])
-    row.compare(contents(tmp_path / "calm" / "run"), contents(tmp_path / "copy" / "run"))
+    calm = tmp_path / "calm" / "run"
+    assert run(*arguments, calm).returncode == 0
+    scores, size = list_scores(calm), sum(map(len, read_contents(calm).values())) / 1024
+    with small_disk(tmp_path / "disk", 4) as disk:
+        for share in (0.01, 0.1, 0.3, 0.6, 0.9):
+            resize_disk(disk, max(4, int(share * size)))
+            with row.attempt():
+                check_clear(run(*arguments, disk / "run"))
+                check_readers(row, scores, disk / "run")
+        resize_disk(disk, 65536)
+        done = run(*arguments, disk / "run")
+        assert done.returncode == 0, done.stderr[-2000:]
+        row.compare(contents(calm), contents(disk / "run"))
+
+
+QUERY = """
+import sys
+from metrist.cli.app import main
+from metrist.run import query
+query.connect.__kwdefaults__["memory_limit"] = "60MB"
+main()
+"""
+
+
+def test_queries_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
+    """What does not fit into memory goes to a folder that is gone afterwards, also where there is no room for it."""
+    row = torture_row("disk full: query, spill folder")
+    source = write_records(tmp_path / "in.jsonl", 10)
+    assert run("score", source, "-m", "rougeL", "-o", tmp_path / "run").returncode == 0
+    before = read_contents(tmp_path / "run")
+    sql = "SELECT count(DISTINCT repeat('x', 40) || i) AS n FROM range(1500000) r(i)"
+    arguments = [sys.executable, "-c", QUERY, "query", str(tmp_path / "run"), sql]
+    with small_disk(tmp_path / "disk", 4) as disk:
+        for kilobytes in (4, 1000, 8000, 20000, 1000000):
+            resize_disk(disk, kilobytes)
+            with row.attempt():
+                env = {**os.environ, "TMPDIR": str(disk)}
+                done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=600)
+                if kilobytes < 1000000:
+                    check_clear(done)
+                else:
+                    assert "1500000" in done.stdout.replace(",", ""), done.stderr
+                assert not list(disk.iterdir())
+    row.compare(before, read_contents(tmp_path / "run"))
 
 
 def test_answers_of_llms_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
@@ -87,19 +117,12 @@ def test_answers_of_llms_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> No
         shutil.rmtree(tmp_path / "run")
         assert run(*arguments, env=env).returncode == 0
         row.lost += server.answered.total() - before  # All answers are in the cache.
-    assert run("export", tmp_path / "run", "-o", tmp_path / "scores.jsonl").returncode == 0
-    row.lost += 120 - count_scored(tmp_path / "scores.jsonl")
+    row.lost += 480 - len(list_scores(tmp_path / "run"))  # By the judge and its three aspects.
 
 
 def test_a_training_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
     row = torture_row("disk full: train")
-    base = tiny_models.save("bart", tmp_path / "base")
-    data = tmp_path / "pairs.jsonl"
-    words = tiny_models.WORDS
-    pairs = [{"first": " ".join(words[n % 20 : n % 20 + 6]), "second": f"good cat {n % 7}"} for n in range(24)]
-    data.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    options = ["--data", data, "--base", base, "--epochs", 2, "--lr", "0.01", "--batch", 4, "--checkpoint-every", 2]
-    arguments: list[object] = ["train", "likelihood", *options, "--out"]
+    arguments = make_training(tmp_path)
     assert run(*arguments, tmp_path / "calm").returncode == 0
     size = sum(len(data) for data in read_contents(tmp_path / "calm").values()) // 1024
     # The first is too small by the estimate; on the others, a second file takes the room while the training runs.

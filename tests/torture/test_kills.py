@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from faults import JudgeServer, command, kill_after, run, wait_for, write_records
+from faults import (
+    OLD_RUN,
+    JudgeServer,
+    check_readers,
+    command,
+    kill_after,
+    list_scores,
+    make_training,
+    start,
+    wait_for,
+    write_model,
+    write_records,
+)
+from stepwise import start_steps
 
-import tiny_models
+import metrist
 from fault_server import FaultServer
+from metrist.run.store import Store
+from run_contents import contents
 from torture_table import TortureRow, read_contents
 
 pytestmark = [
@@ -24,92 +37,153 @@ pytestmark = [
 ]
 Rows = Callable[[str], TortureRow]
 
+# ---- Before every change to a run folder
 
-def kill_with_llm(tmp_path: Path, row: TortureRow, kills: int, arguments: list[str], *, faulty: bool) -> None:
+JUDGE = "judge(llm=openai(model='m', url='URL'))"
+SCORE = """
+import os
+os.environ["METRIST_LLM_CACHE"] = {cache!r}
+metrist.score({source!r}, {metrics!r}, out={out!r}, shard_size=12, executor="serial")
+"""
+PREFER = "metrist.prefer({source!r}, ['by_score(metric=rougeL)'], out={out!r}, executor='serial')"
+REMOVE = """
+from metrist.run.removal import plan_removal
+is_there = "s1" in metrist.open_run({out!r}).records()["system"].to_pylist()
+plan_removal({out!r}, systems=["s1"] if is_there else [], unused=True).apply()
+"""
+CONVERT = "from metrist.run.convert import convert_run; convert_run({old!r}, {out!r})"
+COMMANDS: dict[str, tuple[str, str, list[str]]] = {
+    "lexical": ("score", SCORE, ["rougeL", "chrf"]),
+    "model": ("score", SCORE, ["models.Model", "length"]),
+    "judge": ("score", SCORE, [JUDGE, "length"]),
+    "URL": ("score by URL", SCORE, ["models.Model", "rougeL"]),
+    "prefer": ("prefer, remove, convert", PREFER, []),
+    "remove": ("prefer, remove, convert", REMOVE, []),
+    "convert": ("prefer, remove, convert", CONVERT, []),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_kills_before_every_change(
+    name: str, tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads what is left sees right scores or a clear error. The same command again ends with the contents of a
+    calm one, leaves no part and no log that nobody needs, and asks an LLM nothing twice."""
+    what, code, metrics = COMMANDS[name]
+    row = torture_row(f"kill -9 before every change: {what}")
+    write_model(tmp_path, monkeypatch)
+    source, whole = write_records(tmp_path / "in.jsonl", 30), tmp_path / "whole"
+    shutil.copytree(OLD_RUN, tmp_path / "old")
+    server = JudgeServer(1, faulty=False, pause=0.0)
+    with FaultServer(server) as http, start_steps(tmp_path) as steps:
+
+        def attempt(step: int, folder: Path, code: str = code) -> int:
+            return steps(
+                step,
+                folder,
+                code.format(
+                    source=str(source),
+                    metrics=[metric.replace("URL", http.url) for metric in metrics or ["rougeL"]],
+                    out=f"file://{folder}" if name == "URL" else str(folder),
+                    old=str(tmp_path / "old" / "run"),
+                    cache=str(folder.with_name(f"cache of {folder.name}")),
+                ),
+            )
+
+        assert attempt(0, whole, SCORE) == 0
+        if name == "remove":
+            shutil.copytree(whole, tmp_path / "calm")
+        assert attempt(0, tmp_path / "calm") == 0
+        expected = contents(tmp_path / "calm")
+        scores = {**list_scores(whole), **({} if name == "prefer" else list_scores(tmp_path / "calm"))}
+        step, is_killed = 0, True
+        while is_killed:
+            step += 1
+            out = tmp_path / f"killed-{step}"
+            if name == "remove":
+                shutil.copytree(whole, out)
+            server.answered.clear()
+            with row.attempt():
+                ended = attempt(step, out)
+                is_killed = ended == -signal.SIGKILL
+                check_readers(row, scores, out)
+                assert ended == 0 or (is_killed and attempt(0, out) == 0), (step, ended)
+                listed = set(metrist.open_run(out).manifest.list_parts())
+                # In a store, what was merged stays until the next writer comes.
+                assert name == "URL" or set(Store(out).list_written()) == listed, step
+                assert not Store(out).list_files("log"), step
+            row.compare(expected, contents(out))
+            row.lost += server.answered.total() - len(server.answered)
+            shutil.rmtree(out)
+    assert step > 10
+
+
+# ---- At random moments
+
+
+def kill_with_llm(tmp_path: Path, row: TortureRow, arguments: list[str], *, faulty: bool) -> None:
     """Kill a command that asks an LLM, at random numbers of answers. The results are those of a calm run, and of the
     whole answers that the server sent, each kill repeats at most those on their way."""
-    concurrency = 4
+    kills, concurrency = 10, 4
     rng = random.Random(5)
-    calm_server, server = JudgeServer(1, faulty=False, pause=0.0), JudgeServer(2, faulty=faulty)
-    with FaultServer(calm_server) as calm_http, FaultServer(server) as http:
+    server = JudgeServer(2, faulty=False, pause=0.0)
+    with FaultServer(server) as http:
 
-        def environment(name: str) -> dict[str, str]:
-            cache = {"METRIST_LLM_CACHE": str(tmp_path / f"cache-{name}"), "METRIST_LLM_CONCURRENCY": str(concurrency)}
-            return {**os.environ, **cache}
+        def begin(name: str) -> subprocess.Popen[str]:
+            env = {"METRIST_LLM_CACHE": str(tmp_path / f"cache-{name}"), "METRIST_LLM_CONCURRENCY": str(concurrency)}
+            named = [argument.replace("URL", http.url) for argument in arguments]
+            return start(*named, "-o", tmp_path / name, env=env)
 
-        def arguments_for(url: str, out: Path) -> list[str]:
-            return [argument.replace("URL", url).replace("OUT", str(out)) for argument in arguments]
+        def finish(name: str) -> None:
+            process = begin(name)
+            _, errors = process.communicate(timeout=600)
+            assert process.returncode == 0, errors
 
-        calm = run(*arguments_for(calm_http.url, tmp_path / "calm"), env=environment("calm"))
-        assert calm.returncode == 0, calm.stderr
-        killed = 0
-        while killed < kills:
-            before = server.answered.total()
-            process = subprocess.Popen(
-                command(*arguments_for(http.url, tmp_path / "killed")),
-                env=environment("killed"),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            target = before + rng.randint(1, 8)
+        finish("calm")
+        questions = len(server.answered)
+        server.answered.clear()
+        server.faulty, server.pause = faulty, 0.02
+        for _ in range(kills):
+            target = server.answered.total() + rng.randint(1, 8)
+            process = begin("killed")
             wait_for(lambda: process.poll() is not None or server.answered.total() >= target)  # noqa: B023
             with row.attempt():
-                killed += 1
                 process.send_signal(signal.SIGKILL)
-                assert process.wait() in (0, -signal.SIGKILL)
-        done = run(*arguments_for(http.url, tmp_path / "killed"), env=environment("killed"))
-        assert done.returncode == 0, done.stderr
-
-    def read_rows(folder: Path, url: str) -> dict[str, Any]:
-        files = [*folder.glob("preferences/*.jsonl")]
-        if not files:
-            files = [folder.with_suffix(".jsonl")]
-            assert run("export", folder, "-o", files[0]).returncode == 0
-        rows = [json.loads(line) for path in files for line in path.read_text().replace(url, "URL").splitlines()]
-        return {f"{row['item']} {row.get('system') or row.get('systems')}": row for row in rows}
-
-    row.compare(read_rows(tmp_path / "calm", calm_http.url), read_rows(tmp_path / "killed", http.url))
+                process.communicate()
+                assert process.returncode in (0, -signal.SIGKILL)
+        finish("killed")
+    row.compare(contents(tmp_path / "calm"), contents(tmp_path / "killed"))
     # An answer that came whole is paid for. One that was cut off, or lost with its process, is asked for again.
     repeated = server.answered.total() - len(server.answered)
     assert repeated <= kills * concurrency, f"{repeated} answers were asked for twice"
-    row.lost += max(0, len(calm_server.answered) - len(server.answered))
+    row.lost += max(0, questions - len(server.answered))
 
 
 def test_scoring_with_an_llm_survives_kills(tmp_path: Path, torture_row: Rows) -> None:
     source = write_records(tmp_path / "in.jsonl", 60)
-    judge = "judge=judge(llm=openai(model='m', url='URL'))"
-    arguments = ["score", str(source), "-m", judge, "-m", "rougeL", "-o", "OUT"]
-    kill_with_llm(tmp_path, torture_row("kill -9: score, LLM calls"), 10, arguments, faulty=False)
+    arguments = ["score", str(source), "-m", f"judge={JUDGE}", "-m", "rougeL"]
+    kill_with_llm(tmp_path, torture_row("kill -9: score, LLM calls"), arguments, faulty=False)
 
 
 def test_a_judge_of_pairs_survives_kills_over_a_faulty_server(tmp_path: Path, torture_row: Rows) -> None:
     source = write_records(tmp_path / "in.jsonl", 40)
-    judge = "judge=judge_pair(llm=openai(model='m', url='URL'))"
-    arguments = ["prefer", str(source), "-m", judge, "--pairs", "all", "-o", "OUT"]
-    row = torture_row("kill -9: prefer, judge over a faulty server")
-    kill_with_llm(tmp_path, row, 10, arguments, faulty=True)
+    arguments = ["prefer", str(source), "-m", f"judge={JUDGE.replace('judge(', 'judge_pair(')}", "--pairs", "all"]
+    kill_with_llm(tmp_path, torture_row("kill -9: prefer, judge over a faulty server"), arguments, faulty=True)
 
 
 def test_trainings_survive_kills(tmp_path: Path, torture_row: Rows) -> None:
     """A training that is killed at random moments ends with the weights of a calm one, and no folder looks finished
     that is not."""
     row = torture_row("kill -9: train")
-    base = tiny_models.save("bart", tmp_path / "base")
-    data = tmp_path / "pairs.jsonl"
     rng = random.Random(3)
-    pairs = [{"first": " ".join(rng.choices(tiny_models.WORDS, k=8)), "second": f"good cat {n % 7}"} for n in range(60)]
-    data.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-
-    def train(out: Path) -> list[str]:
-        options = ["--data", data, "--base", base, "--epochs", 3, "--lr", "0.01", "--batch", 4]
-        return command("train", "likelihood", *options, "--checkpoint-every", 2, "--out", out)
-
-    subprocess.run(train(tmp_path / "calm"), check=True, capture_output=True)
+    train = command(*make_training(tmp_path, pairs=60, epochs=3))
+    subprocess.run([*train, tmp_path / "calm"], check=True, capture_output=True)
     killed = tmp_path / "killed"
     for _ in range(6):
-        process = subprocess.Popen(train(killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*train, killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if rng.random() < 0.8:  # The others are killed while they start.
-            wait_for_step(process, killed)
+            steps = count_steps(killed)
+            wait_for(lambda: process.poll() is not None or count_steps(killed) > steps, 300)  # noqa: B023
         with row.attempt():
             code = kill_after(process, rng.uniform(0, 0.5))
             assert code in (0, -signal.SIGKILL)
@@ -118,17 +192,11 @@ def test_trainings_survive_kills(tmp_path: Path, torture_row: Rows) -> None:
             if weights.exists():
                 assert weights.read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()
             assert weights.exists() or not (killed / "card.json").exists()
-    subprocess.run(train(killed), check=True, capture_output=True)
+    subprocess.run([*train, killed], check=True, capture_output=True)
     names = ("model.safetensors", "config.json", "tokenizer.json")
     calm, found = read_contents(tmp_path / "calm"), read_contents(killed)
     row.compare({name: calm[name] for name in names if name in calm}, {n: found[n] for n in names if n in found})
     assert sorted(calm) == sorted(found)
-
-
-def wait_for_step(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait until a training has written its next checkpoint, or has ended."""
-    steps = count_steps(folder)
-    wait_for(lambda: process.poll() is not None or count_steps(folder) > steps, 300)
 
 
 def count_steps(folder: Path) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import signal
 import subprocess
@@ -13,22 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import JudgeServer, command, run, write_records
+from faults import JudgeServer, check_readers, list_scores, make_training, run, start, wait_for, write_records
 
-import tiny_models
 from annotation_projects import make_project, make_rows, read_clicks
 from fault_server import FaultServer
+from run_contents import contents
 from torture_table import TortureRow, read_contents
 
 pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
-
-
-def start(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    environment = {**os.environ, **(env or {})}
-    return subprocess.Popen(
-        command(*arguments), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
@@ -40,9 +31,10 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
 
 
 def test_one_run_folder(tmp_path: Path, torture_row: Rows) -> None:
-    """The same command three times at once, and commands with different metrics and files at once: all files are those
-    of commands that ran one after the other. One of them is killed on the way in every second round."""
-    row = torture_row("two processes: run folder")
+    """The same command twice at once, and commands with different metrics and files at once: the scores are those of
+    commands that ran one after the other. One of them is killed on the way in every second round. Whoever reads
+    meanwhile, also while parts are merged, sees right scores and no error."""
+    row = torture_row("two processes: run folder, with readers")
     first = write_records(tmp_path / "first.jsonl", 400)
     second = write_records(tmp_path / "second.jsonl", 900)
     commands: list[list[object]] = [
@@ -52,7 +44,7 @@ def test_one_run_folder(tmp_path: Path, torture_row: Rows) -> None:
     ]
     for arguments in commands:
         assert run(*arguments, "-o", tmp_path / "calm").returncode == 0
-    assert run("export", tmp_path / "calm", "-o", tmp_path / "calm.jsonl").returncode == 0
+    scores = list_scores(tmp_path / "calm")
     rng = random.Random(3)
     for number in range(4):
         out = tmp_path / f"run-{number}"
@@ -63,16 +55,41 @@ def test_one_run_folder(tmp_path: Path, torture_row: Rows) -> None:
                 victim = processes.pop(rng.randrange(len(processes)))
                 victim.send_signal(signal.SIGKILL)
                 victim.communicate()
+            has_scores = False
+            while any(process.poll() is None for process in processes):
+                refused = check_readers(row, scores, out)
+                assert not (has_scores and refused)
+                has_scores = not refused
             finish(processes)
             for arguments in commands:  # Whoever came last knew all records or not: one more round settles it.
                 assert run(*arguments, "-o", out).returncode == 0
-            assert run("export", out, "-o", tmp_path / "out.jsonl").returncode == 0
-        row.compare(read_rows(tmp_path / "calm.jsonl"), read_rows(tmp_path / "out.jsonl"))
+        row.compare(scores, list_scores(out))
 
 
-def read_rows(path: Path) -> dict[str, str]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {f"{row['item']} {row['system']} {row['metric']}": json.dumps(row, sort_keys=True) for row in rows}
+def test_one_run_by_url(tmp_path: Path, torture_row: Rows) -> None:
+    """A store has one writer at a time: a second one waits, or is refused, and takes over at once what a killed one has
+    left. No answer is asked for twice but those on their way."""
+    row = torture_row("two processes: run by URL")
+    source = write_records(tmp_path / "in.jsonl", 40)
+    server = JudgeServer(4, faulty=False, pause=0.2)
+    with FaultServer(server) as http:
+        judge = f"judge=judge(llm=openai(model='m', url='{http.url}'))"
+        arguments = ["score", source, "-m", judge, "-m", "rougeL", "-o"]
+        env = {"METRIST_LLM_CACHE": str(tmp_path / "cache"), "METRIST_LLM_CONCURRENCY": "4"}
+        for number in range(4):
+            out, asked = tmp_path / f"run-{number}", server.answered.total()
+            with row.attempt():
+                processes = [start(*arguments, f"file://{out}", "--fresh", env=env)]
+                wait_for(lambda: server.answered.total() > asked + 4)  # noqa: B023
+                processes.append(start(*arguments, f"file://{out}", env=env))
+                if number % 2:
+                    processes[0].send_signal(signal.SIGKILL)
+                messages = [process.communicate(timeout=600)[1] for process in processes]
+                assert processes[0].returncode == (-signal.SIGKILL if number % 2 else 0), messages
+                assert processes[1].returncode == 0 or "is being written" in messages[1], messages
+                assert run(*arguments, f"file://{out}", env=env).returncode == 0
+            row.lost += max(0, server.answered.total() - asked - 80 - 4 * (number % 2))
+            row.compare(contents(tmp_path / "run-0"), contents(out))
 
 
 def test_one_llm_cache(tmp_path: Path, torture_row: Rows) -> None:
@@ -96,12 +113,8 @@ def test_one_llm_cache(tmp_path: Path, torture_row: Rows) -> None:
                 before = server.answered.total()
                 assert run("score", source, "-m", judge, "-o", outs[0], env=env).returncode == 0
                 row.lost += server.answered.total() - before
-            columns = []
-            for out in outs:
-                assert run("export", out, "-o", tmp_path / "out.jsonl").returncode == 0
-                columns.append(read_rows(tmp_path / "out.jsonl"))
-            for column in columns[1:]:
-                row.compare(columns[0], column)
+            for out in outs[1:]:
+                row.compare(contents(outs[0]), contents(out))
 
 
 CLICKER = """
@@ -152,16 +165,13 @@ def test_one_annotation_project(tmp_path: Path, torture_row: Rows) -> None:
 def test_one_folder_of_a_training(tmp_path: Path, torture_row: Rows) -> None:
     """A second training in the folder is refused while the first one runs, and does not disturb it."""
     row = torture_row("two processes: model folder")
-    base = tiny_models.save("bart", tmp_path / "base")
-    data = tmp_path / "pairs.jsonl"
-    data.write_text("".join(json.dumps({"first": f"cat {n % 9}", "second": "good dog"}) + "\n" for n in range(24)))
-    options = ["--data", data, "--base", base, "--epochs", 2, "--lr", "0.01", "--batch", 4, "--checkpoint-every", 2]
-    assert run("train", "likelihood", *options, "--out", tmp_path / "calm").returncode == 0
+    train = make_training(tmp_path)
+    assert run(*train, tmp_path / "calm").returncode == 0
     expected = (tmp_path / "calm" / "model.safetensors").read_bytes()
     for number in range(3):
         out = tmp_path / f"out-{number}"
         with row.attempt():
-            processes = [start("train", "likelihood", *options, "--out", out) for _ in range(2)]
+            processes = [start(*train, out) for _ in range(2)]
             messages = [process.communicate(timeout=600)[1] for process in processes]
             codes = [process.returncode for process in processes]
             assert 0 in codes, messages

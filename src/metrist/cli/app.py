@@ -37,6 +37,8 @@ from metrist.cli.view import view
 from metrist.errors import MetristError, format_count
 
 _INTERRUPTED = 130
+#: What loading a library, and Python, say where memory runs out.
+_NO_MEMORY = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory", "can't start new thread")
 
 
 def _group(
@@ -171,7 +173,9 @@ def main() -> None:
         print_note(f"{error.filename or 'cannot write the results'}: {error.strerror or error}")
         _close_output()
         sys.exit(2)
-    except MemoryError:
+    except (MemoryError, ImportError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _NO_MEMORY):
+            raise
         print_note("not enough memory; what was stored is whole, and the same command goes on with more memory")
         sys.exit(2)
 

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -101,28 +102,41 @@ def convert_run(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Con
         raise RunError(f"{format_path(source)} is not a run folder of an older version of metrist")
     check_folder(source, _ENTRIES, RunError)
     store.check()
-    if store.read_manifest() is not None or source.resolve() in (store.path.resolve(), *store.path.resolve().parents):
+    begun = store.read_manifest()
+    is_used = begun is not None and bool(begun.inputs or begun.metrics)
+    if is_used or source.resolve() in (store.path.resolve(), *store.path.resolve().parents):
         raise RunError(f"{store.name} is in use: name a new folder for the converted run")
     conversion = Conversion()
-    with store.write():
-        inputs = list(_convert_inputs(source, store, conversion))
-        texts = not conversion.without_text
-        if not texts:
-            inputs = [_drop_texts(one, store) for one in inputs]
-        metrics = [
-            metric
-            for folder, compares in ((source, False), (source / _SHARDS, True))
-            for metric in _convert_metrics(folder, store, conversion, compares=compares)
-        ]
-        for metric in metrics:
-            export = source / _SHARDS.partition("/")[0] / f"{_old_folder_name(metric.text)}.jsonl"
-            if metric.compares and export.is_file():
-                store.write_bytes(f"preferences/{metric.folder}.jsonl", export.read_bytes())
-        manifest = Manifest(texts=texts, inputs=tuple(inputs), metrics=tuple(metrics))
-        store.update(lambda _: manifest)
-        store.recover()
-    conversion.metrics = len(metrics)
+    try:
+        with store.write():
+            store.update(lambda manifest: manifest)  # Parts that a killed conversion leaves are those of a run.
+            manifest = _convert(source, store, conversion)
+            store.update(lambda _: manifest)
+            store.has_strays = True
+    except BaseException:
+        with suppress(RunError):
+            store.delete_run()
+        raise
+    conversion.metrics = len(manifest.metrics)
     return conversion
+
+
+def _convert(source: Path, store: Store, conversion: Conversion) -> Manifest:
+    """Write the parts of a run, and return the manifest that lists them."""
+    inputs = list(_convert_inputs(source, store, conversion))
+    texts = not conversion.without_text
+    if not texts:
+        inputs = [_drop_texts(one, store) for one in inputs]
+    metrics = [
+        metric
+        for folder, compares in ((source, False), (source / _SHARDS, True))
+        for metric in _convert_metrics(folder, store, conversion, compares=compares)
+    ]
+    for metric in metrics:
+        export = source / _SHARDS.partition("/")[0] / f"{_old_folder_name(metric.text)}.jsonl"
+        if metric.compares and export.is_file():
+            store.write_bytes(f"preferences/{metric.folder}.jsonl", export.read_bytes())
+    return Manifest(texts=texts, inputs=tuple(inputs), metrics=tuple(metrics))
 
 
 # ---- Inputs

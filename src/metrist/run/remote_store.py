@@ -28,7 +28,17 @@ import pyarrow as pa
 from metrist.errors import RunError
 from metrist.io.remote import call_store, make_folder, open_store, put_bytes
 from metrist.llm.budget import is_process_alive
-from metrist.run.store import ENTRIES, LOG, MANIFEST, Manifest, Part, Store, decode_manifest, format_manifest
+from metrist.run.store import (
+    ENTRIES,
+    LOG,
+    MANIFEST,
+    Manifest,
+    Part,
+    Store,
+    check_name,
+    decode_manifest,
+    format_manifest,
+)
 
 #: Seconds between two beats of a writer, and seconds without one after which it counts as dead.
 BEAT_SECONDS = 5.0
@@ -278,14 +288,17 @@ class RemoteStore(Store):
         self.delete(self._logged.pop(name, ()))
 
     def open_file(self, name: str) -> BinaryIO:
-        file: BinaryIO = self._files.open(name)
-        return file
+        file: Any = self._files.open(name)
+        if isinstance(file, pa.BufferReader):
+            check_name(f"{self.path}/{name}", file.read())
+            file.seek(0)
+        return file  # type: ignore[no-any-return]
 
     def _open_source(self, folder: str, part: Part) -> Any:
-        return self._files.open(f"{folder}/{part.file}")
+        return self.open_file(f"{folder}/{part.file}")
 
     def check_part(self, folder: str, part: Part) -> None:
-        """Pages have checksums, which are compared as they are read."""
+        """A small part is compared with its name whenever it is opened, a large one page by page by pyarrow."""
 
     # ---- Writers
 

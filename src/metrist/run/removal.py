@@ -19,7 +19,7 @@ from metrist.run.flat_file import encodable
 from metrist.run.run import Run, open_run
 from metrist.run.store import MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
-from metrist.run.stores import is_run
+from metrist.run.stores import is_run, open_store
 from metrist.run.tables import read_hashes
 
 #: The rows of parts that stay, by the folder and the file of the part; parts of which all stay are not there.
@@ -57,22 +57,23 @@ def plan_removal(
     whole run. Nothing is deleted before `Removal.apply`."""
     if not is_run(run):
         raise RunError(f"{run} is not a run folder: it has no {MANIFEST}")
+    # What deletes opens the run again: as long as this one is open, no part is deleted.
     opened = open_run(run)
-    store = opened.store
     if not (inputs or metrics or systems or unused):
         labels = ", ".join(metric.text for metric in opened.manifest.metrics) or "no metric"
         count = len(opened.view)
         about = f" of {format_count(count, 'record')}" if count else ""
         return Removal(
-            messages=[f"the whole run {opened.name}: scores by {labels}{about}"], delete=lambda: _delete(store)
+            messages=[f"the whole run {opened.name}: scores by {labels}{about}"],
+            delete=lambda: _delete(open_store(run)),
         )
     choice = _Choice(inputs=inputs, metrics=metrics, systems=systems, unused=unused)
     messages = choice.find(opened).messages
     if unused:
         listed = set(opened.manifest.list_parts())
-        left = [name for name in store.list_written() if name not in listed]
+        left = [name for name in opened.store.list_written() if name not in listed]
         messages += [f"{format_count(len(left), 'file')} that the run no longer uses"] if left else []
-    return Removal(messages=messages, delete=lambda: choice.remove(store))
+    return Removal(messages=messages, delete=lambda: choice.remove(open_store(run)))
 
 
 def _delete(store: Store) -> None:

@@ -144,6 +144,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     texts: bool = True
     inputs: tuple[Input, ...] = ()
     metrics: tuple[StoredMetric, ...] = ()
+    #: Of everything else, in the file only.
+    checksum: str | None = None
 
     def metric(self, text: str) -> StoredMetric | None:
         """The metric with this text."""
@@ -193,6 +195,9 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         for path in listed:
             if not _PART.fullmatch(path.rpartition("/")[2]):
                 raise ValueError("it names a part that no run has written")
+        written, manifest = manifest.checksum, msgspec.structs.replace(manifest, checksum=None)
+        if written is not None and written != _sum_up(manifest):
+            raise ValueError("it is not as it was written")
     except (ValueError, RecursionError) as error:
         raise RunError(f"{name}/{MANIFEST} is damaged ({error}): restore it, or score into a new folder") from None
     return manifest
@@ -402,8 +407,7 @@ class Store:
         data = self.read_bytes(f"{folder}/{part.file}")
         if data is None:
             raise Missing(f"{self.path}/{folder}/{part.file} is missing")
-        if f"{hashlib.sha256(data).hexdigest()[:32]}.parquet" != part.file:
-            raise Damaged(f"{self.path}/{folder}/{part.file} is not as it was written")
+        check_name(f"{self.path}/{folder}/{part.file}", data)
 
     def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
         """A part, opened for reading; columns in `encoded` are read as dictionaries. Raises `Damaged` where it is
@@ -418,6 +422,8 @@ class Store:
             )
         except FileNotFoundError:
             raise Missing(f"{path} is missing") from None
+        except MemoryError:  # One of Arrow's exceptions, too.
+            raise
         except OSError as error:
             if isinstance(error, pa.ArrowException) or error.errno is None:
                 raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
@@ -451,6 +457,8 @@ class Store:
             return table
         except FileNotFoundError:
             raise Missing(f"{self.path}/{folder}/{part.file} is missing") from None
+        except MemoryError:
+            raise
         except (OSError, pa.ArrowException, ValueError) as error:
             raise Damaged(f"{self.path}/{folder}/{part.file} is damaged ({_shorten(error)})") from None
 
@@ -711,6 +719,8 @@ def read_log(data: bytes) -> Iterator[Rows]:
                 table=table.replace_schema_metadata(),
                 facts=facts,
             )
+        except MemoryError:
+            raise
         except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException):  # No run has written it.
             return
         position += _FRAME.size + size
@@ -755,6 +765,12 @@ def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
 _checked: dict[Path, tuple[int, int, int]] = {}
 
 
+def check_name(path: str, data: bytes) -> None:
+    """Raise `Damaged` where a part does not have the bytes that were written."""
+    if hashlib.sha256(data).hexdigest()[:32] != path.rpartition("/")[2].removesuffix(".parquet"):
+        raise Damaged(f"{path} is not as it was written")
+
+
 def _read_stamp(path: Path) -> tuple[int, int, int]:
     found = path.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
@@ -766,8 +782,13 @@ def _shorten(error: BaseException) -> str:
 
 def format_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, with a part in a line."""
+    manifest = msgspec.structs.replace(manifest, checksum=_sum_up(manifest))
     page = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
     return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"
+
+
+def _sum_up(manifest: Manifest) -> str:
+    return hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()[:32]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,10 +8,9 @@ metrics go over the records before those with a model do, and those before LLMs.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
@@ -198,8 +197,12 @@ class StoredPipeline(Pipeline):
                     else:
                         for result in self._execute(metrics, self._workers or executor, self._plan(metrics)):
                             self._take(result)
-                finally:
-                    self._save(is_last=True)
+                except BaseException:
+                    self._pending.clear()
+                    with suppress(RunError):  # The first error is the one to report.
+                        self._save(is_last=True)
+                    raise
+                self._save(is_last=True)
                 for metric in metrics:
                     self._finish(metric)
         return self._collect_pairs() if not isinstance(units, Reader) else self._collect()
@@ -513,16 +516,9 @@ class StoredPipeline(Pipeline):
             return is_last or writer.rows >= _SAVE_ROWS or waits
 
         ready = [writer for writer in self._writers.values() if writer.rows and is_due(writer)]
-        if is_last and sys.exception() is not None:
-            self._pending.clear()
         if not ready:
             return
-        try:
-            self._store.add_results([writer.make_rows(self._texts, self._tokens) for writer in ready])
-        except RunError:
-            if sys.exception() is None or not is_last:
-                raise
-            return  # The first error is the one to report.
+        self._store.add_results([writer.make_rows(self._texts, self._tokens) for writer in ready])
         for writer in ready:
             writer.clear()
         if not any(writer.rows for writer in self._writers.values()):

@@ -63,7 +63,11 @@ def report_damage(name: str) -> Iterator[None]:
     """Say in one line that a run is damaged."""
     try:
         yield
-    except _FAULTS as error:
+    except MemoryError:  # One of Arrow's exceptions, too.
+        raise
+    except (*_FAULTS, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise RunError(f"{name} is damaged ({reason}): restore it, or score into a new folder") from error
 

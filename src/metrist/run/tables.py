@@ -535,6 +535,8 @@ def read_scores_table(table: pa.Table) -> Scores:
     """The scores of a table; columns that it lacks are empty. Raises `Damaged` for what no run has written."""
     try:
         return _read_scores(table)
+    except MemoryError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise Damaged(f"its rows cannot be read: {error}") from None
 
