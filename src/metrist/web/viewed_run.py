@@ -116,8 +116,9 @@ def open_view(
         if texts:
             raise
         notes.append(f"texts are not shown: {error}")
-    for remark in notes if note else ():
-        note(remark)  # type: ignore[misc]
+    if note:
+        for remark in notes:
+            note(remark)
     where = str(path) if is_remote(path) else str(Path(path).resolve())
     name = str(path) if is_remote(path) else format_path(Path(path))
     return ViewedRun(name, results, opened, notes, Picks.open(where))
