@@ -52,14 +52,15 @@ def encode_names(names: Sequence[str]) -> NameColumn:
     return NameColumn(codes, tuple(number))
 
 
-def take_names(column: NameColumn, positions: NDArray[np.intp]) -> NameColumn:
+def take_names(column: NameColumn, positions: NDArray[np.intp] | slice) -> NameColumn:
     """The names at some positions, with only those that occur there as distinct names."""
     codes = column.codes[positions]
+    newest = np.maximum.accumulate(codes)
+    if len(codes) and codes[0] == 0 and newest[-1] == len(column.names) - 1 and (np.diff(newest) <= 1).all():
+        return NameColumn(codes, column.names)  # All names occur, in their order.
     first = np.full(len(column.names), len(codes), np.intp)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     order = np.argsort(first, kind="stable")[: int(np.count_nonzero(first < len(codes)))]
-    if len(order) == len(first) and (order == np.arange(len(order))).all():
-        return NameColumn(codes, column.names)
     number = np.empty(len(first), np.intp)
     number[order] = np.arange(len(order))
     return NameColumn(number[codes], tuple(column.names[code] for code in order.tolist()))
@@ -75,6 +76,13 @@ def concatenate_names(columns: Sequence[NameColumn]) -> NameColumn:
         own = np.fromiter((number.setdefault(name, len(number)) for name in column.names), np.intp)
         codes.append(own[column.codes])
     return NameColumn(np.concatenate(codes), tuple(number))
+
+
+def split_positions(column: NameColumn) -> list[NDArray[np.intp]]:
+    """The positions of each distinct name, in the order of the names."""
+    order = np.argsort(column.codes, kind="stable")
+    ends = np.cumsum(np.bincount(column.codes, minlength=len(column.names)))
+    return np.split(order, ends[:-1]) if len(column.names) else []
 
 
 def list_distinct(names: Sequence[str]) -> list[str]:

@@ -259,34 +259,6 @@ def plain_stats(values: Column) -> Column:
     return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=-1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeanRows:
-    """The rows (value, 1) of scores that pool to their mean, or (0, 0) where there is no score, made when asked for."""
-
-    values: NDArray[np.float64]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return len(self.values), 2
-
-    @property
-    def size(self) -> int:
-        return 2 * len(self.values)
-
-    @property
-    def dtype(self) -> np.dtype[np.float64]:
-        return np.dtype(np.float64)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, index: Any) -> NDArray[np.float64]:
-        return plain_stats(np.asarray(self.values[index]))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self[:].astype(dtype or np.float64, copy=False)
-
-
 def take_rows(rows: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
     """The rows at these positions. Those of columns on disk may have a narrower type."""
     return np.asarray(getattr(rows, "rows", rows)[positions])

@@ -268,8 +268,9 @@ def _check_scores(
     if calls_llm(metric) and not allow_llm:
         return conclude(None, "it calls an LLM, whose answers may differ and cost money: --llm scores it again")
     try:
-        block, missing = run.read_scores(stored)
-        numbers = HashIndex(run.view.hashes).find(hash_records(RecordColumns.of(records)))
+        hashes = run.read_hashes()
+        block, missing = run.read_scores(stored, hashes)
+        numbers = HashIndex(hashes).find(hash_records(RecordColumns.of(records)))
         numbers[np.isin(numbers, missing)] = -1
         rows = np.flatnonzero(numbers >= 0)
         then = _take_numbers(block, numbers[rows])

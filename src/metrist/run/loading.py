@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
         raise RunError(f"{run.name} holds no finished metric: run the same `metrist score` again to finish it")
     stored, notes = list[Stored](), list(run.view.notes)
     with ThreadPoolExecutor(_READERS) as pool:
-        read = list(pool.map(run.read_scores, finished))
+        read = list(pool.map(run.read_scores, finished, repeat(run.read_hashes())))
     for metric, (scores, missing) in zip(finished, read, strict=True):
         version = metric.finished
         assert version is not None

@@ -131,12 +131,12 @@ class _Choice:
         found = _Deletion(frozenset(_find_metric(run, name).text for name in self.metrics))
         if self.inputs or self.systems:
             self._find_records(run, found)
-        remaining = _Remaining(run, found.kept).view.hashes
+        remaining = _Remaining(run, found.kept).read_hashes()
         wanted = HashIndex(remaining)
         if self.unused:
             gone = None
         else:
-            before = run.view.hashes
+            before = run.read_hashes()
             gone = HashIndex(before[wanted.find(before) < 0])
         for metric in run.manifest.metrics:
             if metric.text in found.metrics:

@@ -19,20 +19,22 @@ from metrist.errors import MetristError, RunError, agree, did_you_mean, format_c
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART, Metric, PartMetric
-from metrist.names import encode_names
+from metrist.names import NameColumn, encode_names, split_positions
 from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Better, Column, Count, Estimate, Share, Shares, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, encodable, write_flat
 from metrist.run.inputs import read_inputs
-from metrist.scores import FailureKind, Score, Scores, take_rows
-from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, resample_counts
+from metrist.scores import FailureKind, Score, Scores
+from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, narrow_numbers, resample_counts
 
 if TYPE_CHECKING:
     from metrist.run.run import Run
 
 DRAWS = 1000
 #: Bytes of statistics up to which metrics and systems share resamples.
-_MAX_BYTES = 1 << 27
+_MAX_BYTES = 1 << 28
+#: Rows of statistics that are read at a time.
+_BLOCK_ROWS = 1 << 18
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
 #: In the remark of a metric on how many of its outputs were scored.
@@ -184,26 +186,21 @@ class Results:
         columns = self.columns if metrics is None else tuple(map(self.metric, metrics))
         estimates: dict[tuple[str, str], SystemScore] = {}
         waiting, size = list[_SystemSums](), 0
-        by_system = self._split_by_system()
+        systems = encode_names(self.systems)
         for metric in columns:
-            scores = self._select(metric)
-            for system, at in by_system.items():
-                scored = at[~np.isnan(take_rows(scores.values, at))]
-                sums = ExactSums(take_rows(scores.stats, scored)[None])
-                waiting.append(_SystemSums(system, metric, sums, len(scored) / len(at)))
-                size += sums.nbytes
+            for sums in _sum_by_system(metric, self._select(metric), systems):
+                waiting.append(sums)
+                size += sums.sums.nbytes
                 if size > _MAX_BYTES:
                     estimates |= _estimate_together(waiting, draws, seed, confidence)
                     waiting, size = [], 0
         estimates |= _estimate_together(waiting, draws, seed, confidence)
-        return [estimates[system, metric.label] for system in by_system for metric in columns]
+        return [estimates[system, metric.label] for system in systems.names for metric in columns]
 
     def _split_by_system(self) -> dict[str, NDArray[np.intp]]:
         """The positions of each system's outputs, systems in the order of their first use."""
         column = encode_names(self.systems)
-        order = np.argsort(column.codes, kind="stable")
-        ends = np.cumsum(np.bincount(column.codes, minlength=len(column.names)))
-        return dict(zip(column.names, np.split(order, ends[:-1]), strict=True)) if len(column.names) else {}
+        return dict(zip(column.names, split_positions(column), strict=True))
 
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
         """System scores, one row per system and one column per metric, with intervals. Coverage is the least of the
@@ -456,6 +453,23 @@ class _SystemSums(NamedTuple):
     metric: Metric
     sums: ExactSums
     coverage: float
+
+
+def _sum_by_system(metric: Metric, scores: Scores, systems: NameColumn) -> Iterator[_SystemSums]:
+    """The statistics of each system's outputs that have a score. They are read block by block, so that those of many
+    outputs are in memory once."""
+    blocks: list[list[NDArray[Any]]] = [[] for _ in systems.names]
+    values = scores.values
+    for start in range(0, len(scores), _BLOCK_ROWS):
+        part = slice(start, start + _BLOCK_ROWS)
+        rows, scored = narrow_numbers(scores.stats[part]), ~np.isnan(values[part])
+        for own, positions in zip(blocks, split_positions(NameColumn(systems.codes[part], systems.names)), strict=True):
+            own.append(rows[positions[scored[positions]]])
+    counts = np.bincount(systems.codes, minlength=len(systems.names))
+    for system, own, count in zip(systems.names, blocks, counts.tolist(), strict=True):
+        rows = np.concatenate(own)
+        own.clear()
+        yield _SystemSums(system, metric, ExactSums(rows[None]), len(rows) / count)
 
 
 def _estimate_together(

@@ -11,11 +11,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
+from metrist.records import Hashes
 from metrist.run import tables
 from metrist.run.query import run_query
 from metrist.run.store import MANIFEST, Store, StoredMetric
 from metrist.run.stored_run import StoredRun
-from metrist.run.stored_scores import ScoreReader
+from metrist.run.stored_scores import ScoreReader, StoredScores
 from metrist.run.stores import open_store
 from metrist.scores import Scores
 
@@ -69,10 +70,10 @@ class Run(StoredRun):
         """Scores of finished metrics, or of these, a row for each metric and record of the run."""
         chosen = [metric for metric in self.finished_metrics() if metrics is None or metric.label in metrics]
         wanted = list(columns) if columns else [name for name in tables.SCORES.names if name != "original"]
-        blocks = []
+        blocks, hashes = [], self.read_hashes()
         for metric in chosen:
             table = self._read_version(metric, wanted)
-            positions = ScoreReader(self, metric).positions
+            positions = ScoreReader(self, metric, hashes).positions
             blocks.append(table if positions is None else table.take(pa.array(positions[positions >= 0])))
         schema = pa.schema([tables.SCORES.field(name) for name in wanted])
         return pa.concat_tables(blocks) if blocks else schema.empty_table()
@@ -81,8 +82,9 @@ class Run(StoredRun):
         """One row per record: item, system, and a column with the value of each metric."""
         records = self.view
         columns: dict[str, Any] = {"item": list(records.items), "system": list(records.systems)}
+        hashes = self.read_hashes()
         for metric in self.finished_metrics():
-            values = self.read_scores(metric)[0].values
+            values = ScoreReader(self, metric, hashes).read_values()
             columns[metric.label] = pa.array(values, pa.float64(), mask=np.isnan(values))
         return pa.table(columns)
 
@@ -112,8 +114,8 @@ class Run(StoredRun):
             parts.append(table.select(list(wanted)).replace_schema_metadata())
         return pa.concat_tables([schema.empty_table(), *parts])
 
-    def read_scores(self, metric: StoredMetric) -> tuple[Scores, NDArray[np.int64]]:
+    def read_scores(self, metric: StoredMetric, hashes: Hashes | None = None) -> tuple[Scores, NDArray[np.int64]]:
         """One metric's scores of all records, and the positions of those that it has not scored yet, which have a
-        failure of kind `pending`. Texts and errors are read when they are asked for."""
-        reader = ScoreReader(self, metric)
-        return reader.read(), reader.missing
+        failure of kind `pending`. `hashes` are those of the records, if they were read before."""
+        reader = ScoreReader(self, metric, self.read_hashes() if hashes is None else hashes)
+        return StoredScores(reader), reader.missing

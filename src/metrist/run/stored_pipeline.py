@@ -33,7 +33,7 @@ from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
 from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
-from metrist.run.stored_scores import HashIndex
+from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores
 from metrist.run.tables import (
     Damaged,
     find_unsettled,
@@ -41,6 +41,7 @@ from metrist.run.tables import (
     read_hashes,
     read_judgments_table,
     read_records_table,
+    release_memory,
     scores_table,
 )
 from metrist.run.tasks import (
@@ -622,19 +623,22 @@ class StoredPipeline(Pipeline):
         self.notes += [note for note in view.notes if note not in self.notes]
         own = np.isin(view.inputs, self._own_inputs)
         blocks: dict[str, Any] = {}
+        hashes = run.read_hashes()
+        release_memory()
         for metric in self._metrics:
             stored = run.manifest.metric(metric.text)
             assert stored is not None
-            scores, missing = run.read_scores(stored)
+            reader, usages = ScoreReader(run, stored, hashes), None
+            missing = reader.missing
             self.notes += run.describe_missing(stored, missing) if len(missing) else ()
             version = stored.finished
             if not own.all() and version:
                 self.notes += [note for note in version.notes if note not in self.notes]
-            usages = self._writers[metric.text].usages
-            if usages:
-                at = HashIndex(view.hashes).find(np.array([np.frombuffer(key, np.uint8) for key in usages]))
-                placed = zip(at.tolist(), usages.values(), strict=True)
-                scores = replace(scores, usages={row: usage for row, usage in placed if row >= 0})
+            if own_usages := self._writers[metric.text].usages:
+                at = HashIndex(hashes).find(np.array([np.frombuffer(key, np.uint8) for key in own_usages]))
+                placed = zip(at.tolist(), own_usages.values(), strict=True)
+                usages = {row: usage for row, usage in placed if row >= 0}
+            scores = StoredScores(reader, usages)
             if not own.all() and np.isnan(scores.values[own]).all():
                 self.own_blocks[metric.text] = scores.take(np.flatnonzero(own).tolist())
             blocks[metric.text] = scores

@@ -24,15 +24,18 @@ from metrist.run import tables
 from metrist.run.store import Input, Manifest, Missing, Part, Store, StoredMetric
 from metrist.run.tables import Damaged, find_unsettled, read_hashes
 
+#: Records from on which columns are read again each time they are asked for, and statistics are narrow numbers: a run
+#: of ten million outputs must fit into a gigabyte.
+MANY = 1 << 20
+
 
 @dataclass(eq=False)
 class RunRecords:
-    """The names and hashes of all records of a run, in the order in which its inputs were added; a record that several
+    """The names of all records of a run, in the order in which its inputs were added; a record that several
     inputs share is there once. `inputs` has the number of each record's input."""
 
     items: NameColumn
     systems: NameColumn
-    hashes: Hashes
     #: Digests of the sources, by which systems' items are compared; empty where there is none.
     sources: NameColumn
     inputs: NDArray[np.int32]
@@ -41,7 +44,7 @@ class RunRecords:
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.hashes)
+        return len(self.inputs)
 
 
 #: What a reader stumbles over where a part holds values that no run has written.
@@ -88,8 +91,9 @@ class StoredRun:
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.store, self.manifest = store, manifest
-        #: The rows of statistics that were read last, and by whom: they are mostly asked for system by system.
-        self.latest_statistics: tuple[object, NDArray[Any]] = None, np.empty(0)
+        #: Of many scores, the values and the statistics that were read last, and by whom.
+        self.latest: dict[str, tuple[object, NDArray[Any]]] = {}
+        self._hashes: Hashes | None = None
 
     @property
     def name(self) -> str:
@@ -152,7 +156,7 @@ class StoredRun:
     @cached_property
     @refuses_damage
     def view(self) -> RunRecords:
-        """The names and hashes of all records."""
+        """The names of all records."""
         names = ("item", "system", "source_digest")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
@@ -168,29 +172,27 @@ class StoredRun:
                     count + row: json.loads(text) for row, text in enumerate(table["original"].to_pylist()) if text
                 }
             count += len(table)
-        encoded = {name: read_names(chunks) for name, chunks in columns.items()}
+        encoded = {name: read_names(columns.pop(name)) for name in names}
         for number, name in enumerate(("item", "system")):
             if any(original[number] != encoded[name][row] for row, original in originals.items()):
                 texts = list(encoded[name])
                 for row, original in originals.items():
                     texts[row] = original[number]
                 encoded[name] = encode_names(texts)
-        empty = np.empty((0, 16), np.uint8)
         records = RunRecords(
             items=encoded["item"],
             systems=encoded["system"],
             sources=encoded["source_digest"],
-            hashes=np.concatenate([empty, *hashes]),
             inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
         )
         several = self._has_several_inputs
-        rows = self._choose_records(records) if several else None
+        all_hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *hashes])
+        rows = self._choose_records(records, all_hashes) if several else None
         if rows is not None:
             records = RunRecords(
                 items=take_names(records.items, rows),
                 systems=take_names(records.systems, rows),
                 sources=take_names(records.sources, rows),
-                hashes=records.hashes[rows],
                 inputs=records.inputs[rows],
                 rows=rows,
                 notes=records.notes,
@@ -199,9 +201,24 @@ class StoredRun:
             check = SourceCheck()
             check.add(records.items, records.sources)
             records.notes += check.describe()
+        if len(records) <= MANY:
+            self._hashes = all_hashes if rows is None else all_hashes[rows]
+        else:
+            del all_hashes, hashes
+            tables.release_memory()
         return records
 
-    def _choose_records(self, records: RunRecords) -> NDArray[np.int64] | None:
+    @refuses_damage
+    def read_hashes(self) -> Hashes:
+        """The hashes of all records, as long as the names are."""
+        rows = self.view.rows
+        if self._hashes is not None:
+            return self._hashes
+        parts = (self.read_part("records", part, ["record"]) for _, part in self.list_parts("records"))
+        hashes = np.concatenate([read_hashes(table["record"]) for table in parts])
+        return hashes if rows is None else hashes[rows]
+
+    def _choose_records(self, records: RunRecords, hashes: Hashes) -> NDArray[np.int64] | None:
         """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
         file takes its place; None: all."""
         keys = records.items.codes.astype(np.int64) * max(1, len(records.systems.names)) + records.systems.codes
@@ -215,7 +232,7 @@ class StoredRun:
         first_of: dict[int, int] = {}
         for row in order[np.isin(keys[order], keys[repeated])].tolist():
             first = first_of.setdefault(int(keys[row]), row)
-            if row == first or (records.hashes[row] == records.hashes[chosen[first]]).all():
+            if row == first or (hashes[row] == hashes[chosen[first]]).all():
                 continue
             if not is_file[int(records.inputs[row])] and not is_file[int(records.inputs[first])]:
                 chosen[first] = row
@@ -347,4 +364,4 @@ def read_names(chunks: list[pa.DictionaryArray]) -> NameColumn:
     column = pa.chunked_array(chunks).unify_dictionaries()
     codes = tables.read_numbers(pa.chunked_array([chunk.indices for chunk in column.chunks]), np.int32)
     names = NameColumn(codes, tuple(column.chunk(column.num_chunks - 1).dictionary.to_pylist()))
-    return take_names(names, np.arange(len(codes)))
+    return take_names(names, slice(None))

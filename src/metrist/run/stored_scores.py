@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import fields
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +17,17 @@ from metrist.errors import RunError
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
 from metrist.run.store import Part, StoredMetric
-from metrist.run.stored_run import StoredRun, refuses_damage
+from metrist.run.stored_run import MANY, StoredRun, refuses_damage
 from metrist.run.tables import find_unsettled, read_hashes
-from metrist.scores import Failure, FailureKind, MeanRows, Scores, plain_stats
+from metrist.scores import Failure, FailureKind, Scores, plain_stats
+from metrist.stats.resampling import narrow_numbers
 
 if TYPE_CHECKING:
     import duckdb
 
 
-#: Rows from which on parts and statistics are read again each time, and statistics are narrow numbers: a run of ten
-#: million outputs must fit into a gigabyte.
-_MANY = 1 << 20
 #: Rows that are read to learn how many statistics a score has.
 _FIRST_ROWS = 256
-_NARROW = (np.dtype(np.uint16), np.dtype(np.int32))
 #: Columns that only some scores have, by the field of `Scores`.
 _SPARSE = {
     "errors": "errors",
@@ -74,20 +72,19 @@ def _begin(hashes: Hashes) -> NDArray[np.uint64]:
 class ScoreReader:
     """Reads the columns of one metric's finished version, arranged as the records of the run are."""
 
-    def __init__(self, run: StoredRun, metric: StoredMetric) -> None:
+    def __init__(self, run: StoredRun, metric: StoredMetric, hashes: Hashes) -> None:
         version = metric.finished
         if version is None:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
         self.metric, self._run, self._parts = metric, run, version.parts
         self._rows = sum(part.rows for part in version.parts)
-        self._values = np.empty(0)
+        self._kept: dict[str, Any] = {}
         self._incomplete: dict[int, bool] = {}
         #: Whether a part has failures.
         self._has_failures: list[bool] = []
         #: For each record the row of its score, -1 if there is none; None: all rows are in order.
-        self.positions = self._find_positions()
-        self.size = self._rows if self.positions is None else len(self.positions)
-        self._kept: dict[str, Any] = {}
+        self.size = len(hashes)
+        self.positions = self._find_positions(hashes)
         self._last_parts: tuple[Part, dict[str, NDArray[np.float64]]] | None = None
 
     @property
@@ -104,24 +101,25 @@ class ScoreReader:
             start += part.rows
 
     @refuses_damage
-    def _find_positions(self) -> NDArray[np.int64] | None:
-        wanted, in_order = self._run.view.hashes, True
-        unsettled, values = [np.empty(0, np.int64)], [np.empty(0)]
-        for start, table in self._read(["record", "value", "failure_kind", "incomplete"]):
-            values.append(tables.read_numbers(table["value"]))
+    def _find_positions(self, wanted: Hashes) -> NDArray[np.int64] | None:
+        in_order, unsettled, values = True, [np.empty(0, np.int64)], [np.empty(0)]
+        is_small = self.size <= MANY
+        for start, table in self._read(["record", "failure_kind", "incomplete", *(["value"] if is_small else [])]):
+            values += [tables.read_numbers(table["value"])] if is_small else []
             self._has_failures.append(table["failure_kind"].null_count < len(table))
             self._incomplete |= {start + row: True for row in pc.indices_nonzero(table["incomplete"]).to_pylist()}
             unsettled.append(start + find_unsettled(table))
             own = wanted[start : start + len(table)]
             in_order = in_order and not len(unsettled[-1]) and np.array_equal(read_hashes(table["record"]), own)
-        self._values = np.concatenate(values)
-        if in_order and self._rows == len(wanted):
-            return None
-        return self._match(np.concatenate(unsettled))
+        positions = None
+        if not in_order or self._rows != len(wanted):
+            positions = self._match(np.concatenate(unsettled), wanted)
+        if is_small:
+            self._kept["values"] = _arrange(np.concatenate(values), positions, np.nan)
+        return positions
 
-    def _match(self, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _match(self, unsettled: NDArray[np.int64], wanted: Hashes) -> NDArray[np.int64]:
         """Of several rows of one record, the last that is not to be computed again, or the last."""
-        wanted = self._run.view.hashes
         blocks = (read_hashes(table["record"]) for _, table in self._read(["record"]))
         hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
         settled = np.delete(np.arange(len(hashes)), unsettled)
@@ -138,40 +136,52 @@ class ScoreReader:
         """The positions of the records that have no score yet."""
         return np.empty(0, np.int64) if self.positions is None else np.flatnonzero(self.positions < 0)
 
-    def _arrange(self, column: NDArray[Any], fill: float) -> NDArray[Any]:
-        if self.positions is None:
-            return column
-        rows = np.full((len(self.positions), *column.shape[1:]), fill, column.dtype)
-        known = self.positions >= 0
-        rows[known] = column[self.positions[known]]
-        return rows
-
     def _arrange_sparse(self, values: Mapping[int, Any]) -> dict[int, Any]:
         if self.positions is None or not values:
             return dict(sorted(values.items()))
         wanted = np.flatnonzero(np.isin(self.positions, list(values)))
         return {n: values[row] for n, row in zip(wanted.tolist(), self.positions[wanted].tolist(), strict=True)}
 
-    def _keep(self, key: str, value: Any) -> Any:
-        if self.size <= _MANY:
-            self._kept[key] = value
-        return value
+    def _recall(self, key: str, read: Callable[[], Any]) -> Any:
+        """What was read before, or is read now. Of many scores, only what was read last is kept."""
+        if key in self._kept:
+            return self._kept[key]
+        if self.size <= MANY:
+            return self._kept.setdefault(key, read())
+        reader, rows = self._run.latest.get(key, (None, None))
+        if reader is not self:
+            del rows
+            self._run.latest.pop(key, None)  # Before others take its place in memory.
+            rows = read()
+            self._run.latest[key] = self, rows
+            tables.release_memory()
+        return rows
+
+    @refuses_damage
+    def read_values(self) -> NDArray[np.float64]:
+        """The values of the scores."""
+        values: NDArray[np.float64] = self._recall("values", self._read_values)
+        return values
+
+    def _read_values(self) -> NDArray[np.float64]:
+        values = np.empty(self._rows)
+        for start, table in self._read(["value"]):
+            values[start : start + len(table)] = tables.read_numbers(table["value"])
+        return _arrange(values, self.positions, np.nan)
 
     @refuses_damage
     def read_parts(self) -> dict[str, NDArray[np.float64]]:
         """The parts of the scores."""
-        if "parts" in self._kept:
-            kept: dict[str, NDArray[np.float64]] = self._kept["parts"]
-            return kept
+        parts: dict[str, NDArray[np.float64]] = self._recall("parts", self._read_parts)
+        return parts
+
+    def _read_parts(self) -> dict[str, NDArray[np.float64]]:
         columns: dict[str, NDArray[np.float64]] = {}
         for start, table in self._read(["parts"]):
             for name, numbers in tables.read_parts(table["parts"]).items():
                 column = columns.setdefault(name, np.full(self._rows, np.nan))
                 column[start : start + len(table)] = numbers
-        parts: dict[str, NDArray[np.float64]] = self._keep(
-            "parts", {name: self._arrange(column, np.nan) for name, column in columns.items()}
-        )
-        return parts
+        return {name: _arrange(column, self.positions, np.nan) for name, column in columns.items()}
 
     @refuses_damage
     def list_parts(self) -> list[str]:
@@ -188,16 +198,6 @@ class ScoreReader:
         return [self._run.store.find_filled(self.metric.place, part) for part in self._parts]
 
     @refuses_damage
-    def find_width(self) -> int:
-        """How many statistics a score has."""
-        lengths = [
-            pc.max(pc.list_value_length(table["statistics"])).as_py() or 0
-            for (_, table), filled in zip(self._read(["statistics"]), self.filled, strict=True)
-            if "statistics" in filled
-        ]
-        return max(lengths, default=2)
-
-    @refuses_damage
     def read_first_statistics(self) -> NDArray[np.float64]:
         """The statistics of one score, by which their number is known."""
         for part, filled in zip(self._parts, self.filled, strict=True):
@@ -207,7 +207,7 @@ class ScoreReader:
                         if batch["statistics"].null_count < len(batch):
                             rows: NDArray[np.float64] = _read_statistics(pa.Table.from_batches([batch]))[:1]
                             return rows
-        return plain_stats(self._values[:1])
+        return plain_stats(self.read_values()[:1])
 
     @refuses_damage
     def take(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> Scores:
@@ -234,7 +234,7 @@ class ScoreReader:
                 if name is not None:
                     return self._read_parts_of(part).get(name, np.full(part.rows, np.nan))
                 rows = _read_statistics(self._run.read_part(self.metric.place, part, ["value", "statistics"]))
-                return np.pad(rows, ((0, 0), (0, shape[0] - rows.shape[1])))
+                return tables.widen_rows(rows, shape[0])
 
             yield start, start + part.rows, read
             start += part.rows
@@ -249,24 +249,20 @@ class ScoreReader:
     @refuses_damage
     def read_statistics(self) -> NDArray[Any]:
         """The rows of statistics."""
-        if "statistics" in self._kept:
-            kept: NDArray[Any] = self._kept["statistics"]
-            return kept
-        if self._run.latest_statistics[0] is self:
-            return self._run.latest_statistics[1]
-        self._run.latest_statistics = None, np.empty(0)  # Those of one metric at a time are in memory.
+        rows: NDArray[Any] = self._recall("statistics", self._read_statistics)
+        return rows
+
+    def _read_statistics(self) -> NDArray[Any]:
         joined: NDArray[Any] = np.zeros((self._rows, 0), np.uint8)
         for start, table in self._read(["value", "statistics"]):
             block = _read_statistics(table)
-            block = _narrow(block) if self.size > _MANY else block
+            block = narrow_numbers(block) if self.size > MANY else block
             # A block in which every output failed cannot know the width of its metric's rows.
             missing, dtype = max(0, block.shape[1] - joined.shape[1]), np.result_type(joined.dtype, block.dtype)
             if missing or dtype != joined.dtype:
                 joined = np.pad(joined.astype(dtype, copy=False), ((0, 0), (0, missing)))
             joined[start : start + len(block), : block.shape[1]] = block
-        rows = self._keep("statistics", self._arrange(joined, 0))
-        self._run.latest_statistics = self, rows
-        return rows  # type: ignore[no-any-return]
+        return _arrange(joined, self.positions, 0)
 
     def read_failures(self) -> dict[int, Failure]:
         """The failures, those of records without a score included."""
@@ -296,28 +292,57 @@ class ScoreReader:
         kept: dict[int, Any] = self._kept[name]
         return kept
 
-    @refuses_damage
-    def read(self) -> Scores:
-        """The scores of all records of the run."""
-        values = self._arrange(self._values, np.nan)
-        has_statistics = any("statistics" in filled for filled in self.filled)
-        return Scores(
-            values=values,
-            parts=LazyParts(self),
-            stats=ColumnOnDisk(self) if has_statistics else MeanRows(values),  # type: ignore[arg-type]
-            failures=self.read_failures(),
-            incomplete=frozenset(self._arrange_sparse(self._incomplete)),
-            **{name: LazyMapping(self, name) for name in _SPARSE},
-        )
+    @property
+    def incomplete(self) -> frozenset[int]:
+        """The positions of scores that a resumed run computes again."""
+        return frozenset(self._arrange_sparse(self._incomplete))
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether scores have other statistics than their values."""
+        return any("statistics" in filled for filled in self.filled)
 
 
-def _narrow(rows: NDArray[np.float64]) -> NDArray[Any]:
-    """Whole numbers in the narrowest type that holds them all."""
-    for dtype in _NARROW:
-        limits = np.iinfo(dtype)
-        if rows.size and rows.min() >= limits.min and rows.max() <= limits.max and (rows == np.trunc(rows)).all():
-            return rows.astype(dtype)
+def _arrange(column: NDArray[Any], positions: NDArray[np.int64] | None, fill: float) -> NDArray[Any]:
+    """The rows of a column at some positions; without a position, what fills the place."""
+    if positions is None:
+        return column
+    rows = np.full((len(positions), *column.shape[1:]), fill, column.dtype)
+    known = positions >= 0
+    rows[known] = column[positions[known]]
     return rows
+
+
+class StoredScores(Scores):
+    """The scores of all records of a run by one metric, read when they are asked for. `usages` are those of this
+    process instead of the stored ones."""
+
+    __slots__ = ("_reader",)
+    _reader: ScoreReader
+
+    def __init__(self, reader: ScoreReader, usages: Mapping[int, Any] | None = None) -> None:
+        values: dict[str, Any] = {name: LazyMapping(reader, name) for name in _SPARSE}
+        values |= {
+            "_reader": reader,
+            "parts": LazyParts(reader),
+            "stats": ColumnOnDisk(reader) if reader.has_statistics else MeanRows(reader),
+            "failures": reader.read_failures(),
+            "incomplete": reader.incomplete,
+            **({} if usages is None else {"usages": usages}),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The values as an array; NaN where an output could not be scored."""
+        return self._reader.read_values()
+
+    def __len__(self) -> int:
+        return self._reader.size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Scores, **{field.name: getattr(self, field.name) for field in fields(Scores)}), ()
 
 
 class LazyMapping(Mapping[int, Any]):
@@ -354,7 +379,7 @@ class ColumnOnDisk:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return (len(self), self._reader.find_width()) if self._name is None else (len(self),)
+        return (len(self), self._reader.read_first_statistics().shape[1]) if self._name is None else (len(self),)
 
     @property
     def size(self) -> int:
@@ -366,7 +391,7 @@ class ColumnOnDisk:
     def __getitem__(self, index: Any) -> NDArray[Any]:
         if isinstance(index, slice) and index == slice(1) and self._name is None:
             return self._reader.read_first_statistics()
-        if isinstance(index, slice) and self._reader.positions is None and len(self) > _MANY:
+        if isinstance(index, slice) and self._reader.positions is None and len(self) > MANY:
             start, stop, step = index.indices(len(self))
             return np.asarray(self._read_range(start, stop)[::step], np.float64)
         return np.asarray(self.rows[index], np.float64)
@@ -396,6 +421,25 @@ class ColumnOnDisk:
         return np.asarray, (np.asarray(self),)
 
 
+class MeanRows:
+    """The rows (value, 1) of scores that pool to their mean, or (0, 0) where there is no score, made when asked for."""
+
+    def __init__(self, reader: ScoreReader) -> None:
+        self._reader = reader
+        self.dtype = np.dtype(np.float64)
+        self.shape = reader.size, 2
+        self.size = 2 * reader.size
+
+    def __len__(self) -> int:
+        return self._reader.size
+
+    def __getitem__(self, index: Any) -> NDArray[np.float64]:
+        return plain_stats(np.asarray(self._reader.read_values()[index]))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(dtype or np.float64, copy=False)
+
+
 class LazyParts(Mapping[str, Any]):
     """The parts of scores by name, read when they are first asked for."""
 
@@ -405,7 +449,7 @@ class LazyParts(Mapping[str, Any]):
     @cached_property
     def _columns(self) -> dict[str, Any]:
         reader = self.reader
-        if reader.size <= _MANY:
+        if reader.size <= MANY:
             return dict(reader.read_parts())
         return {name: ColumnOnDisk(reader, name) for name in reader.list_parts()}
 

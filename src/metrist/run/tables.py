@@ -187,6 +187,12 @@ def _hash_array(hashes: Hashes) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(HASH, len(hashes), [None, pa.py_buffer(np.ascontiguousarray(hashes))])
 
 
+def release_memory() -> None:
+    """Return what reading has left behind to the operating system: some hundred megabytes after large parts."""
+    pa.default_memory_pool().release_unused()
+    pa.system_memory_pool().release_unused()
+
+
 def read_hashes(column: pa.ChunkedArray | pa.Array) -> Hashes:
     """A column of hashes as rows of bytes."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -613,7 +619,12 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
             blocks.append(block)
         start += size
     width = max(block.shape[1] for block in blocks)
-    return np.concatenate([np.pad(block, ((0, 0), (0, width - block.shape[1]))) for block in blocks])
+    return np.concatenate([widen_rows(block, width) for block in blocks])
+
+
+def widen_rows(rows: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
+    """The rows with zeros up to so many columns."""
+    return rows if rows.shape[1] == width else np.pad(rows, ((0, 0), (0, width - rows.shape[1])))
 
 
 # ---- Judgments of pairs
