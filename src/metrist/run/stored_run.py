@@ -95,6 +95,13 @@ class StoredRun:
         self.latest: dict[str, tuple[object, NDArray[Any]]] = {}
         self._hashes: Hashes | None = None
 
+    def release(self) -> None:
+        """Forget what was read; it is read again where it is asked for."""
+        self.__dict__.pop("view", None)
+        self._hashes = None
+        self.latest.clear()
+        tables.release_memory()
+
     @property
     def name(self) -> str:
         """The folder as messages name it."""

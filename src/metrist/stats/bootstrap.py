@@ -145,7 +145,7 @@ def draw_resamples(
 
 
 def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
-    present = np.unique(codes)
+    present = np.flatnonzero(np.bincount(codes))
     for counts in resample_counts(len(present), draws, rng, rows):
         if len(present) and present[-1] == len(present) - 1:
             yield counts

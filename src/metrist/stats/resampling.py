@@ -270,23 +270,36 @@ class ExactSums:
         return block
 
     def __call__(self, weights: NDArray[Any]) -> Floats:
-        if weights.size <= CHUNK and self._matrix is not None:
-            products = np.asarray(weights, np.float64) @ self._matrix
-        else:
-            # Sums of whole numbers are exact, whatever their order: the weights need not be doubles all at once.
-            size = _BLOCK if self._matrix is None else max(_BLOCK, CHUNK // max(1, len(weights)))
-            products = np.zeros((len(weights), len(self._splits)))
-            for start in range(0, self.items, size):
-                stop = min(start + size, self.items)
-                block = self._block(start, stop) if self._matrix is None else self._matrix[start:stop]
-                products += np.asarray(weights[:, start:stop], np.float64) @ block
+        return sum_together(weights, [self])[0]
+
+    def multiply(self, weights: Floats, start: int, stop: int) -> Floats:
+        """The sums of whole numbers over some of the items."""
+        products: Floats = weights @ (self._block(start, stop) if self._matrix is None else self._matrix[start:stop])
+        return products
+
+    def combine(self, products: Floats) -> Floats:
+        """The sums of the rows from those of whole numbers over all items."""
         shifts = np.array([shift if rest is None else rest for _, shift, rest in self._splits], np.int64)
         products = np.ldexp(products, -shifts)
         sums, fine = products[:, self._coarse], np.array(self._fine, np.intp)
         (fractional,) = np.nonzero(fine >= 0)
         sums[:, fractional] += products[:, fine[fractional]]
-        per_system: Floats = sums.reshape(len(weights), *self._shape)
+        per_system: Floats = sums.reshape(len(products), *self._shape)
         return per_system
+
+
+def sum_together(weights: NDArray[Any], sums: Sequence[ExactSums]) -> list[Floats]:
+    """The sums of each of `sums` for the same weights. Sums of whole numbers are exact, whatever their order: the
+    weights need not be doubles all at once."""
+    items = weights.shape[1]
+    size = max(_BLOCK, CHUNK // max(1, len(weights))) if all(one.is_small for one in sums) else _BLOCK
+    products: list[Floats] = []
+    for start in range(0, max(1, items), size):
+        stop = min(start + size, items)
+        part = np.asarray(weights[:, start:stop], np.float64)
+        block = [one.multiply(part, start, stop) for one in sums]
+        products = [total + own for total, own in zip(products, block, strict=True)] if products else block
+    return [one.combine(total) for one, total in zip(sums, products, strict=True)]
 
 
 def _scale(numbers: Floats, shift: int) -> Floats:
@@ -313,8 +326,7 @@ def draw_sums(draws: Iterator[Floats], sums: Sequence[ExactSums]) -> Iterator[li
     """Yield the sums of each of `sums` for some draws at a time. Where there are many rows, draws are collected, so
     that the rows are read once for all of them."""
     if all(one.is_small for one in sums):
-        for weights in draws:
-            yield [one(weights) for one in sums]
+        yield from (sum_together(weights, sums) for weights in draws)
         return
     collected: NDArray[np.uint8] | None = None
     count = 0
@@ -323,20 +335,18 @@ def draw_sums(draws: Iterator[Floats], sums: Sequence[ExactSums]) -> Iterator[li
             if collected is None:
                 collected = np.empty((_COLLECTED, len(row)), np.uint8)
             if row.max(initial=0.0) > np.iinfo(np.uint8).max:
-                yield (
-                    [one(row[None]) for one in sums]
-                    if not count
-                    else [np.concatenate([one(collected[:count]), one(row[None])]) for one in sums]
-                )
+                before = [sum_together(collected[:count], sums)] if count else []
+                blocks = zip(*before, sum_together(row[None], sums), strict=True)
+                yield [np.concatenate(own) for own in blocks]
                 count = 0
                 continue
             collected[count] = row
             count += 1
             if count == _COLLECTED:
-                yield [one(collected) for one in sums]
+                yield sum_together(collected, sums)
                 count = 0
     if count and collected is not None:
-        yield [one(collected[:count]) for one in sums]
+        yield sum_together(collected[:count], sums)
 
 
 def _chunk_rows(items: int, systems: int, width: int, pairs: int = 0) -> int:

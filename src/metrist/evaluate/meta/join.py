@@ -75,6 +75,9 @@ def join(
         notes.append(f"Warning{case.replace(';', ':', 1)}.")
     run_notes = (note for _, run in results for note in run.notes)
     reading_notes = tuple(dict.fromkeys([*notes, *dataset.notes, *run_notes]))
+    results.clear()
+    for run in folders:
+        run.release()
     dataset = replace(
         dataset,
         scores=_merge([*dataset.scores.values(), *scores], dataset),
