@@ -24,8 +24,11 @@ def test_columns_are_joined_as_python_joins_them(
         return memoryview(b"".join(texts) + b"after"), np.array(list(accumulate(map(len, texts))), np.int32)
 
     numbers = np.array([row[1] for row in rows], np.int64)
-    joined = kernels.join_columns([column(0), text, numbers, column(2), b"\n"], len(rows))
-    assert joined == b"".join(first + text + b"%d" % number + last + b"\n" for first, number, last in rows)
+    blocks: list[bytes] = []
+    kernels.join_columns(
+        [column(0), text, numbers, column(2), b"\n"], len(rows), lambda block: blocks.append(bytes(block))
+    )
+    assert b"".join(blocks) == b"".join(first + text + b"%d" % number + last + b"\n" for first, number, last in rows)
 
 
 @needs_compiled
@@ -43,4 +46,4 @@ def test_columns_are_joined_as_python_joins_them(
 def test_columns_of_other_sizes_are_refused(column: object) -> None:
     assert compiled is not None
     with pytest.raises(ValueError, match=r"must|pair"):
-        compiled.join_columns([b"a", column], 2)
+        compiled.join_columns([b"a", column], 2, print)

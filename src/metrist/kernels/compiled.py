@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -72,8 +72,8 @@ def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.i
     return _native.json_arrays(tuple(map(list, columns)), starts), starts
 
 
-def join_columns(columns: Sequence[TextColumn], rows: int) -> bytes:
-    return _native.join_columns(tuple(columns), rows)
+def join_columns(columns: Sequence[TextColumn], rows: int, write: Callable[[memoryview], object]) -> None:
+    _native.join_columns(tuple(columns), rows, write)
 
 
 def clipped_matches(

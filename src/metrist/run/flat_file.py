@@ -44,8 +44,6 @@ _SPECIAL = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
 _EXACT = 2.0**53
 #: Records written at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 1 << 14
-#: Records whose lines of JSON are put together at a time.
-_LINES = 1 << 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,23 +129,20 @@ def _write_jsonl(file: IO[bytes], flat: Flat) -> None:
     names = [_Quoted(column) for column in (flat.items, flat.systems)]
     for start, stop in flat.chunks():
         items, systems = (column.take(start, stop) for column in names)
-        lines = (_list_pieces(flat, metric, items, systems, start, stop) for metric in flat.scores)
-        pieces = _merge_literals(list(chain(*lines)))
-        for first in range(0, stop - start, _LINES):  # Memory of a few MB is used again and again.
-            last = min(first + _LINES, stop - start)
-            columns = [_make_column(piece, first, last) for piece in pieces]
-            file.write(kernels.join_columns(columns, last - first))
+        texts = _NumberTexts()
+        lines = (_list_pieces(flat, metric, items, systems, texts, start, stop) for metric in flat.scores)
+        columns = list(map(_make_column, chain(*lines)))
+        kernels.join_columns(columns, stop - start, file.write)
 
 
-def _make_column(piece: Any, first: int, last: int) -> Any:
-    """Rows of a literal, an array of texts or one of numbers, as `kernels.join_columns` takes them."""
+def _make_column(piece: Any) -> Any:
+    """A literal, an array of texts or one of numbers, as `kernels.join_columns` takes it."""
     if isinstance(piece, str):
         return piece.encode("utf-8")
     if isinstance(piece, np.ndarray):
-        return piece[first:last]
+        return piece
     _, offsets, texts = piece.buffers()
-    starts = np.frombuffer(offsets, np.int32)[piece.offset :][first : last + 1]
-    return memoryview(texts or b""), starts
+    return memoryview(texts or b""), np.frombuffer(offsets, np.int32)[piece.offset :][: len(piece) + 1]
 
 
 class _Quoted:
@@ -166,19 +161,29 @@ class _Quoted:
         return self._texts.take(pa.array(self._codes[start:stop]))
 
 
-def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, stop: int) -> list[Any]:
+class _NumberTexts(dict[bytes, Any]):
+    """The texts of columns of numbers, those of equal ones made once: a value is often one of its parts, too."""
+
+    def __missing__(self, column: bytes) -> Any:
+        self[column] = texts = number_texts(np.frombuffer(column))
+        return texts
+
+
+def _list_pieces(
+    flat: Flat, metric: str, items: Any, systems: Any, texts: _NumberTexts, start: int, stop: int
+) -> list[Any]:
     """What one metric's lines are joined from: an encoder per line would take thirty times as long."""
     scores, size = flat.scores[metric], stop - start
     parts: list[Any] = []
     for number, (name, column) in enumerate(scores.parts.items()):
-        parts += [f"{', ' if number else ''}{quoted(name)}: ", number_texts(column[start:stop])]
+        parts += [f"{', ' if number else ''}{quoted(name)}: ", texts[column[start:stop].tobytes()]]
     stats: list[Any] = []
-    for number, column in enumerate(np.asarray(scores.stats[start:stop]).T):
-        stats += [", " if number else "", count_texts(column)]
+    for number, column in enumerate(count_texts(np.asarray(scores.stats[start:stop], np.float64))):
+        stats += [", " if number else "", column]
     optional = [(name, v) for name, v in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
     pieces: list[Any] = [
         *('{"item": ', items, ', "system": ', systems, f', "metric": {quoted(metric)}, "value": '),
-        *(number_texts(scores.values[start:stop]), ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
+        *(texts[scores.values[start:stop].tobytes()], ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
         *(_sparse_texts(scores.errors, start, size, "[]", lambda errors: json.dumps(error_rows(errors))),),
         *(', "explanation": ', _sparse_texts(scores.explanations, start, size, "null", quoted)),
         *(', "failure": ', _sparse_texts(scores.failures, start, size, "null", quoted)),
@@ -187,17 +192,6 @@ def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, 
     for name, values in optional:
         pieces += [f', "{name}": ', _sparse_texts(values, start, size, "null", _json)]
     return [*pieces, "}\n"]
-
-
-def _merge_literals(pieces: Sequence[Any]) -> list[Any]:
-    """The pieces with literal texts that follow each other as one."""
-    merged: list[Any] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged
 
 
 def _sparse_texts(values: Mapping[int, Any], start: int, size: int, default: str, encode: Callable[[Any], str]) -> Any:
@@ -362,13 +356,24 @@ def _format_numbers(numbers: NDArray[np.float64], short: bool) -> Any:
     )
 
 
-def count_texts(column: NDArray[np.float64]) -> Any:
-    """As `number_texts`, with whole numbers written without their `.0`: statistics are mostly counts."""
+def count_texts(rows: NDArray[np.float64]) -> list[Any]:
+    """The columns of rows: as integers if all numbers are whole, which statistics mostly are; otherwise as
+    `number_texts`, with whole numbers written without their `.0`."""
+    if (whole := _as_integers(rows)) is not None:
+        return list(np.ascontiguousarray(whole.T))
+    columns = map(np.ascontiguousarray, rows.T)
+    return [number_texts(column, short=True) if (w := _as_integers(column)) is None else w for column in columns]
+
+
+def _as_integers(numbers: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """The numbers, or None if one of them is written in another way as an integer."""
     with np.errstate(invalid="ignore"):
-        whole = column.astype(np.int64)
-    if (np.abs(column) < _EXACT).all() and (whole == column).all() and not np.signbit(column[column == 0]).any():
-        return whole
-    return number_texts(column, short=True)
+        whole = numbers.astype(np.int64)
+    if whole.min(initial=0) <= -_EXACT or whole.max(initial=0) >= _EXACT:
+        return None
+    # By their bits: -0.0 is no integer.
+    same = np.array_equal(whole.astype(np.float64).view(np.int64), numbers.view(np.int64))
+    return whole if same else None
 
 
 _P = ParamSpec("_P")

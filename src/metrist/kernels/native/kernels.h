@@ -63,15 +63,20 @@ PyObject *read_characters(PyObject *texts);
 /* With the GIL: the arrays as bytes; array r is from starts[r] up to starts[r + 1]. `columns` is a tuple of lists. */
 PyObject *json_arrays(PyObject *columns, int64_t *starts, int64_t rows);
 
-/* A column of `join_columns`: numbers; or texts with their starts; or one text of `size` bytes for all rows. */
+/* Constants of `join_columns` can be read so many bytes from their beginning. */
+#define COPIED_AT_ONCE 32
+
+/* A column of `join_columns`: in each row a constant, and then a number, or a text, or nothing. */
 typedef struct {
+    const char *before;
+    int64_t before_size;
     const int64_t *numbers;
     const char *texts;
     const int32_t *starts;
-    int64_t size;
+    int64_t size, longest; /* of all texts, and of one */
 } Column;
 
-/* With the GIL: the rows of the columns, one after another, as bytes. */
-PyObject *join_columns(const Column *columns, int64_t count, int64_t rows);
+/* With the GIL, which it releases while it joins: calls `write` with blocks of the rows. */
+int join_columns(const Column *columns, int64_t count, int64_t rows, PyObject *write);
 
 #endif

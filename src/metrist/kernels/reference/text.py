@@ -6,7 +6,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import isqrt
@@ -55,8 +55,9 @@ def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.i
     return b"".join(rows), running_starts(map(len, rows))
 
 
-def join_columns(columns: Sequence[TextColumn], rows: int) -> bytes:
-    return b"".join(map(b"".join, zip(*(_list_texts(column, rows) for column in columns), strict=True)))
+def join_columns(columns: Sequence[TextColumn], rows: int, write: Callable[[memoryview], object]) -> None:
+    texts = (_list_texts(column, rows) for column in columns)
+    write(memoryview(b"".join(map(b"".join, zip(*texts, strict=True)))))
 
 
 def _list_texts(column: TextColumn, rows: int) -> list[bytes]:
