@@ -38,10 +38,6 @@ _RESULT_COLUMNS = {"item", "system", "metric", "value", "signature"}
 #: not be parsed, and the scores of single tokens.
 RAW = "raw"
 TOKENS = "tokens"
-# JSON has neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
-_SPECIAL = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
-# Below this, every whole float is written with all its digits.
-_EXACT = 2.0**53
 #: Records written at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 1 << 14
 
@@ -129,17 +125,16 @@ def _write_jsonl(file: IO[bytes], flat: Flat) -> None:
     names = [_Quoted(column) for column in (flat.items, flat.systems)]
     for start, stop in flat.chunks():
         items, systems = (column.take(start, stop) for column in names)
-        texts = _NumberTexts()
-        lines = (_list_pieces(flat, metric, items, systems, texts, start, stop) for metric in flat.scores)
+        lines = (_list_pieces(flat, metric, items, systems, start, stop) for metric in flat.scores)
         columns = list(map(_make_column, chain(*lines)))
         kernels.join_columns(columns, stop - start, file.write)
 
 
 def _make_column(piece: Any) -> Any:
-    """A literal, an array of texts or one of numbers, as `kernels.join_columns` takes it."""
+    """A literal, an array of texts or numbers, as `kernels.join_columns` takes it."""
     if isinstance(piece, str):
         return piece.encode("utf-8")
-    if isinstance(piece, np.ndarray):
+    if isinstance(piece, tuple):
         return piece
     _, offsets, texts = piece.buffers()
     return memoryview(texts or b""), np.frombuffer(offsets, np.int32)[piece.offset :][: len(piece) + 1]
@@ -161,29 +156,20 @@ class _Quoted:
         return self._texts.take(pa.array(self._codes[start:stop]))
 
 
-class _NumberTexts(dict[bytes, Any]):
-    """The texts of columns of numbers, those of equal ones made once: a value is often one of its parts, too."""
-
-    def __missing__(self, column: bytes) -> Any:
-        self[column] = texts = number_texts(np.frombuffer(column))
-        return texts
-
-
-def _list_pieces(
-    flat: Flat, metric: str, items: Any, systems: Any, texts: _NumberTexts, start: int, stop: int
-) -> list[Any]:
+def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, stop: int) -> list[Any]:
     """What one metric's lines are joined from: an encoder per line would take thirty times as long."""
     scores, size = flat.scores[metric], stop - start
     parts: list[Any] = []
     for number, (name, column) in enumerate(scores.parts.items()):
-        parts += [f"{', ' if number else ''}{quoted(name)}: ", texts[column[start:stop].tobytes()]]
+        parts += [f"{', ' if number else ''}{quoted(name)}: ", _numbers(column[start:stop])]
     stats: list[Any] = []
-    for number, column in enumerate(count_texts(np.asarray(scores.stats[start:stop], np.float64))):
-        stats += [", " if number else "", column]
+    for number, column in enumerate(np.asarray(scores.stats[start:stop]).T):
+        # Statistics are mostly counts.
+        stats += [", " if number else "", _numbers(column, short=True)]
     optional = [(name, v) for name, v in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
     pieces: list[Any] = [
         *('{"item": ', items, ', "system": ', systems, f', "metric": {quoted(metric)}, "value": '),
-        *(texts[scores.values[start:stop].tobytes()], ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
+        *(_numbers(scores.values[start:stop]), ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
         *(_sparse_texts(scores.errors, start, size, "[]", lambda errors: json.dumps(error_rows(errors))),),
         *(', "explanation": ', _sparse_texts(scores.explanations, start, size, "null", quoted)),
         *(', "failure": ', _sparse_texts(scores.failures, start, size, "null", quoted)),
@@ -192,6 +178,10 @@ def _list_pieces(
     for name, values in optional:
         pieces += [f', "{name}": ', _sparse_texts(values, start, size, "null", _json)]
     return [*pieces, "}\n"]
+
+
+def _numbers(column: Any, *, short: bool = False) -> tuple[NDArray[np.float64], bool]:
+    return np.ascontiguousarray(column, np.float64), short
 
 
 def _sparse_texts(values: Mapping[int, Any], start: int, size: int, default: str, encode: Callable[[Any], str]) -> Any:
@@ -323,57 +313,6 @@ def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
         }
         for error in errors
     ]
-
-
-def number_texts(column: NDArray[np.float64], *, short: bool = False) -> Any:
-    """The JSON text of each number, as Python writes it; `short` leaves out the `.0` of whole ones. Scores repeat, so
-    each distinct number is formatted once."""
-    import pyarrow as pa
-
-    # By their bits: 0.0 and -0.0 are two numbers.
-    encoded = pa.array(np.ascontiguousarray(column, np.float64).view(np.int64)).dictionary_encode()
-    texts = _format_numbers(encoded.dictionary.to_numpy().view(np.float64), short)
-    return texts if len(texts) == len(column) else texts.take(encoded.indices)
-
-
-def _format_numbers(numbers: NDArray[np.float64], short: bool) -> Any:
-    """Arrow is twice as fast as Python, but writes whole, small and large numbers in another way."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def write(number: float) -> str:
-        text = repr(number)
-        return text[:-2] if short and text.endswith(".0") and text != "-0.0" else _SPECIAL.get(text, text)
-
-    sizes = np.abs(numbers)
-    with np.errstate(invalid="ignore"):
-        alike = (sizes >= 1e-4) & (sizes < 1e9) & (numbers != np.trunc(numbers))
-    texts = pa.array(np.where(alike, numbers, 0.5)).cast(pa.string())
-    if alike.all():
-        return texts
-    return pc.replace_with_mask(
-        texts, pa.array(~alike), pa.array(list(map(write, numbers[~alike].tolist())), pa.string())
-    )
-
-
-def count_texts(rows: NDArray[np.float64]) -> list[Any]:
-    """The columns of rows: as integers if all numbers are whole, which statistics mostly are; otherwise as
-    `number_texts`, with whole numbers written without their `.0`."""
-    if (whole := _as_integers(rows)) is not None:
-        return list(np.ascontiguousarray(whole.T))
-    columns = map(np.ascontiguousarray, rows.T)
-    return [number_texts(column, short=True) if (w := _as_integers(column)) is None else w for column in columns]
-
-
-def _as_integers(numbers: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """The numbers, or None if one of them is written in another way as an integer."""
-    with np.errstate(invalid="ignore"):
-        whole = numbers.astype(np.int64)
-    if whole.min(initial=0) <= -_EXACT or whole.max(initial=0) >= _EXACT:
-        return None
-    # By their bits: -0.0 is no integer.
-    same = np.array_equal(whole.astype(np.float64).view(np.int64), numbers.view(np.int64))
-    return whole if same else None
 
 
 _P = ParamSpec("_P")

@@ -1,4 +1,4 @@
-/* Lines of text from columns: texts, and whole numbers in decimal digits, each with a constant before it.
+/* Lines of text from columns: texts and numbers, each with a constant before it.
  *
  * They are passed on in blocks that stay in the second cache, where whoever takes them finds them. Short texts are
  * copied with what follows them, 16 or 32 bytes at once, where so much can be read. */
@@ -6,25 +6,6 @@
 #include <string.h>
 
 #define BLOCK (1 << 18)
-#define MOST_DIGITS 20
-#define SMALL 1000
-
-typedef struct {
-    char digits[3], count;
-} SmallNumber;
-
-static char *put_number(char *at, int64_t number) {
-    char digits[MOST_DIGITS];
-    int count = 0;
-    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    do {
-        digits[count++] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest);
-    if (number < 0) *at++ = '-';
-    while (count) *at++ = digits[--count];
-    return at;
-}
 
 static inline char *put_text(char *at, const char *text, int64_t size, int64_t readable) {
     if (size <= 16 && readable >= 16) memcpy(at, text, 16);
@@ -34,19 +15,13 @@ static inline char *put_text(char *at, const char *text, int64_t size, int64_t r
 }
 
 /* As many rows as a block holds, from *row on. */
-static char *put_rows(const Column *columns, int64_t count, const SmallNumber *small, int64_t *row, int64_t rows, char *begin) {
+static char *put_rows(const Column *columns, int64_t count, int64_t *row, int64_t rows, Numbers *numbers, char *begin) {
     char *at = begin;
     for (; *row < rows && at - begin < BLOCK; (*row)++) {
         for (const Column *column = columns; column < columns + count; column++) {
             at = put_text(at, column->before, column->before_size, COPIED_AT_ONCE);
             if (column->numbers) {
-                int64_t number = column->numbers[*row];
-                if ((uint64_t)number < SMALL) {
-                    memcpy(at, &small[number], sizeof(SmallNumber));
-                    at += small[number].count;
-                } else {
-                    at = put_number(at, number);
-                }
+                at = put_float(at, column->numbers[*row], column->is_short, numbers);
             } else if (column->starts) {
                 int64_t start = column->starts[*row], size = column->starts[*row + 1] - start;
                 at = put_text(at, column->texts + start, size, column->size - start);
@@ -67,23 +42,20 @@ static int pass_on(PyObject *write, char *begin, char *end) {
     return failed;
 }
 
-int join_columns(const Column *columns, int64_t count, int64_t rows, PyObject *write) {
-    SmallNumber small[SMALL];
-    for (int number = 0; number < SMALL; number++) {
-        small[number].count = (char)(put_number(small[number].digits, number) - small[number].digits);
-    }
-    int64_t longest = COPIED_AT_ONCE, row = 0;
-    for (int64_t c = 0; c < count; c++) longest += columns[c].before_size + MOST_DIGITS + columns[c].longest;
+int join_columns(const Column *columns, int64_t count, int64_t rows, const uint64_t *powers, PyObject *write) {
+    int64_t longest = FLOAT_ROOM, row = 0;
+    for (int64_t c = 0; c < count; c++) longest += columns[c].before_size + FLOAT_ROOM + columns[c].longest;
     char *begin = room(BLOCK + longest, 1);
-    if (begin == NULL) return PyErr_NoMemory(), -1;
-    int failed = 0;
+    Numbers *numbers = make_numbers(powers);
+    int failed = begin == NULL || numbers == NULL ? -1 : 0;
+    if (failed) PyErr_NoMemory();
     while (row < rows && !failed) {
         char *end;
         Py_BEGIN_ALLOW_THREADS
-        end = put_rows(columns, count, small, &row, rows, begin);
+        end = put_rows(columns, count, &row, rows, numbers, begin);
         Py_END_ALLOW_THREADS
         failed = pass_on(write, begin, end);
     }
-    free(begin);
+    free(begin), free(numbers);
     return failed;
 }

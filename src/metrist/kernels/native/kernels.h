@@ -70,13 +70,42 @@ PyObject *json_arrays(PyObject *columns, int64_t *starts, int64_t rows);
 typedef struct {
     const char *before;
     int64_t before_size;
-    const int64_t *numbers;
+    const double *numbers;
+    int is_short; /* whether whole numbers are written without their .0 */
     const char *texts;
     const int32_t *starts;
     int64_t size, longest; /* of all texts, and of one */
 } Column;
 
-/* With the GIL, which it releases while it joins: calls `write` with blocks of the rows. */
-int join_columns(const Column *columns, int64_t count, int64_t rows, PyObject *write);
+/* With the GIL, which it releases while it joins: calls `write` with blocks of the rows. `powers` are for Numbers. */
+int join_columns(const Column *columns, int64_t count, int64_t rows, const uint64_t *powers, PyObject *write);
+
+#define POWERS_OF_TEN 617
+#define FLOAT_ROOM 48
+#define LONGEST_FLOAT 24
+#define SMALL_NUMBERS 1000
+#define KNOWN_NUMBERS_BITS 12
+
+/* What put_float needs. */
+typedef struct {
+    /* Those of ten from 10^-292 on, 128 bits each, the upper half first: the uppermost bit is one, the last is rounded
+     * up. */
+    const uint64_t *powers;
+    struct {
+        char digits[3];
+        uint8_t count;
+    } small[SMALL_NUMBERS];
+    /* Numbers that are not whole, the latest with its hash: scores repeat. */
+    struct {
+        uint64_t bits; /* 0: none */
+        char text[LONGEST_FLOAT];
+        int64_t size;
+    } known[1 << KNOWN_NUMBERS_BITS];
+} Numbers;
+
+/* NULL where memory is short. For free. */
+Numbers *make_numbers(const uint64_t *powers);
+/* Writes a number as JSON, and returns where it ends; up to FLOAT_ROOM bytes are changed. */
+char *put_float(char *at, double number, int is_short, Numbers *numbers);
 
 #endif

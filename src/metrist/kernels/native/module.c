@@ -247,16 +247,18 @@ static PyObject *py_json_arrays(PyObject *self, PyObject *args) {
     return answer;
 }
 
-/* Opens a pair of texts and their starts, or numbers, and checks that there are as many as rows. */
+/* Opens texts and their starts, or numbers and whether they are short, and checks that there are as many as rows. */
 static int open_column(PyObject *object, Array *arrays, Column *column, int64_t rows) {
-    if (!PyTuple_Check(object)) {
-        if (open_array(object, &arrays[0], sizeof(int64_t), 0) < 0) return -1;
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 2) return refuse("a column must be bytes or a pair");
+    PyObject *first = PyTuple_GET_ITEM(object, 0), *second = PyTuple_GET_ITEM(object, 1);
+    if (PyBool_Check(second)) {
+        if (open_array(first, &arrays[0], sizeof(double), 0) < 0) return -1;
         column->numbers = arrays[0].view.buf;
+        column->is_short = second == Py_True;
         return arrays[0].count == rows ? 0 : refuse("there must be a number for each row");
     }
-    if (PyTuple_GET_SIZE(object) != 2) return refuse("a column of texts is a pair");
-    if (open_array(PyTuple_GET_ITEM(object, 0), &arrays[0], 1, 0) < 0) return -1;
-    if (open_array(PyTuple_GET_ITEM(object, 1), &arrays[1], sizeof(int32_t), 0) < 0) return -1;
+    if (open_array(first, &arrays[0], 1, 0) < 0) return -1;
+    if (open_array(second, &arrays[1], sizeof(int32_t), 0) < 0) return -1;
     column->texts = arrays[0].view.buf;
     column->size = arrays[0].count;
     column->starts = arrays[1].view.buf;
@@ -296,7 +298,8 @@ static PyObject *py_join_columns(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *objects, *write, *answer = NULL;
     Py_ssize_t rows;
-    if (!PyArg_ParseTuple(args, "O!nO", &PyTuple_Type, &objects, &rows, &write)) return NULL;
+    Py_buffer powers;
+    if (!PyArg_ParseTuple(args, "O!ny*O", &PyTuple_Type, &objects, &rows, &powers, &write)) return NULL;
     int64_t count = PyTuple_GET_SIZE(objects), size = COPIED_AT_ONCE;
     for (int64_t c = 0; c < count; c++) {
         if (PyBytes_Check(PyTuple_GET_ITEM(objects, c))) size += PyBytes_GET_SIZE(PyTuple_GET_ITEM(objects, c));
@@ -305,13 +308,15 @@ static PyObject *py_join_columns(PyObject *self, PyObject *args) {
     Column *columns = zeroed_room(count + 1, sizeof(Column));
     char *constants = zeroed_room(size, 1);
     if (rows < 0) refuse("there cannot be fewer rows than none");
+    else if (powers.len != 2 * POWERS_OF_TEN * sizeof(uint64_t)) refuse("there must be all powers of ten");
     else if (arrays == NULL || columns == NULL || constants == NULL) PyErr_NoMemory();
     else {
         int64_t opened = open_columns(objects, arrays, columns, rows, constants);
-        if (opened >= 0 && join_columns(columns, opened, rows, write) == 0) answer = Py_NewRef(Py_None);
+        if (opened >= 0 && join_columns(columns, opened, rows, powers.buf, write) == 0) answer = Py_NewRef(Py_None);
     }
     if (arrays != NULL) close_arrays(arrays, (int)(2 * count));
     free(arrays), free(columns), free(constants);
+    PyBuffer_Release(&powers);
     return answer;
 }
 
