@@ -9,9 +9,11 @@
 #include <string.h>
 #include "kernels.h"
 
-/* Groups are counted together up to about so many tokens in their texts, and bits in their rows. */
+/* Groups are counted together up to about so many tokens in their texts and bits in their rows: with more references
+ * the table leaves the nearest caches, with more outputs the rows do. */
 #define MANY_TOKENS 65536
 #define MANY_BITS (1 << 18)
+#define MOST_BITS (1 << 23)
 #define NONE (-1)
 
 typedef struct {
@@ -209,11 +211,20 @@ static int add_member(Counting *c, int32_t text, int is_reference) {
     return 0;
 }
 
+static int has_new_reference(const Counting *c, int64_t group) {
+    for (int64_t pair = c->groups->starts[group]; pair < c->groups->starts[group + 1]; pair++) {
+        int32_t place = c->places[c->groups->references[pair]];
+        if (place == NONE || !c->members[place].is_reference) return 1;
+    }
+    return 0;
+}
+
 /* Takes groups from the chain until they are many; sets the first that is left, or NONE. */
 static int gather(Counting *c, int64_t *group) {
     c->count = c->tokens = c->reference_tokens = 0;
-    while (*group != NONE && c->tokens < MANY_TOKENS && c->count * c->reference_tokens < MANY_BITS) {
-        int64_t start = c->groups->starts[*group];
+    while (*group != NONE && c->tokens < MANY_TOKENS) {
+        int64_t start = c->groups->starts[*group], bits = c->count * c->reference_tokens;
+        if (bits > MOST_BITS || (bits > MANY_BITS && has_new_reference(c, *group))) break;
         if (add_member(c, c->groups->outputs[start], 0) < 0) return -1;
         for (int64_t pair = start; pair < c->groups->starts[*group + 1]; pair++) {
             if (add_member(c, c->groups->references[pair], 1) < 0) return -1;
