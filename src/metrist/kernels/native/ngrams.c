@@ -149,8 +149,10 @@ static void fill_rows(Counting *c, int order) {
 static const uint64_t *row_of(const Counting *c, int32_t text) { return c->rows + c->places[text] * c->width; }
 
 static int64_t count_group(Counting *c, int64_t group) {
-    int64_t start = c->groups->starts[group], end = c->groups->starts[group + 1], width = c->numbers / 64 + 1, count = 0;
-    const uint64_t *output = row_of(c, c->groups->outputs[start]), *references = row_of(c, c->groups->references[start]);
+    int64_t start = c->groups->starts[group], end = c->groups->starts[group + 1];
+    int64_t width = c->numbers / 64 + 1, count = 0;
+    const uint64_t *output = row_of(c, c->groups->outputs[start]);
+    const uint64_t *references = row_of(c, c->groups->references[start]);
     if (end - start > 1) {
         memcpy(c->joined, references, (size_t)width * sizeof(uint64_t));
         for (int64_t pair = start + 1; pair < end; pair++) {
@@ -176,7 +178,10 @@ static int chain_groups(Counting *c, int64_t *firsts) {
     int32_t *parents = room(c->texts->texts, sizeof(int32_t));
     int64_t *lasts = room(c->texts->texts, sizeof(int64_t));
     int failed = parents == NULL || lasts == NULL ? -1 : 0;
-    for (int64_t text = 0; text < c->texts->texts && !failed; text++) parents[text] = (int32_t)text, firsts[text] = NONE;
+    for (int64_t text = 0; text < c->texts->texts && !failed; text++) {
+        parents[text] = (int32_t)text;
+        firsts[text] = NONE;
+    }
     for (int64_t pair = groups->starts[0]; pair < groups->starts[groups->groups] && !failed; pair++) {
         int32_t output = groups->outputs[pair], reference = groups->references[pair];
         if (text_of(c->texts, output).length && text_of(c->texts, reference).length) {
