@@ -60,6 +60,16 @@ def test_outputs_past_one_batch_are_all_counted(kernels: ModuleType) -> None:
 
 
 @both_flavours
+def test_texts_that_are_outputs_and_references_of_many_groups_are_counted(kernels: ModuleType) -> None:
+    # All groups hang together by the first text, and are too many to be counted at once.
+    lists = [[str(i * k % 17) for i in range(10 + k % 20)] for k in range(400)]
+    pairs = [(0, k) for k in range(400)] + [(k, 0) for k in range(400)] + [(k, k + 1) for k in range(399)]
+    outputs, references = numbers(*(o for o, _ in pairs)), numbers(*(r for _, r in pairs))
+    result = kernels.clipped_matches(from_lists(lists), outputs, references, 3)
+    assert result.tolist() == [[_brute(lists[o], [lists[r]], n) for n in (1, 2, 3)] for o, r in pairs]
+
+
+@both_flavours
 def test_a_megabyte_of_characters_is_counted(kernels: ModuleType) -> None:
     text = "".join(chr(0x4E00 + i * i % 20_000) for i in range(100_000))
     result = kernels.clipped_matches(kernels.characters([text, text[:-1]]), numbers(0), numbers(1), 6)

@@ -23,7 +23,7 @@ import metrist
 from metrist import open_run
 from metrist.errors import RunError
 from metrist.records import hash_units
-from metrist.run import export, load, score, stored_pipeline
+from metrist.run import export, load, score, stored_pipeline, stored_scores
 from metrist.run.store import Log, Rows, Store, StoredMetric, folder_name
 from metrist.run.tables import Damaged, scores_table
 from metrist.scores import Scores
@@ -201,6 +201,17 @@ def test_a_part_has_its_signature_and_timing(run: Path) -> None:
     assert facts["signature"] == load(run).signatures["chrf"]
     assert facts["records"] == 12
     assert facts["seconds"] >= 0
+
+
+def test_parts_of_several_row_groups_that_are_read_in_pieces_hold_the_same(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(run, tmp_path / "one.jsonl")
+    monkeypatch.setattr("metrist.run.store._GROUP_ROWS", 5)
+    monkeypatch.setattr(stored_scores, "_MANY", 1)
+    score(ROWS, ["chrf", "length"], out=tmp_path / "several")
+    export(tmp_path / "several", tmp_path / "several.jsonl")
+    assert (tmp_path / "several.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("order", [(1, 1, 1, 1), (1, 4, 1, 1), (1, 1, 4, 1), (4, 1, 1, 4)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -72,8 +72,21 @@ def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.i
     return _native.json_arrays(tuple(map(list, columns)), starts), starts
 
 
-def join_columns(columns: Sequence[TextColumn], rows: int) -> bytes:
-    return _native.join_columns(tuple(columns), rows)
+def join_columns(columns: Sequence[TextColumn], rows: int, write: Callable[[memoryview], object]) -> None:
+    _native.join_columns(tuple(columns), rows, _powers_of_ten(), write)
+
+
+@cache
+def _powers_of_ten() -> NDArray[np.uint64]:
+    """From 10^-292 to 10^324, each as 128 bits of which the uppermost is one, rounded up: two numbers of 64 bits."""
+    halves = []
+    for exponent in range(-292, 325):
+        shift = 127 - (exponent * 1741647 >> 19)  # Less the logarithm to base 2.
+        numerator = 10 ** max(exponent, 0) << max(shift, 0)
+        denominator = 10 ** max(-exponent, 0) << max(-shift, 0)
+        bits = -(-numerator // denominator)
+        halves += [bits >> 64, bits & (1 << 64) - 1]
+    return np.array(halves, np.uint64)
 
 
 def clipped_matches(

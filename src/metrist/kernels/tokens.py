@@ -15,8 +15,8 @@ _CODE_POINTS = 0x110000
 #: A value of `json_arrays`.
 Value = str | tuple[str, ...] | None
 #: A column of `join_columns`: one text for all rows; texts one after another and where each begins, with the end of the
-#: last; or numbers.
-TextColumn = bytes | tuple[memoryview, NDArray[np.int32]] | NDArray[np.int64]
+#: last; or numbers and whether whole ones are written without their `.0`.
+TextColumn = bytes | tuple[memoryview, NDArray[np.int32]] | tuple[NDArray[np.float64], bool]
 _PAGE = 256
 
 

@@ -38,14 +38,8 @@ _RESULT_COLUMNS = {"item", "system", "metric", "value", "signature"}
 #: not be parsed, and the scores of single tokens.
 RAW = "raw"
 TOKENS = "tokens"
-# JSON has neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
-_SPECIAL = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
-# Below this, every whole float is written with all its digits.
-_EXACT = 2.0**53
 #: Records written at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 1 << 14
-#: Records whose lines of JSON are put together at a time.
-_LINES = 1 << 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,22 +126,18 @@ def _write_jsonl(file: IO[bytes], flat: Flat) -> None:
     for start, stop in flat.chunks():
         items, systems = (column.take(start, stop) for column in names)
         lines = (_list_pieces(flat, metric, items, systems, start, stop) for metric in flat.scores)
-        pieces = _merge_literals(list(chain(*lines)))
-        for first in range(0, stop - start, _LINES):  # Memory of a few MB is used again and again.
-            last = min(first + _LINES, stop - start)
-            columns = [_make_column(piece, first, last) for piece in pieces]
-            file.write(kernels.join_columns(columns, last - first))
+        columns = list(map(_make_column, chain(*lines)))
+        kernels.join_columns(columns, stop - start, file.write)
 
 
-def _make_column(piece: Any, first: int, last: int) -> Any:
-    """Rows of a literal, an array of texts or one of numbers, as `kernels.join_columns` takes them."""
+def _make_column(piece: Any) -> Any:
+    """A literal, an array of texts or numbers, as `kernels.join_columns` takes it."""
     if isinstance(piece, str):
         return piece.encode("utf-8")
-    if isinstance(piece, np.ndarray):
-        return piece[first:last]
+    if isinstance(piece, tuple):
+        return piece
     _, offsets, texts = piece.buffers()
-    starts = np.frombuffer(offsets, np.int32)[piece.offset :][first : last + 1]
-    return memoryview(texts or b""), starts
+    return memoryview(texts or b""), np.frombuffer(offsets, np.int32)[piece.offset :][: len(piece) + 1]
 
 
 class _Quoted:
@@ -171,14 +161,15 @@ def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, 
     scores, size = flat.scores[metric], stop - start
     parts: list[Any] = []
     for number, (name, column) in enumerate(scores.parts.items()):
-        parts += [f"{', ' if number else ''}{quoted(name)}: ", number_texts(column[start:stop])]
+        parts += [f"{', ' if number else ''}{quoted(name)}: ", _numbers(column[start:stop])]
     stats: list[Any] = []
     for number, column in enumerate(np.asarray(scores.stats[start:stop]).T):
-        stats += [", " if number else "", count_texts(column)]
+        # Statistics are mostly counts.
+        stats += [", " if number else "", _numbers(column, short=True)]
     optional = [(name, v) for name, v in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
     pieces: list[Any] = [
         *('{"item": ', items, ', "system": ', systems, f', "metric": {quoted(metric)}, "value": '),
-        *(number_texts(scores.values[start:stop]), ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
+        *(_numbers(scores.values[start:stop]), ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
         *(_sparse_texts(scores.errors, start, size, "[]", lambda errors: json.dumps(error_rows(errors))),),
         *(', "explanation": ', _sparse_texts(scores.explanations, start, size, "null", quoted)),
         *(', "failure": ', _sparse_texts(scores.failures, start, size, "null", quoted)),
@@ -189,15 +180,8 @@ def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, 
     return [*pieces, "}\n"]
 
 
-def _merge_literals(pieces: Sequence[Any]) -> list[Any]:
-    """The pieces with literal texts that follow each other as one."""
-    merged: list[Any] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged
+def _numbers(column: Any, *, short: bool = False) -> tuple[NDArray[np.float64], bool]:
+    return np.ascontiguousarray(column, np.float64), short
 
 
 def _sparse_texts(values: Mapping[int, Any], start: int, size: int, default: str, encode: Callable[[Any], str]) -> Any:
@@ -329,46 +313,6 @@ def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
         }
         for error in errors
     ]
-
-
-def number_texts(column: NDArray[np.float64], *, short: bool = False) -> Any:
-    """The JSON text of each number, as Python writes it; `short` leaves out the `.0` of whole ones. Scores repeat, so
-    each distinct number is formatted once."""
-    import pyarrow as pa
-
-    # By their bits: 0.0 and -0.0 are two numbers.
-    encoded = pa.array(np.ascontiguousarray(column, np.float64).view(np.int64)).dictionary_encode()
-    texts = _format_numbers(encoded.dictionary.to_numpy().view(np.float64), short)
-    return texts if len(texts) == len(column) else texts.take(encoded.indices)
-
-
-def _format_numbers(numbers: NDArray[np.float64], short: bool) -> Any:
-    """Arrow is twice as fast as Python, but writes whole, small and large numbers in another way."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def write(number: float) -> str:
-        text = repr(number)
-        return text[:-2] if short and text.endswith(".0") and text != "-0.0" else _SPECIAL.get(text, text)
-
-    sizes = np.abs(numbers)
-    with np.errstate(invalid="ignore"):
-        alike = (sizes >= 1e-4) & (sizes < 1e9) & (numbers != np.trunc(numbers))
-    texts = pa.array(np.where(alike, numbers, 0.5)).cast(pa.string())
-    if alike.all():
-        return texts
-    return pc.replace_with_mask(
-        texts, pa.array(~alike), pa.array(list(map(write, numbers[~alike].tolist())), pa.string())
-    )
-
-
-def count_texts(column: NDArray[np.float64]) -> Any:
-    """As `number_texts`, with whole numbers written without their `.0`: statistics are mostly counts."""
-    with np.errstate(invalid="ignore"):
-        whole = column.astype(np.int64)
-    if (np.abs(column) < _EXACT).all() and (whole == column).all() and not np.signbit(column[column == 0]).any():
-        return whole
-    return number_texts(column, short=True)
 
 
 _P = ParamSpec("_P")

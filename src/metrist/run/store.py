@@ -449,7 +449,12 @@ class Store:
         wanted = None if columns is None else [name for name in columns if name in names]
         try:
             with file:
-                table = file.read(wanted, use_threads=False)
+                if file.num_row_groups > 1 and any("." in name for name in encoded):
+                    # Dictionaries within maps are read from one row group at a time only.
+                    groups = range(file.num_row_groups)
+                    table = pa.concat_tables([file.read_row_group(n, wanted, use_threads=False) for n in groups])
+                else:
+                    table = file.read(wanted, use_threads=False)
             if len(table) != part.rows:
                 raise ValueError(f"{len(table)} of its {part.rows} rows are there")
             if empty := [name for name in table.column_names if name in REQUIRED and table[name].null_count]:

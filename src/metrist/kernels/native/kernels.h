@@ -63,15 +63,49 @@ PyObject *read_characters(PyObject *texts);
 /* With the GIL: the arrays as bytes; array r is from starts[r] up to starts[r + 1]. `columns` is a tuple of lists. */
 PyObject *json_arrays(PyObject *columns, int64_t *starts, int64_t rows);
 
-/* A column of `join_columns`: numbers; or texts with their starts; or one text of `size` bytes for all rows. */
+/* Constants of `join_columns` can be read so many bytes from their beginning. */
+#define COPIED_AT_ONCE 32
+
+/* A column of `join_columns`: in each row a constant, and then a number, or a text, or nothing. */
 typedef struct {
-    const int64_t *numbers;
+    const char *before;
+    int64_t before_size;
+    const double *numbers;
+    int is_short; /* whether whole numbers are written without their .0 */
     const char *texts;
     const int32_t *starts;
-    int64_t size;
+    int64_t size, longest; /* of all texts, and of one */
 } Column;
 
-/* With the GIL: the rows of the columns, one after another, as bytes. */
-PyObject *join_columns(const Column *columns, int64_t count, int64_t rows);
+/* With the GIL, which it releases while it joins: calls `write` with blocks of the rows. `powers` are for Numbers. */
+int join_columns(const Column *columns, int64_t count, int64_t rows, const uint64_t *powers, PyObject *write);
+
+#define POWERS_OF_TEN 617
+#define FLOAT_ROOM 48
+#define LONGEST_FLOAT 24
+#define SMALL_NUMBERS 1000
+#define KNOWN_NUMBERS_BITS 12
+
+/* What put_float needs. */
+typedef struct {
+    /* Those of ten from 10^-292 on, 128 bits each, the upper half first: the uppermost bit is one, the last is rounded
+     * up. */
+    const uint64_t *powers;
+    struct {
+        char digits[3];
+        uint8_t count;
+    } small[SMALL_NUMBERS];
+    /* Numbers that are not whole, the latest with its hash: scores repeat. */
+    struct {
+        uint64_t bits; /* 0: none */
+        char text[LONGEST_FLOAT];
+        int64_t size;
+    } known[1 << KNOWN_NUMBERS_BITS];
+} Numbers;
+
+/* NULL where memory is short. For free. */
+Numbers *make_numbers(const uint64_t *powers);
+/* Writes a number as JSON, and returns where it ends; up to FLOAT_ROOM bytes are changed. */
+char *put_float(char *at, double number, int is_short, Numbers *numbers);
 
 #endif

@@ -247,54 +247,76 @@ static PyObject *py_json_arrays(PyObject *self, PyObject *args) {
     return answer;
 }
 
-/* Opens bytes, a pair of texts and their starts, or numbers, and checks that there are as many as rows. */
+/* Opens texts and their starts, or numbers and whether they are short, and checks that there are as many as rows. */
 static int open_column(PyObject *object, Array *arrays, Column *column, int64_t rows) {
-    if (PyBytes_Check(object)) {
-        column->texts = PyBytes_AS_STRING(object);
-        column->size = PyBytes_GET_SIZE(object);
-        return 0;
-    }
-    if (!PyTuple_Check(object)) {
-        if (open_array(object, &arrays[0], sizeof(int64_t), 0) < 0) return -1;
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 2) return refuse("a column must be bytes or a pair");
+    PyObject *first = PyTuple_GET_ITEM(object, 0), *second = PyTuple_GET_ITEM(object, 1);
+    if (PyBool_Check(second)) {
+        if (open_array(first, &arrays[0], sizeof(double), 0) < 0) return -1;
         column->numbers = arrays[0].view.buf;
+        column->is_short = second == Py_True;
         return arrays[0].count == rows ? 0 : refuse("there must be a number for each row");
     }
-    if (PyTuple_GET_SIZE(object) != 2) return refuse("a column of texts is a pair");
-    if (open_array(PyTuple_GET_ITEM(object, 0), &arrays[0], 1, 0) < 0) return -1;
-    if (open_array(PyTuple_GET_ITEM(object, 1), &arrays[1], sizeof(int32_t), 0) < 0) return -1;
+    if (open_array(first, &arrays[0], 1, 0) < 0) return -1;
+    if (open_array(second, &arrays[1], sizeof(int32_t), 0) < 0) return -1;
     column->texts = arrays[0].view.buf;
+    column->size = arrays[0].count;
     column->starts = arrays[1].view.buf;
     if (arrays[1].count != rows + 1) return refuse("there must be a start more than rows");
-    if (column->starts[0] < 0 || column->starts[rows] > arrays[0].count) {
+    if (column->starts[0] < 0 || column->starts[rows] > column->size) {
         return refuse("starts must lie within what they cut");
     }
     for (int64_t row = 0; row < rows; row++) {
-        if (column->starts[row + 1] < column->starts[row]) return refuse("starts must not go down");
+        int64_t size = (int64_t)column->starts[row + 1] - column->starts[row];
+        if (size < 0) return refuse("starts must not go down");
+        if (size > column->longest) column->longest = size;
     }
     return 0;
 }
 
+/* Opens all columns; a constant becomes part of the one behind it. Returns how many there are then, or -1. */
+static int64_t open_columns(PyObject *objects, Array *arrays, Column *columns, int64_t rows, char *constants) {
+    int64_t opened = 0;
+    for (Py_ssize_t c = 0; c < PyTuple_GET_SIZE(objects); c++) {
+        PyObject *object = PyTuple_GET_ITEM(objects, c);
+        Column *column = &columns[opened];
+        if (column->before == NULL) column->before = constants;
+        if (PyBytes_Check(object)) {
+            int64_t size = PyBytes_GET_SIZE(object);
+            memcpy(constants, PyBytes_AS_STRING(object), (size_t)size);
+            column->before_size += size;
+            constants += size;
+            continue;
+        }
+        if (open_column(object, &arrays[2 * opened++], column, rows) < 0) return -1;
+    }
+    if (columns[opened].before_size) opened++;
+    return opened;
+}
+
 static PyObject *py_join_columns(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *objects, *answer = NULL;
+    PyObject *objects, *write, *answer = NULL;
     Py_ssize_t rows;
-    if (!PyArg_ParseTuple(args, "O!n", &PyTuple_Type, &objects, &rows)) return NULL;
-    Py_ssize_t count = PyTuple_GET_SIZE(objects);
-    Array *arrays = calloc((size_t)(2 * count + 1), sizeof(Array));
-    Column *columns = calloc((size_t)(count + 1), sizeof(Column));
-    if (arrays == NULL || columns == NULL || rows < 0) {
-        if (rows < 0) refuse("there cannot be fewer rows than none");
-        else PyErr_NoMemory();
-        goto end;
+    Py_buffer powers;
+    if (!PyArg_ParseTuple(args, "O!ny*O", &PyTuple_Type, &objects, &rows, &powers, &write)) return NULL;
+    int64_t count = PyTuple_GET_SIZE(objects), size = COPIED_AT_ONCE;
+    for (int64_t c = 0; c < count; c++) {
+        if (PyBytes_Check(PyTuple_GET_ITEM(objects, c))) size += PyBytes_GET_SIZE(PyTuple_GET_ITEM(objects, c));
     }
-    for (Py_ssize_t c = 0; c < count; c++) {
-        if (open_column(PyTuple_GET_ITEM(objects, c), &arrays[2 * c], &columns[c], rows) < 0) goto end;
+    Array *arrays = zeroed_room(2 * count + 1, sizeof(Array));
+    Column *columns = zeroed_room(count + 1, sizeof(Column));
+    char *constants = zeroed_room(size, 1);
+    if (rows < 0) refuse("there cannot be fewer rows than none");
+    else if (powers.len != 2 * POWERS_OF_TEN * sizeof(uint64_t)) refuse("there must be all powers of ten");
+    else if (arrays == NULL || columns == NULL || constants == NULL) PyErr_NoMemory();
+    else {
+        int64_t opened = open_columns(objects, arrays, columns, rows, constants);
+        if (opened >= 0 && join_columns(columns, opened, rows, powers.buf, write) == 0) answer = Py_NewRef(Py_None);
     }
-    answer = join_columns(columns, count, rows);
-end:
     if (arrays != NULL) close_arrays(arrays, (int)(2 * count));
-    free(arrays);
-    free(columns);
+    free(arrays), free(columns), free(constants);
+    PyBuffer_Release(&powers);
     return answer;
 }
 

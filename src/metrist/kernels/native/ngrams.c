@@ -1,242 +1,277 @@
 /* N-grams that an output shares with its references.
  *
- * One order at a time: an n-gram is its first n - 1 tokens, known by the slot they have in the table of that order, and
- * its last token. So a key is exact and has one size, and a table holds only one order, small enough for the nearest
- * cache. Outputs with the same references share their tables. An output's position that found no match is dropped: no
- * longer n-gram from there can match. */
+ * Groups that have texts in common are counted together, one order at a time. An n-gram of a reference gets a number:
+ * it is known by the number of its first n - 1 tokens and its last token, so a key is exact and has one size, and a
+ * table holds only one order, small enough for the nearest cache. Where an n-gram occurs again in a text, each
+ * occurrence has a number of its own: the second one has the same number in all texts. So a text is a set of numbers,
+ * a row of bits, and matches are the bits that two rows share, however often the texts are paired. An output's position
+ * whose n-gram is in no reference is dropped, and the other way round: no longer n-gram from there can match. */
 #include <string.h>
 #include "kernels.h"
 
-#define MANY_TOKENS 65536 /* outputs of about so many tokens go through the tables together */
+/* Groups are counted together up to about so many tokens in their texts and bits in their rows: with more references
+ * the table leaves the nearest caches, with more outputs the rows do. */
+#define MANY_TOKENS 65536
+#define MANY_BITS (1 << 18)
+#define MOST_BITS (1 << 23)
 #define NONE (-1)
 
 typedef struct {
-    uint64_t key;
-    uint32_t epoch;  /* the slot is empty unless this is the table's */
-    int32_t allowed; /* how often the n-gram may still be matched */
-} Slot;
-
-typedef struct {
-    uint32_t reference;
-    int32_t count;
-} Tally; /* how often the n-gram was seen in the reference at hand, where there are several */
-
-typedef struct {
-    uint32_t at;   /* in the output */
-    uint32_t slot; /* of the n-gram that starts there */
+    uint32_t at;     /* in the text */
+    uint32_t number; /* of the n-gram that starts there */
 } Position;
 
 typedef struct {
-    int64_t group;
+    int32_t number;
+    int is_output, is_reference;
     Span text;
-    Position *positions; /* those where the order before matched */
+    Position *positions; /* those where a longer n-gram can match */
     int64_t left;
 } Member;
+
+typedef struct {
+    uint64_t key;
+    uint32_t member; /* where it was found last */
+    uint32_t latest; /* the number of its latest occurrence there */
+} Gram;
 
 typedef struct {
     const Texts *texts;
     const Groups *groups;
     int max_order;
     int64_t *matches;
-    /* the table */
-    Slot *slots;
-    Tally *tallies; /* NULL while no output has several references */
+    int64_t *next; /* by group: the next one with which it shares texts */
+    /* the texts at hand */
+    Member *members;
+    int32_t *places; /* by text: which member it is, or NONE */
+    int64_t count, tokens, reference_tokens, members_room;
+    Position *positions;
+    uint64_t *rows, *joined; /* of bits: one per member, and one for several of them */
+    int64_t width, positions_room, rows_room, joined_room;
+    /* their references' n-grams of one order, by number; number 0 is every other n-gram */
+    Gram *grams;
+    uint32_t *again;  /* the number of the next occurrence in one text, or 0 */
+    uint32_t numbers; /* in use */
+    uint32_t *slots;
     uint64_t mask;
     int shift;
-    uint32_t epoch;
-    int64_t slots_room, tallies_room;
-    uint32_t *prefixes; /* the slots of the references' n-grams of the order before */
-    int64_t prefixes_room;
-    /* the outputs at hand */
-    Member *members;
-    Position *positions;
-    uint32_t *taken; /* slots whose `allowed` an output has lowered */
-    int64_t members_room, positions_room, taken_room;
-    /* groups with the same references, chained */
-    int64_t *next;
+    int64_t grams_room, again_room, slots_room;
 } Counting;
 
-/* ---- The table ---- */
+/* ---- Numbers of n-grams ---- */
 
-static inline uint64_t key_of(uint32_t prefix, int32_t token) { return (uint64_t)prefix << 32 | (uint32_t)token; }
-
-static inline uint64_t place(const Counting *c, uint64_t key) {
-    return ((key ^ key >> 29) * 0x9E3779B97F4A7C15u) >> c->shift;
+static inline uint32_t new_number(Counting *c, uint64_t key) {
+    uint32_t number = c->numbers++;
+    c->grams[number] = (Gram){key, UINT32_MAX, 0};
+    c->again[number] = 0;
+    return number;
 }
 
-static inline uint32_t insert(Counting *c, uint64_t key) {
-    uint64_t at = place(c, key);
-    while (c->slots[at].epoch == c->epoch && c->slots[at].key != key) at = (at + 1) & c->mask;
-    if (c->slots[at].epoch != c->epoch) {
-        c->slots[at] = (Slot){key, c->epoch, 0};
-        if (c->tallies != NULL) c->tallies[at] = (Tally){UINT32_MAX, 0};
+/* Fills a member's row. Only references bring new numbers. */
+static inline void fill_row(Counting *c, uint32_t m, int order, const int is_reference) {
+    Member *member = &c->members[m];
+    Position *positions = member->positions;
+    const int32_t *last_tokens = member->text.at + order - 1;
+    uint32_t *slots = c->slots, *again = c->again;
+    Gram *grams = c->grams;
+    uint64_t *row = c->rows + m * c->width;
+    uint64_t mask = c->mask;
+    int shift = c->shift;
+    int64_t count = member->left, left = 0;
+    while (count && positions[count - 1].at + order > member->text.length) count--;
+    for (int64_t p = 0; p < count; p++) {
+        uint32_t first = positions[p].at;
+        uint64_t key = (uint64_t)positions[p].number << 32 | (uint32_t)last_tokens[first];
+        uint64_t at = ((key ^ key >> 29) * 0x9E3779B97F4A7C15u) >> shift;
+        uint32_t number = slots[at];
+        /* One branch, seldom taken: whether the key is there cannot be foreseen. */
+        while ((number != 0) & (grams[number].key != key)) number = slots[at = (at + 1) & mask];
+        if (is_reference && !number) number = slots[at] = new_number(c, key);
+        Gram *gram = &grams[number];
+        uint32_t after = again[gram->latest], occurrence = gram->member == m ? after : number;
+        if (is_reference && !occurrence) occurrence = again[gram->latest] = new_number(c, 0);
+        gram->member = m;
+        gram->latest = occurrence;
+        row[occurrence >> 6] |= (uint64_t)1 << (occurrence & 63);
+        positions[left] = (Position){first, number};
+        left += number != 0;
     }
-    return (uint32_t)at;
-}
-
-static inline int64_t find(const Counting *c, uint64_t key) {
-    uint64_t at = place(c, key);
-    while (c->slots[at].epoch == c->epoch) {
-        if (c->slots[at].key == key) return (int64_t)at;
-        at = (at + 1) & c->mask;
-    }
-    return NONE;
-}
-
-static void empty_table(Counting *c) {
-    if (++c->epoch == 0) {
-        memset(c->slots, 0, (size_t)c->slots_room * sizeof(Slot));
-        c->epoch = 1;
-    }
-}
-
-/* Room for n-grams of `tokens` tokens at a quarter's load, half for long texts. A small table in a large allocation stays small. */
-static int size_table(Counting *c, int64_t tokens) {
-    int64_t size = (int64_t)power_above((uint64_t)tokens * (tokens < 512 ? 4 : 2) + 2);
-    if (size > (int64_t)1 << 32) return -1;
-    if (size > c->slots_room) {
-        free(c->slots);
-        c->slots = zeroed_room(size, sizeof(Slot));
-        c->slots_room = c->slots == NULL ? 0 : size;
-        c->epoch = 0;
-    }
-    if (c->slots == NULL) return -1;
-    if (c->tallies != NULL && make_room((void **)&c->tallies, &c->tallies_room, size, sizeof(Tally)) < 0) return -1;
-    c->mask = (uint64_t)size - 1;
-    c->shift = 64 - __builtin_ctzll((uint64_t)size);
-    return make_room((void **)&c->prefixes, &c->prefixes_room, tokens, sizeof(uint32_t));
-}
-
-/* ---- References into the table, outputs against it ---- */
-
-/* Counts an n-gram of the k-th reference. Allowed is the greatest count in any of them. */
-static inline void allow(Counting *c, uint32_t slot, uint32_t k) {
-    if (c->tallies == NULL) {
-        c->slots[slot].allowed++;
-        return;
-    }
-    Tally *tally = &c->tallies[slot];
-    if (tally->reference != k) *tally = (Tally){k, 0};
-    if (++tally->count > c->slots[slot].allowed) c->slots[slot].allowed = tally->count;
-}
-
-static void enter_references(Counting *c, const int32_t *references, int64_t count, int order) {
-    uint32_t *prefix = c->prefixes;
-    empty_table(c);
-    for (int64_t k = 0; k < count; k++) {
-        Span text = text_of(c->texts, references[k]);
-        for (int64_t i = 0; i + order <= text.length; i++) {
-            prefix[i] = insert(c, key_of(order > 1 ? prefix[i] : 0, text.at[i + order - 1]));
-            allow(c, prefix[i], (uint32_t)k);
-        }
-        prefix += text.length;
-    }
-}
-
-static int64_t match_output(Counting *c, Member *member, int order) {
-    int64_t matched = 0, left = 0;
-    for (int64_t p = 0; p < member->left; p++) {
-        Position position = member->positions[p];
-        if (position.at + order > member->text.length) break;
-        int64_t slot = find(c, key_of(position.slot, member->text.at[position.at + order - 1]));
-        if (slot == NONE) continue;
-        member->positions[left++] = (Position){position.at, (uint32_t)slot};
-        if (c->slots[slot].allowed > 0) {
-            c->slots[slot].allowed--;
-            c->taken[matched++] = (uint32_t)slot;
-        }
-    }
-    for (int64_t t = 0; t < matched; t++) c->slots[c->taken[t]].allowed++;
     member->left = left;
-    return matched;
 }
 
-/* ---- Groups with the same references ---- */
+/* Each has the registers to itself. */
+static __attribute__((noinline)) void fill_reference(Counting *c, uint32_t m, int order) { fill_row(c, m, order, 1); }
+static __attribute__((noinline)) void fill_output(Counting *c, uint32_t m, int order) { fill_row(c, m, order, 0); }
 
-static Span references_of(const Groups *groups, int64_t group) {
-    int64_t start = groups->starts[group];
-    return (Span){groups->references + start, groups->starts[group + 1] - start};
+/* A quarter's load, half for long texts. */
+static uint64_t table_size(int64_t grams) { return power_above((uint64_t)(grams + 1) * (grams < 4096 ? 4 : 2)); }
+
+static void empty_table(Counting *c, int64_t grams) {
+    uint64_t size = table_size(grams);
+    c->mask = size - 1;
+    c->shift = 64 - __builtin_ctzll(size);
+    memset(c->slots, 0, (size_t)size * sizeof(uint32_t));
+    c->numbers = 0;
+    new_number(c, 0);
 }
 
-static int same(Span a, Span b) {
-    return a.length == b.length && memcmp(a.at, b.at, (size_t)a.length * sizeof(int32_t)) == 0;
-}
-
-static uint64_t hash_of(Span span) {
-    uint64_t hash = (uint64_t)span.length;
-    for (int64_t i = 0; i < span.length; i++) hash = (hash ^ (uint32_t)span.at[i]) * 0x9E3779B97F4A7C15u;
-    return hash;
-}
-
-/* Chains the groups by `next`, in their order; firsts[] begins each chain. Returns how many, or -1. */
-static int64_t chain_groups(Counting *c, int64_t *firsts) {
-    int64_t count = 0, size = (int64_t)power_above((uint64_t)c->groups->groups * 2 + 2);
-    int shift = 64 - __builtin_ctzll((uint64_t)size);
-    int64_t *last = room(size, sizeof(int64_t));
-    if (last == NULL) return -1;
-    for (int64_t i = 0; i < size; i++) last[i] = NONE;
-    for (int64_t group = 0; group < c->groups->groups; group++) {
-        Span references = references_of(c->groups, group);
-        uint64_t at = hash_of(references) >> shift;
-        c->next[group] = NONE;
-        while (last[at] != NONE && !same(references_of(c->groups, last[at]), references)) at = (at + 1) & (size - 1);
-        if (last[at] == NONE) firsts[count++] = group;
-        else c->next[last[at]] = group;
-        last[at] = group;
+/* Drops the positions of references whose n-gram no output has. Returns how many are left. */
+static int64_t drop_positions(Counting *c) {
+    int64_t width = c->numbers / 64 + 1, all = 0;
+    memset(c->joined, 0, (size_t)width * sizeof(uint64_t));
+    for (int64_t m = 0; m < c->count; m++) {
+        if (!c->members[m].is_output) continue;
+        for (int64_t i = 0; i < width; i++) c->joined[i] |= c->rows[m * c->width + i];
     }
-    free(last);
+    for (Member *member = c->members; member < c->members + c->count; member++) {
+        int64_t left = 0;
+        if (!member->is_reference) continue;
+        for (int64_t p = 0; p < member->left; p++) {
+            Position position = member->positions[p];
+            member->positions[left] = position;
+            left += c->joined[position.number >> 6] >> (position.number & 63) & 1;
+        }
+        all += member->left = left;
+    }
+    return all;
+}
+
+static void fill_rows(Counting *c, int order) {
+    memset(c->rows, 0, (size_t)(c->count * c->width) * sizeof(uint64_t));
+    for (uint32_t m = 0; m < c->count; m++) {
+        if (c->members[m].is_reference) fill_reference(c, m, order);
+    }
+    for (uint32_t m = 0; m < c->count; m++) {
+        if (!c->members[m].is_reference) fill_output(c, m, order);
+    }
+}
+
+static const uint64_t *row_of(const Counting *c, int32_t text) { return c->rows + c->places[text] * c->width; }
+
+static int64_t count_group(Counting *c, int64_t group) {
+    int64_t start = c->groups->starts[group], end = c->groups->starts[group + 1];
+    int64_t width = c->numbers / 64 + 1, count = 0;
+    const uint64_t *output = row_of(c, c->groups->outputs[start]);
+    const uint64_t *references = row_of(c, c->groups->references[start]);
+    if (end - start > 1) {
+        memcpy(c->joined, references, (size_t)width * sizeof(uint64_t));
+        for (int64_t pair = start + 1; pair < end; pair++) {
+            const uint64_t *more = row_of(c, c->groups->references[pair]);
+            for (int64_t i = 0; i < width; i++) c->joined[i] |= more[i];
+        }
+        references = c->joined;
+    }
+    for (int64_t i = 0; i < width; i++) count += __builtin_popcountll(output[i] & references[i]);
     return count;
 }
 
-/* ---- The whole ---- */
+/* ---- Groups that are counted together ---- */
 
-/* Takes outputs from the chain until they are many tokens; returns the first that is left, or NONE. */
-static int64_t gather(Counting *c, int64_t group, int64_t *count) {
-    int64_t tokens = 0;
-    *count = 0;
-    for (; group != NONE && (tokens == 0 || tokens < MANY_TOKENS); group = c->next[group]) {
-        Span text = text_of(c->texts, c->groups->outputs[c->groups->starts[group]]);
-        if (make_room((void **)&c->members, &c->members_room, *count + 1, sizeof(Member)) < 0) return -2;
-        c->members[(*count)++] = (Member){.group = group, .text = text, .left = text.length};
-        tokens += text.length;
-    }
-    if (make_room((void **)&c->positions, &c->positions_room, tokens, sizeof(Position)) < 0) return -2;
-    if (make_room((void **)&c->taken, &c->taken_room, tokens, sizeof(uint32_t)) < 0) return -2;
-    Position *free_positions = c->positions;
-    for (int64_t m = 0; m < *count; m++) {
-        c->members[m].positions = free_positions;
-        for (int64_t i = 0; i < c->members[m].left; i++) free_positions[i] = (Position){(uint32_t)i, 0};
-        free_positions += c->members[m].left;
-    }
-    return group;
+static int32_t root_of(int32_t *parents, int32_t text) {
+    while (parents[text] != text) text = parents[text] = parents[parents[text]];
+    return text;
 }
 
-static int match_chain(Counting *c, int64_t group) {
-    Span references = references_of(c->groups, group);
-    int64_t tokens = 0, longest = 0, count;
-    for (int64_t k = 0; k < references.length; k++) {
-        int64_t length = text_of(c->texts, references.at[k]).length;
-        tokens += length;
-        if (length > longest) longest = length;
+/* Chains the groups that share texts, in their order; firsts[] has the beginning of each chain, by text, or NONE. */
+static int chain_groups(Counting *c, int64_t *firsts) {
+    const Groups *groups = c->groups;
+    int32_t *parents = room(c->texts->texts, sizeof(int32_t));
+    int64_t *lasts = room(c->texts->texts, sizeof(int64_t));
+    int failed = parents == NULL || lasts == NULL ? -1 : 0;
+    for (int64_t text = 0; text < c->texts->texts && !failed; text++) {
+        parents[text] = (int32_t)text;
+        firsts[text] = NONE;
     }
-    if (tokens == 0) return 0;
-    if (size_table(c, tokens) < 0) return -1;
-    while (group != NONE) {
-        group = gather(c, group, &count);
-        if (group == -2) return -1;
-        for (int order = 1; order <= c->max_order && order <= longest; order++) {
-            enter_references(c, references.at, references.length, order);
-            for (int64_t m = 0; m < count; m++) {
-                c->matches[c->members[m].group * c->max_order + order - 1] = match_output(c, &c->members[m], order);
-            }
+    for (int64_t pair = groups->starts[0]; pair < groups->starts[groups->groups] && !failed; pair++) {
+        int32_t output = groups->outputs[pair], reference = groups->references[pair];
+        if (text_of(c->texts, output).length && text_of(c->texts, reference).length) {
+            parents[root_of(parents, output)] = root_of(parents, reference);
         }
+    }
+    for (int64_t group = 0; group < groups->groups && !failed; group++) {
+        int64_t start = groups->starts[group];
+        if (start == groups->starts[group + 1] || !text_of(c->texts, groups->outputs[start]).length) continue;
+        int32_t root = root_of(parents, groups->outputs[start]);
+        if (firsts[root] == NONE) firsts[root] = group;
+        else c->next[lasts[root]] = group;
+        lasts[root] = group;
+        c->next[group] = NONE;
+    }
+    free(parents), free(lasts);
+    return failed;
+}
+
+static int add_member(Counting *c, int32_t text, int is_reference) {
+    if (c->places[text] == NONE) {
+        if (make_room((void **)&c->members, &c->members_room, c->count + 1, sizeof(Member)) < 0) return -1;
+        Span span = text_of(c->texts, text);
+        c->members[c->count] = (Member){.number = text, .text = span, .left = span.length};
+        c->places[text] = (int32_t)c->count++;
+        c->tokens += span.length;
+    }
+    Member *member = &c->members[c->places[text]];
+    if (is_reference && !member->is_reference) c->reference_tokens += member->text.length;
+    if (is_reference) member->is_reference = 1;
+    else member->is_output = 1;
+    return 0;
+}
+
+static int has_new_reference(const Counting *c, int64_t group) {
+    for (int64_t pair = c->groups->starts[group]; pair < c->groups->starts[group + 1]; pair++) {
+        int32_t place = c->places[c->groups->references[pair]];
+        if (place == NONE || !c->members[place].is_reference) return 1;
     }
     return 0;
 }
 
-static int any_with_several(const Groups *groups) {
-    for (int64_t g = 0; g < groups->groups; g++) {
-        if (groups->starts[g + 1] - groups->starts[g] > 1) return 1;
+/* Takes groups from the chain until they are many; sets the first that is left, or NONE. */
+static int gather(Counting *c, int64_t *group) {
+    c->count = c->tokens = c->reference_tokens = 0;
+    while (*group != NONE && c->tokens < MANY_TOKENS) {
+        int64_t start = c->groups->starts[*group], bits = c->count * c->reference_tokens;
+        if (bits > MOST_BITS || (bits > MANY_BITS && has_new_reference(c, *group))) break;
+        if (add_member(c, c->groups->outputs[start], 0) < 0) return -1;
+        for (int64_t pair = start; pair < c->groups->starts[*group + 1]; pair++) {
+            if (add_member(c, c->groups->references[pair], 1) < 0) return -1;
+        }
+        *group = c->next[*group];
+    }
+    return 0;
+}
+
+static int prepare(Counting *c) {
+    int64_t numbers = c->reference_tokens + 1;
+    c->width = numbers / 64 + 1;
+    int64_t slots = (int64_t)table_size(c->reference_tokens);
+    if (make_room((void **)&c->slots, &c->slots_room, slots, sizeof(uint32_t)) < 0) return -1;
+    if (make_room((void **)&c->grams, &c->grams_room, numbers, sizeof(Gram)) < 0) return -1;
+    if (make_room((void **)&c->again, &c->again_room, numbers, sizeof(uint32_t)) < 0) return -1;
+    if (make_room((void **)&c->rows, &c->rows_room, c->count * c->width, sizeof(uint64_t)) < 0) return -1;
+    if (make_room((void **)&c->joined, &c->joined_room, c->width, sizeof(uint64_t)) < 0) return -1;
+    if (make_room((void **)&c->positions, &c->positions_room, c->tokens, sizeof(Position)) < 0) return -1;
+    Position *positions = c->positions;
+    for (Member *member = c->members; member < c->members + c->count; member++) {
+        member->positions = positions;
+        positions += member->text.length;
+        for (int64_t i = 0; i < member->text.length; i++) member->positions[i] = (Position){(uint32_t)i, 0};
+    }
+    return 0;
+}
+
+static int count_chain(Counting *c, int64_t group) {
+    while (group != NONE) {
+        int64_t first = group;
+        if (gather(c, &group) < 0 || prepare(c) < 0) return -1;
+        int64_t left = c->reference_tokens;
+        for (int order = 1; order <= c->max_order && left; order++) {
+            empty_table(c, left);
+            fill_rows(c, order);
+            for (int64_t g = first; g != group; g = c->next[g]) {
+                c->matches[g * c->max_order + order - 1] = count_group(c, g);
+            }
+            left = drop_positions(c);
+        }
+        for (int64_t m = 0; m < c->count; m++) c->places[c->members[m].number] = NONE;
     }
     return 0;
 }
@@ -244,16 +279,15 @@ static int any_with_several(const Groups *groups) {
 /* `matches` must be zero at first. A group without references keeps its zeros. */
 int count_matches(const Texts *texts, const Groups *groups, int max_order, int64_t *matches) {
     Counting c = {.texts = texts, .groups = groups, .max_order = max_order, .matches = matches};
-    int64_t *firsts = room(groups->groups, sizeof(int64_t));
+    int64_t *firsts = room(texts->texts, sizeof(int64_t));
     c.next = room(groups->groups, sizeof(int64_t));
-    int failed = firsts == NULL || c.next == NULL ? -1 : 0;
-    if (!failed && any_with_several(groups)) {
-        failed = make_room((void **)&c.tallies, &c.tallies_room, 1024, sizeof(Tally));
+    c.places = room(texts->texts, sizeof(int32_t));
+    int failed = firsts == NULL || c.next == NULL || c.places == NULL ? -1 : chain_groups(&c, firsts);
+    for (int64_t text = 0; text < texts->texts && !failed; text++) c.places[text] = NONE;
+    for (int64_t text = 0; text < texts->texts && !failed; text++) {
+        if (firsts[text] != NONE) failed = count_chain(&c, firsts[text]);
     }
-    int64_t chains = failed ? -1 : chain_groups(&c, firsts);
-    failed = chains < 0 ? -1 : 0;
-    for (int64_t k = 0; k < chains && !failed; k++) failed = match_chain(&c, firsts[k]);
-    free(firsts), free(c.next), free(c.slots), free(c.tallies), free(c.prefixes);
-    free(c.members), free(c.positions), free(c.taken);
+    free(firsts), free(c.next), free(c.places), free(c.members), free(c.positions), free(c.rows), free(c.joined);
+    free(c.grams), free(c.again), free(c.slots);
     return failed;
 }

@@ -6,7 +6,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import isqrt
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, TextColumn, Tokens, Value, from_lists, running_starts
 
 _MARKS = frozenset(string.punctuation)
+# JSON has neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
+_SPECIAL = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
 
 # The rules of mteval-v13a, each applied once, from left to right, to the result of the one before.
 
@@ -55,17 +57,25 @@ def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.i
     return b"".join(rows), running_starts(map(len, rows))
 
 
-def join_columns(columns: Sequence[TextColumn], rows: int) -> bytes:
-    return b"".join(map(b"".join, zip(*(_list_texts(column, rows) for column in columns), strict=True)))
+def join_columns(columns: Sequence[TextColumn], rows: int, write: Callable[[memoryview], object]) -> None:
+    texts = (_list_texts(column, rows) for column in columns)
+    write(memoryview(b"".join(map(b"".join, zip(*texts, strict=True)))))
 
 
 def _list_texts(column: TextColumn, rows: int) -> list[bytes]:
     if isinstance(column, bytes):
         return [column] * rows
-    if isinstance(column, tuple):
-        texts, starts = column
-        return [bytes(texts[start:end]) for start, end in pairwise(starts.tolist())]
-    return [b"%d" % number for number in column.tolist()]
+    first, second = column
+    if isinstance(second, bool):
+        return [_write_number(number, second) for number in np.asarray(first).tolist()]
+    return [bytes(first[start:end]) for start, end in pairwise(second.tolist())]
+
+
+def _write_number(number: float, short: bool) -> bytes:
+    text = repr(number)
+    if short and text.endswith(".0") and text != "-0.0":
+        text = text[:-2]
+    return _SPECIAL.get(text, text).encode("ascii")
 
 
 class _Spacing(dict[int, str]):
