@@ -208,7 +208,7 @@ def test_parts_of_several_row_groups_that_are_read_in_pieces_hold_the_same(
 ) -> None:
     export(run, tmp_path / "one.jsonl")
     monkeypatch.setattr("metrist.run.store._GROUP_ROWS", 5)
-    monkeypatch.setattr(stored_scores, "_MANY", 1)
+    monkeypatch.setattr(stored_scores, "MANY", 1)
     score(ROWS, ["chrf", "length"], out=tmp_path / "several")
     export(tmp_path / "several", tmp_path / "several.jsonl")
     assert (tmp_path / "several.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()

@@ -167,12 +167,15 @@ class StoredRun:
         names = ("item", "system", "source_digest")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
-        count = 0
+        count, several = 0, self._has_several_inputs
+        # Hashes of many records are needed only to find those that several inputs share.
+        is_small = sum(part.rows for _, part in self.list_parts("records")) <= MANY
+        key = ["record"] if several or is_small else []
         for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, ["record", *names, "original"], names)
+            table = self.read_part("records", part, [*key, *names, "original"], names)
             for name in names:
                 columns[name] += table[name].chunks
-            hashes.append(read_hashes(table["record"]))
+            hashes += [read_hashes(table["record"])] if key else []
             inputs.append(np.full(len(table), one.number, np.int32))
             if "original" in table.column_names and table["original"].null_count < len(table):
                 originals |= {
@@ -192,7 +195,6 @@ class StoredRun:
             sources=encoded["source_digest"],
             inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
         )
-        several = self._has_several_inputs
         all_hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *hashes])
         rows = self._choose_records(records, all_hashes) if several else None
         if rows is not None:
@@ -208,10 +210,9 @@ class StoredRun:
             check = SourceCheck()
             check.add(records.items, records.sources)
             records.notes += check.describe()
-        if len(records) <= MANY:
+        if is_small:
             self._hashes = all_hashes if rows is None else all_hashes[rows]
         else:
-            del all_hashes, hashes
             tables.release_memory()
         return records
 

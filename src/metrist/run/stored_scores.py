@@ -417,7 +417,10 @@ class ColumnOnDisk:
         for begin, end, read in self._reader.list_ranges(self._name, self.shape[1:]):
             if begin < stop and start < end:
                 if (first, first + len(rows)) != (begin, end):
+                    del rows
+                    self._last = 0, np.empty(0)
                     first, rows = self._last = begin, read()
+                    tables.release_memory()
                 blocks.append(rows[max(start - begin, 0) : stop - begin])
         return np.concatenate([np.empty((0, *self.shape[1:])), *blocks])
 

@@ -44,7 +44,7 @@ _NARROW = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
 #: Numbers up to which columns are kept as one matrix of doubles (16 MiB).
 _MAX_MATRIX = 1 << 21
 #: Items whose columns are summed at a time, and draws that are collected for them.
-_BLOCK, _COLLECTED = 1 << 12, 64
+_BLOCK, _COLLECTED = 1 << 12, 96
 
 
 def pooled_interval(
@@ -201,7 +201,7 @@ class ExactSums:
         #: Distinct columns, and by digest where each is.
         self._columns: list[NDArray[Any]] = []
         self._places: dict[bytes, int] = {}
-        #: The columns of whole numbers: each a column, by which power of two it is multiplied, and by which its rest.
+        #: The columns of whole numbers: each a column, or the rest that another one leaves of it, times a power of two.
         self._splits: list[tuple[int, int, int | None]] = []
         #: For each statistic: its coarse and its fine column of whole numbers (or -1).
         self._coarse: list[int] = []
@@ -222,7 +222,7 @@ class ExactSums:
                 shift = 0
             place = self._place(column)
             self._coarse.append(self._split(place, shift, None))
-            self._fine.append(self._split(place, shift, shift + self._room) if has_rest else -1)
+            self._fine.append(self._split(place, shift + self._room, self._coarse[-1]) if has_rest else -1)
 
     def _place(self, column: NDArray[Any]) -> int:
         digest = hashlib.blake2b(
@@ -233,53 +233,49 @@ class ExactSums:
             self._columns.append(column)
         return self._places[digest]
 
-    def _split(self, place: int, shift: int, fine_shift: int | None) -> int:
-        split = place, shift, fine_shift
+    def _split(self, place: int, shift: int, rest_of: int | None) -> int:
+        split = place, shift, rest_of
         if split not in self._splits:
             self._splits.append(split)
         return self._splits.index(split)
 
     def _finish(self) -> None:
         self._places.clear()
-        #: All columns of whole numbers as one matrix of doubles, if that is small enough.
-        self._matrix: Floats | None = None
-        if self.items * len(self._splits) <= _MAX_MATRIX:
-            self._matrix = self._block(0, self.items)
-            self._columns = []
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the rows are few enough to be summed at once."""
-        return self._matrix is not None
+        self.width = len(self._splits)
+        #: All columns of whole numbers, if they are few enough.
+        self.matrix: Floats | None = None
+        if self.items * self.width <= _MAX_MATRIX:
+            matrix = np.empty((self.items, self.width), order="F")
+            self.fill(matrix, 0)
+            self.matrix, self._columns = matrix, []
 
     @property
     def nbytes(self) -> int:
         """The memory that the columns take."""
-        return sum(column.nbytes for column in self._columns) + (0 if self._matrix is None else self._matrix.nbytes)
+        return sum(column.nbytes for column in self._columns) + (0 if self.matrix is None else self.matrix.nbytes)
 
-    def _block(self, start: int, stop: int) -> Floats:
-        block = np.empty((stop - start, len(self._splits)))
-        for number, (place, shift, fine_shift) in enumerate(self._splits):
-            column = self._columns[place][start:stop]
-            if column.dtype == np.float64:
-                coarse = np.rint(_scale(column, shift))
-                if fine_shift is not None:
-                    coarse = np.rint(_scale(column - _scale(coarse, -shift), fine_shift))
-                column = coarse
-            block[:, number] = column
-        return block
+    def fill(self, block: Floats, start: int) -> None:
+        """Put the columns of whole numbers into a block, from the item `start` on."""
+        stop = start + len(block)
+        if self.matrix is not None:
+            block[:] = self.matrix[start:stop]
+            return
+        for number, (place, shift, rest_of) in enumerate(self._splits):
+            column, whole = self._columns[place][start:stop], block[:, number]
+            if column.dtype != np.float64:
+                whole[:] = column
+                continue
+            if rest_of is not None:
+                _scale(block[:, rest_of], -self._splits[rest_of][1], whole)
+                column = np.subtract(column, whole, out=whole)
+            np.rint(_scale(column, shift, whole), out=whole)
 
     def __call__(self, weights: NDArray[Any]) -> Floats:
         return sum_together(weights, [self])[0]
 
-    def multiply(self, weights: Floats, start: int, stop: int) -> Floats:
-        """The sums of whole numbers over some of the items."""
-        products: Floats = weights @ (self._block(start, stop) if self._matrix is None else self._matrix[start:stop])
-        return products
-
     def combine(self, products: Floats) -> Floats:
         """The sums of the rows from those of whole numbers over all items."""
-        shifts = np.array([shift if rest is None else rest for _, shift, rest in self._splits], np.int64)
+        shifts = np.array([shift for _, shift, _ in self._splits], np.int64)
         products = np.ldexp(products, -shifts)
         sums, fine = products[:, self._coarse], np.array(self._fine, np.intp)
         (fractional,) = np.nonzero(fine >= 0)
@@ -289,23 +285,27 @@ class ExactSums:
 
 
 def sum_together(weights: NDArray[Any], sums: Sequence[ExactSums]) -> list[Floats]:
-    """The sums of each of `sums` for the same weights. Sums of whole numbers are exact, whatever their order: the
-    weights need not be doubles all at once."""
-    items = weights.shape[1]
-    size = max(_BLOCK, CHUNK // max(1, len(weights))) if all(one.is_small for one in sums) else _BLOCK
-    products: list[Floats] = []
-    for start in range(0, max(1, items), size):
-        stop = min(start + size, items)
-        part = np.asarray(weights[:, start:stop], np.float64)
-        block = [one.multiply(part, start, stop) for one in sums]
-        products = [total + own for total, own in zip(products, block, strict=True)] if products else block
-    return [one.combine(total) for one, total in zip(sums, products, strict=True)]
+    """The sums of each of `sums` for the same weights."""
+    matrices = [one.matrix for one in sums if one.matrix is not None]
+    if weights.size <= CHUNK and len(matrices) == len(sums):
+        doubles = np.asarray(weights, np.float64)
+        return [one.combine(doubles @ matrix) for one, matrix in zip(sums, matrices, strict=True)]
+    # Sums of whole numbers are exact, whatever their order: the weights need not be doubles all at once. One product
+    # of many columns is up to four times as fast as several of few.
+    items, ends = weights.shape[1], np.cumsum([one.width for one in sums]).tolist()
+    parts = [slice(end - one.width, end) for one, end in zip(sums, ends, strict=True)]
+    products, block = np.zeros((len(weights), ends[-1])), np.empty((min(_BLOCK, items), ends[-1]), order="F")
+    for start in range(0, items, _BLOCK):
+        rows = block[: items - start]
+        for one, part in zip(sums, parts, strict=True):
+            one.fill(rows[:, part], start)
+        products += np.asarray(weights[:, start : start + len(rows)], np.float64) @ rows
+    return [one.combine(products[:, part]) for one, part in zip(sums, parts, strict=True)]
 
 
-def _scale(numbers: Floats, shift: int) -> Floats:
+def _scale(numbers: Floats, shift: int, out: Floats) -> Floats:
     """The numbers times a power of two; multiplying takes a fifth of the time of `np.ldexp`."""
-    scaled: Floats = numbers * 2.0**shift if abs(shift) < 1000 else np.ldexp(numbers, shift)
-    return scaled
+    return np.multiply(numbers, 2.0**shift, out=out) if abs(shift) < 1000 else np.ldexp(numbers, shift, out=out)
 
 
 def narrow_numbers(numbers: NDArray[Any]) -> NDArray[Any]:
@@ -325,7 +325,7 @@ def narrow_numbers(numbers: NDArray[Any]) -> NDArray[Any]:
 def draw_sums(draws: Iterator[Floats], sums: Sequence[ExactSums]) -> Iterator[list[Floats]]:
     """Yield the sums of each of `sums` for some draws at a time. Where there are many rows, draws are collected, so
     that the rows are read once for all of them."""
-    if all(one.is_small for one in sums):
+    if all(one.matrix is not None for one in sums):
         yield from (sum_together(weights, sums) for weights in draws)
         return
     collected: NDArray[np.uint8] | None = None
