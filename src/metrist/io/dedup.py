@@ -80,7 +80,6 @@ class FirstKeys:
 
     @property
     def values(self) -> Numbers:
-        """The values at all first occurrences."""
         return np.concatenate([np.empty(0, np.uint64), *(level[1] for level in self._levels)])
 
 
@@ -134,12 +133,10 @@ class RecordKeys:
 
 
 def place_of(file: int, lines: Sequence[int]) -> Numbers:
-    """Lines of a file as one number each."""
     return np.array(lines, np.uint64) | np.uint64(file << _LINE_BITS)
 
 
 def split_place(place: int) -> tuple[int, int]:
-    """The file and the line of a place."""
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 

@@ -36,7 +36,6 @@ class FileSlice:
     checksum: int
 
     def open(self, options: Mapping[str, Any]) -> Reader:
-        """The reader of the slice's rows, by the options of the whole file."""
         read = partial(self._read)
         source = RowSource(name=self.name, system=self.system, read=read, path=self.path, first_row=self.first_line)
         return replace(read_records([], **options), sources=(source,))

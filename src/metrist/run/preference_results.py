@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -148,7 +148,8 @@ class PreferenceResults:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a .jsonl file (.gz, .xz, .zst), whole or not at all."""
-        write_rows(path, self.rows())
+        with atomic_write(path) as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame."""
@@ -251,7 +252,6 @@ class PreferenceResults:
 
 
 def _count_outcomes(preferences: Preferences, system: int) -> tuple[int, int, int]:
-    """How often a system won, tied and lost."""
     as_first = preferences.choice[preferences.first == system]
     own = np.concatenate([as_first, -preferences.choice[preferences.second == system]])
     won, tied, lost = (int(np.count_nonzero(own == sign)) for sign in (FIRST, TIE, SECOND))
@@ -287,12 +287,6 @@ def _by_item(
     summed = np.zeros((int(at.max()) + 1, rows.shape[1]))
     np.add.at(summed, at.reshape(-1), rows)
     return pooled_interval(summed, pool, draws, rng, confidence)
-
-
-def write_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line; the file is written whole or not at all."""
-    with atomic_write(path) as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 # ---- Tables ----
@@ -376,7 +370,6 @@ def _agreement_notes(aspect: str, agreements: Sequence[HumanAgreement]) -> list[
 
 
 def pair_row(pair: Pair) -> dict[str, Any]:
-    """The names of a pair as files of preferences have them."""
     return {"item": pair.first.item, "systems": [pair.first.system, pair.second.system]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from metrist.io import read_records
 from metrist.io.reader import check_keywords
 from metrist.io.remote import is_remote
 from metrist.io.writer import check_distinct
+from metrist.metrics.base import Metric
 from metrist.metrics.registry import MetricList, build_all
 from metrist.records import records_from_lists
 from metrist.report.progress import Progress, shows_progress
@@ -107,22 +108,25 @@ def score(
     reader = read_records(records, **reading)
     if file:
         check_distinct(file, reader.names)
-    options: dict[str, Any] = {
-        "executor": executor,
-        "shard_size": shard_size,
-        "tokens": tokens,
-        "progress": progress,
-        "reader": reader,
-        "total": len(records) if isinstance(records, Sized) and not reader.names else None,
-    }
+    pipeline = open_pipeline(
+        built,
+        runtime,
+        store,
+        texts=texts,
+        executor=executor,
+        shard_size=shard_size,
+        tokens=tokens,
+        progress=progress,
+        reader=reader,
+        total=len(records) if isinstance(records, Sized) and not reader.names else None,
+    )
     scored = ScoredInput(sources=reader.sources, input=reader)
-    pipeline = Pipeline(built, runtime, **options)
+    inputs: Any = scored if reader.is_repeatable else None
+    blocks = pipeline.run(reader if reader.names or store else scored)
     if store:
         from metrist.run.run import Run
-        from metrist.run.stored_pipeline import StoredPipeline
 
-        pipeline = StoredPipeline(built, runtime, store, texts=texts, **options)
-    blocks = pipeline.run(reader if reader.names or store else scored)
+        inputs = Run.open(store)
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     skipped = () if reader.announce else reader.skipped.describe()  # The command line tells more of them.
@@ -137,7 +141,7 @@ def score(
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
-        inputs=Run.open(store) if store else scored if reader.is_repeatable else None,
+        inputs=inputs,
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if file:
@@ -149,6 +153,17 @@ def score(
             written = file or (store.path if store else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
     return results
+
+
+def open_pipeline(
+    metrics: Sequence[Metric], runtime: Runtime, store: Store | None, *, texts: bool, **options: Any
+) -> Pipeline:
+    """The pipeline into memory, or into the store."""
+    if store is None:
+        return Pipeline(metrics, runtime, **options)
+    from metrist.run.stored_pipeline import StoredPipeline
+
+    return StoredPipeline(metrics, runtime, store, texts=texts, **options)
 
 
 def resolve_destination(out: str | os.PathLike[str] | None) -> tuple[Path | None, Store | None]:

@@ -93,12 +93,10 @@ class StoredRun:
 
     @property
     def name(self) -> str:
-        """The folder as messages name it."""
         return self.store.name
 
     @property
     def has_texts(self) -> bool:
-        """Whether the run stores texts."""
         return self.manifest.texts
 
     def list_parts(self, folder: str) -> Iterator[tuple[Input, Part]]:
@@ -152,7 +150,6 @@ class StoredRun:
     @cached_property
     @refuses_damage
     def view(self) -> RunRecords:
-        """The names and hashes of all records."""
         names = ("item", "system", "source_digest")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
@@ -229,7 +226,6 @@ class StoredRun:
         return chosen[~repeated]
 
     def find_input(self, number: int) -> Input:
-        """The input with this number."""
         return next(one for one in self.manifest.inputs if one.number == number)
 
     @property

@@ -67,6 +67,17 @@ class HashIndex:
         return found
 
 
+def find_rows(wanted: Hashes, hashes: Hashes, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of each wanted hash: of several that have it, the last that is not to be computed again, or the last; -1
+    where none has it. `unsettled` are the rows that are to be computed again."""
+    rows = HashIndex(hashes).find(wanted)
+    if len(unsettled):
+        settled = np.delete(np.arange(len(hashes)), unsettled)
+        better = HashIndex(hashes[settled]).find(wanted)
+        rows = np.where(better >= 0, settled[better] if len(settled) else -1, rows)
+    return rows
+
+
 def _begin(hashes: Hashes) -> NDArray[np.uint64]:
     return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
@@ -117,21 +128,9 @@ class ScoreReader:
         self._values = np.concatenate(values)
         if in_order and self._rows == len(wanted):
             return None
-        return self._match(np.concatenate(unsettled))
-
-    def _match(self, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of several rows of one record, the last that is not to be computed again, or the last."""
-        wanted = self._run.view.hashes
         blocks = (read_hashes(table["record"]) for _, table in self._read(["record"]))
         hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
-        settled = np.delete(np.arange(len(hashes)), unsettled)
-        found = HashIndex(hashes[settled]).find(wanted)
-        positions = np.where(found >= 0, settled[found] if len(settled) else -1, -1)
-        missing = np.flatnonzero(positions < 0)
-        if len(unsettled) and len(missing):
-            found = HashIndex(hashes[unsettled]).find(wanted[missing])
-            positions[missing] = np.where(found >= 0, unsettled[found], -1)
-        return positions
+        return find_rows(wanted, hashes, np.concatenate(unsettled))
 
     @property
     def missing(self) -> NDArray[np.int64]:
