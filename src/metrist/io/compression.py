@@ -180,16 +180,14 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
         stream = gzip.GzipFile(fileobj=raw, mode="rb")
     elif suffix == ".xz":
         stream = lzma.LZMAFile(raw, "rb")  # noqa: SIM115
+    elif suffix == ".zst":
+        # Arrow's reader notices that a file ends within a frame; that of the package `zstandard` does not.
+        import pyarrow as pa
+
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
     else:
-        stream = _open_zstandard(raw) if suffix == ".zst" else raw
+        stream = raw
     return io.BufferedReader(_CheckedStream(stream, raw, name, suffix, meter), _CHUNK)
-
-
-def _open_zstandard(raw: IO[bytes]) -> Any:
-    """Arrow's reader notices that a file ends within a frame; that of the package `zstandard` does not."""
-    import pyarrow as pa
-
-    return pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
 
 
 class _CheckedStream(io.RawIOBase):

@@ -445,6 +445,14 @@ def as_number(field: str, value: Any) -> float:
     return number
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, or a text that is one."""
+    try:
+        return not isinstance(value, bool) and abs(float(value)) < float("inf")
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
 def as_texts(field: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
         hint = "; use 'reference' for a single one" if field == "references" and isinstance(value, str) else ""

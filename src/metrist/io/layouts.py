@@ -12,11 +12,11 @@ import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import Any
 
 from metrist.errors import InputError, format_count
-from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, normalise_name, quote_flag
+from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, is_number, normalise_name, quote_flag
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
 
@@ -120,7 +120,7 @@ class _WideRows:
         # numbers, numbers are what was generated.
         matched = [column for column in chosen.values() if column not in self._named.values()]
         present = {c: [row[c] for row in sample if row.get(c) not in (None, "")] for c in matched}
-        numbers = [column for column, values in present.items() if values and all(map(_is_number, values))]
+        numbers = [column for column, values in present.items() if values and all(map(is_number, values))]
         if numbers and len(numbers) < len(matched):
             self._numbers = set(numbers)
             chosen = self._choose(first)
@@ -326,15 +326,7 @@ def _battle_layout(
         if prompts is not None and None not in answers:
             # The Arena's newer files have lists of turns, written as JSON.
             rest.pop(by_name["prompt"])
-            first, second = (
-                [
-                    {"role": role, "content": text}
-                    for turn in zip_longest(prompts, (texts or [])[: len(prompts)])
-                    for role, text in zip(("user", "assistant"), turn, strict=True)
-                    if text is not None
-                ]
-                for texts in answers
-            )
+            first, second = ([*_interleave(prompts, texts or [])] for texts in answers)
         context, outputs = _split_pair(first, second, sides)
         systems = [suffix[1:] for suffix in suffixes]
         if names:
@@ -387,9 +379,9 @@ def _convert_completions(row: dict[str, Any], column: str) -> list[dict[str, Any
         annotations = completion.get("annotations")
         for aspect, annotation in (annotations if isinstance(annotations, dict) else {}).items():
             value = annotation.get("Rating") if isinstance(annotation, dict) else None
-            if _is_number(value):
+            if is_number(value):
                 ratings[aspect] = value
-        if _is_number(completion.get("overall_score")):
+        if is_number(completion.get("overall_score")):
             ratings["overall"] = completion["overall_score"]
         rows.append(
             {
@@ -533,6 +525,13 @@ def _parse_list(value: Any) -> list[str] | None:
     return None
 
 
+def _interleave(prompts: Sequence[str], answers: Sequence[str]) -> Iterator[dict[str, str]]:
+    for number, prompt in enumerate(prompts):
+        yield {"role": "user", "content": prompt}
+        if number < len(answers):
+            yield {"role": "assistant", "content": answers[number]}
+
+
 def _find_winners(by_name: Mapping[str, str], suffixes: tuple[str, str]) -> tuple[str, ...]:
     """Return the column that names the winner, or three columns of which one is 1."""
     flags = [f"winner_model{suffix}" for suffix in suffixes]
@@ -566,10 +565,3 @@ def _parse_winner(
         return 0
     named = f"{suffixes[0][1:]!r}, {suffixes[1][1:]!r}, 'tie' or the name of a system"
     raise RowError(f"{columns[0]!r} must be {named}, got {format_value(value)}")
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return not isinstance(value, bool) and abs(float(value)) < float("inf")
-    except (TypeError, ValueError, OverflowError):
-        return False

@@ -23,6 +23,7 @@ from metrist.io.fields import (
     as_text,
     as_texts,
     guess_column,
+    is_number,
     list_wide_patterns,
     quote_flag,
 )
@@ -102,10 +103,11 @@ class RowParser:
             if not has_judgment(judged) or guess_column("output", row):
                 if not is_null:
                     raise RowError(_no_output(self.columns.samples or {**row, **judged}, self.columns.fields))
-                column = self.columns.fields.get("output")
+                column = self.columns.fields.get("output") or "output"
+                name = "'output'" if column == "output" else f"{column!r} (output)"
                 raise RowError(
-                    f"{f'{column!r} (output)' if column and column != 'output' else repr('output')} is null: expected "
-                    'a text, "" for an empty one (--skip-bad skips such rows, in Python skip_bad=True)'
+                    f'{name} is null: expected a text, "" for an empty one (--skip-bad skips such rows, in Python '
+                    "skip_bad=True)"
                 )
             return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
@@ -257,20 +259,12 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
 def _suggest_ratings(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     """The options that read a table of ratings without texts; empty if it has no column of numbers."""
     item = fields.get("item") or guess_column("item", row)
-    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and _is_number(value)]
+    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and is_number(value)]
     if not numbers:
         return ""
     flags = [quote_flag(f"rating:{name}", name) for name in numbers[:_SHOWN_FIELDS]]
     flags += [quote_flag("item", item)] if item and item != "item" else []
     return f", or, if it holds ratings of outputs in a run: {' '.join(f'--field {flag}' for flag in flags)}"
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return not isinstance(value, bool)
 
 
 def _list_free_texts(row: Mapping[str, Any], fields: Mapping[str, str]) -> list[str]:

@@ -234,7 +234,10 @@ class Ingest:
         added, placed = [one for one in latest.inputs if one.number not in known], list[Input]()
         for entry in entries:
             if entry.number not in known and added:
-                same = [o for o in added if o.tables == entry.tables or (o.path and _identify(o) == _identify(entry))]
+                options = _normal_form(entry.options)
+                read = [one for one in added if one.path and one.path == entry.path]
+                same = [one for one in read if _normal_form(one.options) == options]
+                same += [one for one in added if one.tables == entry.tables]
                 last = max(one.number for one in (*latest.inputs, *placed))
                 entry = self._renumber(entry, same[0].number if same else last + 1)
             placed.append(entry)
@@ -468,10 +471,6 @@ class _OtherRecords:
         at = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
         rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
         return (int(rows[0]), self._run.find_input(int(self._places[at[rows[0]]]))) if len(rows) else None
-
-
-def _identify(one: Input) -> tuple[Any, ...]:
-    return one.path, _normal_form(one.options)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:

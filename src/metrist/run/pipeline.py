@@ -56,6 +56,8 @@ class Pipeline:
         #: By the metric's text, notes on records that it is not made for.
         self._misuse: dict[str, list[str]] = {}
         self._warned_source = 0
+        #: The run that holds the records, if it has a folder.
+        self.stored_run: Any = None
         #: By the metric's text, the scores of this run's own records, where `run` returned those of others too.
         self.own_blocks: dict[str, Any] = {}
         self._metrics = metrics

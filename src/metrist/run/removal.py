@@ -180,13 +180,14 @@ class _Remaining(Run):
             if records := sum(part.rows for part in tables.get("records", ())):
                 inputs.append(msgspec.structs.replace(one, tables=tables, records=records))
         for metric in self.manifest.metrics:
+            if metric.text in self.removed_metrics:
+                continue
             versions = list[Version]()
-            for version in metric.versions if metric.text not in self.removed_metrics else ():
+            for version in metric.versions:
                 left = self._rewrite(metric.place, version.parts)
                 if left or not version.parts:
                     versions.append(msgspec.structs.replace(version, parts=left))
-            if metric.text not in self.removed_metrics:
-                metrics.append(msgspec.structs.replace(metric, versions=tuple(versions)))
+            metrics.append(msgspec.structs.replace(metric, versions=tuple(versions)))
         return msgspec.structs.replace(self.manifest, inputs=tuple(inputs), metrics=tuple(metrics))
 
     def _rewrite(self, folder: str, parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -121,12 +121,7 @@ def score(
         total=len(records) if isinstance(records, Sized) and not reader.names else None,
     )
     scored = ScoredInput(sources=reader.sources, input=reader)
-    inputs: Any = scored if reader.is_repeatable else None
     blocks = pipeline.run(reader if reader.names or store else scored)
-    if store:
-        from metrist.run.run import Run
-
-        inputs = Run.open(store)
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     skipped = () if reader.announce else reader.skipped.describe()  # The command line tells more of them.
@@ -141,7 +136,7 @@ def score(
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
-        inputs=inputs,
+        inputs=pipeline.stored_run or (scored if reader.is_repeatable else None),
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if file:

@@ -475,8 +475,9 @@ class StoredPipeline(Pipeline):
                 writer.units.append(units)
             writer.rows += len(units)
             writer.seconds += outcome.seconds
-            for row, usage in _list_usages(outcome.block):
-                writer.usages[hashes[row].tobytes()] = usage
+            block = outcome.block
+            usages = block.usages if isinstance(block, Scores) else {n: j.usage for n, j in enumerate(block) if j.usage}
+            writer.usages |= {hashes[row].tobytes(): usage for row, usage in usages.items()}
             if outcome.seconds < _COSTLY_SECONDS:
                 writer.since = writer.since or monotonic()
             else:
@@ -591,7 +592,7 @@ class StoredPipeline(Pipeline):
         self._store.drop_parts(writer.metric.text, parts, [part])
 
     def _collect(self) -> dict[str, Any]:
-        run = Run.open(self._store)
+        run = self.stored_run = Run.open(self._store)
         view = run.view
         self.items, self.systems, self.sources = view.items, view.systems, view.sources
         self.reference_counts = set(run.reference_counts)
@@ -635,9 +636,3 @@ class StoredPipeline(Pipeline):
                 replace(judgment, usage=usages.get(wanted[n].tobytes())) for n, judgment in enumerate(judgments)
             ]
         return blocks
-
-
-def _list_usages(block: Block) -> Iterable[tuple[int, Any]]:
-    if isinstance(block, Scores):
-        return block.usages.items()
-    return [(n, judgment.usage) for n, judgment in enumerate(block) if judgment.usage]
