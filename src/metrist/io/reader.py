@@ -275,12 +275,12 @@ class Reader:
     def source_options(self, number: int) -> dict[str, Any]:
         """The options that read one of the sources alone as it is read here."""
         options = self.options
-        if len(self.sources) > 1 and self._default_systems[number] != self.sources[number].system:
-            options["system"] = self._default_systems[number]
+        if self.default_systems[number] != self.sources[number].system:
+            options["system"] = self.default_systems[number]
         return options
 
     @cached_property
-    def _default_systems(self) -> tuple[str, ...]:
+    def default_systems(self) -> tuple[str, ...]:
         """The system of rows that name none, by source. Files of one name in several folders are several systems, named
         with their folders, unless they hold the same outputs or only one of them holds any."""
         systems = [source.system for source in self.sources]
@@ -300,10 +300,6 @@ class Reader:
                 systems[n] = name
         return tuple(systems)
 
-    def default_system(self, number: int) -> str:
-        """The system of rows of a source that name none."""
-        return self._default_systems[number] if len(self.sources) > 1 else self.sources[number].system
-
     def _list_outputs(self, number: int, system: str) -> dict[str, int]:
         """Hashes of the outputs, by item, of rows that name no system."""
         alone = replace(self, sources=(self.sources[number],), announce=None, skip_bad=True)
@@ -314,7 +310,7 @@ class Reader:
 
     def _describe_systems(self) -> list[str]:
         """Which systems files of one name were taken for, where that needs telling."""
-        pairs = zip(self._default_systems, self.sources, strict=True)
+        pairs = zip(self.default_systems, self.sources, strict=True)
         named = [name for name, source in pairs if name != source.system]
         shown = [*named[:_SHOWN_SYSTEMS], *(["…"] if len(named) > _SHOWN_SYSTEMS else [])]
         return [f"systems = {', '.join(shown)} (files of one name)"] if named else []
@@ -449,8 +445,7 @@ class Reader:
                 self._left_out.count += one.left_out.count
                 self._left_out.messages += one.left_out.messages
             self._fields_by_column |= first.fields_by_column
-            systems = self._describe_systems() if len(self.sources) > 1 else ()
-            if reading := ", ".join(filter(None, (first.reading, *systems))):
+            if reading := ", ".join(filter(None, (first.reading, *self._describe_systems()))):
                 self._announce(source, reading)
         # Whether items are shared shows only if slices are compared.
         return not self._item_check.is_needed or not self._item_check.disjoint
@@ -501,7 +496,7 @@ class Reader:
         """Begin to read a source: its first row decides on the layout of all."""
         source = self.sources[file]
         columns = ColumnMap(self.fields, self.item_key, self.system is not None)
-        system = self.system or self.default_system(file)
+        system = self.system or self.default_systems[file]
         parser = RowParser(system=system, item_key=self.item_key, columns=columns)
         wish = Wish()
         is_strict = judgments == "required"
@@ -688,7 +683,7 @@ class Reader:
                 *source.format.notes,
                 *(layout.notes if layout else ()),
                 *(columns.describe() if columns.recognised or columns.unread else ()),
-                *(self._describe_systems() if len(self.sources) > 1 else ()),
+                *self._describe_systems(),
             ]
         )
         if reading:
@@ -712,7 +707,9 @@ class Reader:
         first = self.sources[file].location(line)
         known: Iterable[Record] = [block.records[n] for n in new if n < number and block.lines[n] == line]
         if is_first and self.sources[file].is_repeatable:
-            known = chain(known if file == walk.file else (), self._read_again(file))
+            source = replace(self.sources[file], system=self.default_systems[file])
+            again = replace(self, sources=(source,), announce=None, skip_bad=True)
+            known = chain(known if file == walk.file else (), again)
         with suppress(InputError):
             earlier = next((r for r in known if (r.item, r.system) == (record.item, record.system)), None)
         others = ", ".join(["task", "language", *map(format_value, record.extra)])
@@ -733,11 +730,6 @@ class Reader:
             "systems' column, or --field COLUMN= to drop a column"
             f"{more}"
         )
-
-    def _read_again(self, file: int) -> Iterator[Record]:
-        """The records of one source, as they are read here."""
-        source = replace(self.sources[file], system=self.default_system(file))
-        return iter(replace(self, sources=(source,), announce=None, skip_bad=True))
 
 
 def _locate(source: RowSource, line: int, reason: object) -> str:

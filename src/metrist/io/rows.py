@@ -177,8 +177,7 @@ def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSou
             f"records are read from a path, a list of paths, rows or a frame, not from {type(source).__name__}{hint}"
         )
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
-        paths = (expand_pattern(path) if _PATTERN.search(os.fspath(path)) else [path] for path in source)
-        return tuple(open_source(path, form) for group in paths for path in group)
+        return tuple(open_source(path, form) for pattern in source for path in expand_pattern(pattern))
     read = _read_once(source, "the rows") if isinstance(source, Iterator) else lambda: source
     rows = source if isinstance(source, (list, tuple)) else None
     return (

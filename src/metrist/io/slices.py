@@ -65,7 +65,7 @@ def cut_file(reader: Reader, number: int, size: int) -> list[FileSlice]:
     path = source.path
     if path is None or FORMATS.get(PurePath(path).suffix.lower()) != "lines" or reader.encoding or not source.size:
         return []
-    system = reader.default_system(number)
+    system = reader.default_systems[number]
     url = source.name if is_remote(source.name) else None
     slices, start, line = list[FileSlice](), 0, 0
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

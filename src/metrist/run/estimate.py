@@ -76,13 +76,7 @@ class RunEstimate:
 def estimate(records: Any, metrics: MetricList, **reading: Any) -> CallEstimate:
     """The LLM requests that `score` with the same arguments would make. Nothing is sent and nothing written; metrics
     that call no LLM are left out."""
-    judges = [metric for metric in build_all(metrics) if calls_llm(metric)]
-    with estimate_calls() as calls:
-        for _, shard in read_shards(judges, read_records(records, **reading), SHARD_SIZE_WITH_MODEL):
-            for metric in judges:
-                calls.metric = metric.label
-                score_shard(metric, Shard(shard))
-    return calls
+    return estimate_run(records, [metric for metric in build_all(metrics) if calls_llm(metric)], **reading).calls
 
 
 def estimate_run(

@@ -193,7 +193,9 @@ class PreferenceResults:
         lost = np.bincount(failed.ravel(), minlength=len(self.systems)).tolist()
         rows = []
         for code, system in enumerate(self.systems):
-            won, tied, beaten = _count_outcomes(preferences, code)
+            as_first = preferences.choice[preferences.first == code]
+            own = np.concatenate([as_first, -preferences.choice[preferences.second == code]])
+            won, tied, beaten = (int(np.count_nonzero(own == sign)) for sign in (FIRST, TIE, SECOND))
             value, low, high = (float(column[code]) for column in (rates.value, rates.low, rates.high))
             points, games = won + tied / 2, won + tied + beaten + lost[code]
             worst, best = (points / games, (points + lost[code]) / games) if games else (math.nan, math.nan)
@@ -246,16 +248,13 @@ class PreferenceResults:
         cells = np.zeros((len(both), 9))
         cells[np.arange(len(both)), [human * 3 + own for _, human, own in both]] = 1.0
         table = cells.sum(axis=0).reshape(1, 3, 3)
-        low, high = _by_item(cells, item[[i for i, *_ in both]], draws, rng, confidence, _accuracy)
+
+        def pool(sums: _Floats) -> _Floats:
+            return accuracy(sums.reshape(*sums.shape[:-1], 3, 3))
+
+        low, high = _by_item(cells, item[[i for i, *_ in both]], draws, rng, confidence, pool)
         shares = [float(share(table)[0]) for share in (accuracy, chance_accuracy, macro_f1)]
         return HumanAgreement(text, aspect, len(both), shares[0], low, high, *shares[1:])
-
-
-def _count_outcomes(preferences: Preferences, system: int) -> tuple[int, int, int]:
-    as_first = preferences.choice[preferences.first == system]
-    own = np.concatenate([as_first, -preferences.choice[preferences.second == system]])
-    won, tied, lost = (int(np.count_nonzero(own == sign)) for sign in (FIRST, TIE, SECOND))
-    return won, tied, lost
 
 
 def _strengths(preferences: Preferences) -> tuple[list[float], list[float]]:
@@ -271,10 +270,6 @@ def _share(sums: _Floats) -> _Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         share: _Floats = sums[..., 0] / sums[..., 1]
     return share
-
-
-def _accuracy(sums: _Floats) -> _Floats:
-    return accuracy(sums.reshape(*sums.shape[:-1], 3, 3))
 
 
 def _by_item(
@@ -300,7 +295,15 @@ def system_table(rows: Sequence[WinRate], notes: Sequence[str]) -> Table:
     return Table(
         title="Win rates",
         columns=[Column("comparator"), Column("system"), *(Column(name, "right") for name in ("win rate", *names))],
-        rows=[_system_row(row, with_failures) for row in rows],
+        rows=[
+            [
+                *(row.comparator, row.system, Estimate(row.value, row.low, row.high)),
+                *(Count(row.won), Count(row.tied), Count(row.lost)),
+                *([Count(row.failed), Number(row.worst), Number(row.best)] if with_failures else []),
+                None if math.isnan(row.strength) else f"{row.strength:+.2f} ± {row.error:.2f}",
+            ]
+            for row in rows
+        ],
         notes=(
             "A tie is half a win. Strength is Bradley and Terry's with ties, on the log scale, ± its standard error.",
             *(
@@ -318,13 +321,6 @@ def _explain_strengths(rows: Sequence[WinRate]) -> str:
     if any(row.won for row in rows):
         return "some systems never lost to others, or never won, ties aside"
     return "every comparison is a tie" if any(row.tied for row in rows) else "no pair was judged"
-
-
-def _system_row(row: WinRate, with_failures: bool) -> list[Any]:
-    failed = [Count(row.failed), Number(row.worst), Number(row.best)] if with_failures else []
-    strength = None if math.isnan(row.strength) else f"{row.strength:+.2f} ± {row.error:.2f}"
-    counts = [Count(row.won), Count(row.tied), Count(row.lost)]
-    return [row.comparator, row.system, Estimate(row.value, row.low, row.high), *counts, *failed, strength]
 
 
 def comparator_table(rows: Sequence[ComparatorSummary], agreements: Sequence[HumanAgreement]) -> Table:
