@@ -21,7 +21,7 @@ from metrist.metrics.registry import MetricList, build_all
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 from metrist.report.progress import Progress, shows_progress
-from metrist.run.flat_file import flat_suffix, writes_remotely
+from metrist.run.flat_file import writes_remotely
 from metrist.run.preference_results import Key, PreferenceResults, judgment_row, pair_row
 from metrist.run.results import describe_failures
 from metrist.run.scoring import open_pipeline, resolve_destination
@@ -84,10 +84,8 @@ def prefer(
     )
     built = _build_comparators(comparators)
     reader = read_records(records, **reading)
-    file, store = resolve_destination(out)
+    file, store = resolve_destination(out, [".jsonl"])
     if file:
-        if flat_suffix(file) != ".jsonl":
-            raise RunError(f"cannot write preferences to {file}: expected a folder, or a file that ends in .jsonl")
         check_distinct(file, reader.names)
     paired = pair_records(reader, pairs, baseline, limit_per_item)
     pipeline = open_pipeline(

@@ -161,27 +161,27 @@ def open_pipeline(
     return StoredPipeline(metrics, runtime, store, texts=texts, **options)
 
 
-def resolve_destination(out: str | os.PathLike[str] | None) -> tuple[Path | None, Store | None]:
-    """The flat file or the run folder that a path asks for. What could not be written at the end is refused now;
-    nothing is written yet."""
+def resolve_destination(
+    out: str | os.PathLike[str] | None, formats: Sequence[str] = (".jsonl", ".csv", ".parquet")
+) -> tuple[Path | None, Store | None]:
+    """The flat file, in one of these formats, or the run folder that a path asks for. What could not be written at the
+    end is refused now; nothing is written yet."""
     if out is None:
         return None, None
     from metrist.run.stores import open_store
 
-    if isinstance(out, str) and is_remote(out) and not flat_suffix(Path(out)):
-        store = open_store(out)
-        store.check()
-        return None, store
     path = Path(out)
-    if path.suffix and flat_suffix(path):
+    suffix = flat_suffix(path) if path.suffix else None
+    if suffix in formats:
         check_writable(path)
         return path, None
-    named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
-    if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
+    is_url = isinstance(out, str) and is_remote(out)
+    named_as_folder = is_url or os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
+    if suffix or (not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix)):
         raise RunError(
             f"cannot tell what to write to {path}: expected a folder (end it with '/'), or a file that ends in "
-            ".jsonl, .csv or .parquet"
+            f"{' or '.join(formats)}"
         )
-    store = open_store(path)
+    store = open_store(out if is_url else path)
     store.check()
     return None, store
