@@ -22,8 +22,9 @@ from metrist.io import read_records
 from metrist.io import reader as reader_module
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, _parse_line
-from metrist.io.reader import Batch
-from metrist.io.row_model import ParsedRow
+from metrist.io.reader import Batch, Reader
+from metrist.io.row_model import Location, ParsedRow
+from metrist.ratings import Rating
 from metrist.records import Record, RecordColumns, hash_units
 
 ROW = {"item": "1", "system": "a", "output": "x", "source": "s", "references": ["r"]}
@@ -144,6 +145,24 @@ def without_texts(row: ParsedRow) -> ParsedRow:
     return replace(row, records=(), new=())
 
 
+def list_judged(reader: Reader, batches: Iterable[Batch]) -> list[ParsedRow]:
+    """The rows with judgments, all of them parsed."""
+    judged = [(reader.sources[batch.source].name, row) for batch in batches for row in batch.judged]
+    return [
+        row
+        if isinstance(row, ParsedRow)
+        else ParsedRow(
+            location=Location(name, row.line),
+            keys=((row.item, row.system),),
+            ratings=tuple(
+                Rating(item=row.item, system=row.system, aspect=aspect, rater=None, value=value)
+                for aspect, value in row.ratings.items()
+            ),
+        )
+        for name, row in judged
+    ]
+
+
 def is_judged(row: ParsedRow) -> bool:
     parts = (row.ratings, row.scores, row.errors, row.preferences, row.choices, row.raters, row.columns)
     return any(parts) or row.weight is not None
@@ -173,18 +192,12 @@ def assert_alike(source: Any, size: int, **options: Any) -> list[Batch]:
     strict = read_records(source, **options)
     entries, strict_error = read(strict.entries)
     if not any("left out" in remark for remark in batched.remarks) and strict_error == error:
-        assert [row for batch in batches for row in batch.judged] == [
-            without_texts(row) for row in entries if is_judged(row)
-        ]
+        assert list_judged(batched, batches) == [without_texts(row) for row in entries if is_judged(row)]
         assert [record for row in entries for record in row.new] == records
         if len(strict.sources) == 1:
             assert [line for batch in batches for line in batch.lines] == [
                 row.location.line for row in entries for _ in row.new
             ]
-            repeats = [(r, row.location.line) for row in entries for r in row.records if r not in row.new]
-            assert [line for batch in batches for _, line in batch.repeats] == [line for _, line in repeats]
-            digests = [digest for batch in batches for digest, _ in batch.repeats]
-            assert digests == [digest.tobytes() for digest in hash_units([record for record, _ in repeats])]
     return batches
 
 
@@ -236,10 +249,8 @@ def test_any_json_is_read_as_by_pythons_own_decoder(tmp_path: Path, rows: list[d
     reader = read_records(path, skip_bad=skip_bad)
     source = replace(reader.sources[0], read=lambda: iter([(line, dict(row)) for line, row in parsed]))
     slow = replace(reader, sources=(source,))
-    fast = read(lambda: reader), read(lambda: [row for batch in reader.batches() for row in batch.judged])
-    assert repr(fast) == repr(
-        (read(lambda: slow), read(lambda: [row for batch in slow.batches() for row in batch.judged]))
-    )
+    fast = read(lambda: reader), read(lambda: list_judged(reader, reader.batches()))
+    assert repr(fast) == repr((read(lambda: slow), read(lambda: list_judged(slow, slow.batches()))))
     assert (reader.remarks, reader.skipped) == (slow.remarks, slow.skipped)
 
 
@@ -293,7 +304,7 @@ def test_judgments_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path) 
     reader = read_records(path)
     (batch,) = reader.batches()
     assert len(batch.records) == 7
-    assert [row.ratings[0].value for row in batch.judged] == [4]
+    assert [row.ratings[0].value for row in list_judged(reader, [batch])] == [4]
     (remark,) = [remark for remark in reader.remarks if "left out" in remark]
     assert remark.startswith(f"the judgments of 6 rows are left out; the first: {path}:1: the rating 'f' must be")
     with pytest.raises(InputError, match="the rating 'f' must be"):

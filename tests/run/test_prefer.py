@@ -303,7 +303,7 @@ def test_a_change_of_extra_fields_is_judged_again(tmp_path):
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path):
     CALLS.clear()
     with pytest.raises(
-        RunError, match=r"cannot write preferences to .*p\.csv: expected a folder, or a file that ends in"
+        RunError, match=r"cannot tell what to write to .*p\.csv: expected a folder .*, or a file that ends in \.jsonl"
     ):
         metrist.prefer(ROWS, Longer(), out=tmp_path / "p.csv")
     data = tmp_path / "data.jsonl"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, cast
@@ -31,7 +32,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeRay]:
 
     def make(**options: Any) -> FakeRay:
         fake = FakeRay(**options)
-        monkeypatch.setattr(ray_module, "import_ray", lambda: fake)
+        monkeypatch.setitem(sys.modules, "ray", fake)
         return fake
 
     return make

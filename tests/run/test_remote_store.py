@@ -416,7 +416,7 @@ def test_a_writer_that_lost_its_lease_writes_nothing_more(url: str, monkeypatch:
         for action in (
             lambda: store.update(lambda _: Manifest()),
             lambda: store.write_bytes("records/x", b""),
-            lambda: store.append_log("log/x", b""),
+            lambda: store._append_log(b""),
             lambda: store.delete(before),
         ):
             with pytest.raises(RunError, match="taken over by process 5 on elsewhere"):

@@ -19,7 +19,7 @@ from metrist.errors import InputError, NeedsError, RunError
 from metrist.run import export, load, score
 from metrist.run.executors import Processes, Serial, Task, TaskResult
 from metrist.run.prefer import prefer
-from metrist.run.tasks import Pace, check_needs, cut_shards
+from metrist.run.tasks import NeedsCheck, Pace, read_shards
 from metrist.runtime import loading_watchers
 from metrist.scores import Scores
 from metrist.spec import parse
@@ -352,14 +352,13 @@ def test_checking_needs_reads_as_few_records_as_possible(monkeypatch: pytest.Mon
             yield consumed[-1]
 
     chrf, length = metrist.metric("chrf"), metrist.metric("length")
-    check_needs([length], records((), ("a",)))
-    assert len(consumed) == 0
-    checked = check_needs([length, chrf], records((), ("a",), (), ("b",)))
-    assert len(consumed) == 2
-    assert list(checked) == consumed
+    assert NeedsCheck([length]).add(records((), ("a",)))
+    assert len(consumed) == 1
+    assert NeedsCheck([length, chrf]).add(records((), ("a",), (), ("b",)))
+    assert len(consumed) == 4
     monkeypatch.setattr("metrist.run.tasks.MAX_TEXT", 25)
     with pytest.raises(NeedsError, match="none of the first 3 records"):
-        check_needs([chrf], records(*[()] * 9))
+        NeedsCheck([chrf]).add(records(*[()] * 9))
 
 
 def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Path) -> None:
@@ -467,16 +466,15 @@ def test_the_input_is_not_written_over(tmp_path: Path) -> None:
 
 
 def test_shards_are_cut_by_number_and_by_text() -> None:
-    def sized(size: int) -> Record:
-        return Record(item="i", system="s", output="x" * size, references=("y" * size,))
+    def cut(size: int, *lengths: int) -> list[tuple[int, int]]:
+        records = [
+            Record(item=str(n), system="s", output="x" * k, references=("y" * k,)) for n, k in enumerate(lengths)
+        ]
+        return [(start, len(shard)) for start, shard in read_shards([], read_records(records), size)]
 
-    lengths = [(start, len(shard)) for start, shard in cut_shards(map(sized, [1] * 5), 2)]
-    assert lengths == [(0, 2), (2, 2), (4, 1)]
+    assert cut(2, *[1] * 5) == [(0, 2), (2, 2), (4, 1)]
     long = 3 << 20
-    assert [(start, len(shard)) for start, shard in cut_shards(map(sized, [1, long, long, 1, 1]), 10)] == [
-        (0, 3),
-        (3, 2),
-    ]
+    assert cut(10, 1, long, long, 1, 1) == [(0, 2), (2, 3)]
 
 
 def _outputs(*counts: int) -> list[Record]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,6 @@ from fake_ray import FakeRay
 
 from metrist.errors import MetristError
 from metrist.metrics.base import Metric
-from metrist.run import ray as ray_module
 from metrist.run import score
 from metrist.run.executors import Ray, Resources
 from metrist.run.run import Run
@@ -32,7 +32,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     monkeypatch.setattr("metrist.run.ingest.SLICE_BYTES", (1000, 1000))
     cluster = FakeRay()
-    monkeypatch.setattr(ray_module, "import_ray", lambda: cluster)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
     return cluster
 
 

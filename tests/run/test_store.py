@@ -24,7 +24,7 @@ from metrist import open_run
 from metrist.errors import RunError
 from metrist.records import hash_units
 from metrist.run import export, load, score, stored_pipeline, stored_scores
-from metrist.run.store import Log, Rows, Store, StoredMetric, folder_name
+from metrist.run.store import Rows, Store, StoredMetric, folder_name
 from metrist.run.tables import Damaged, scores_table
 from metrist.scores import Scores
 from run_contents import contents
@@ -285,7 +285,7 @@ def test_a_second_writer_leaves_the_unlisted_parts_and_the_log_of_the_first(tmp_
         first.add_results([make_rows([1.0])])
         part = first.write_rows(make_rows([2.0], first=1))
         assert part is not None
-        Log(first).add(make_rows([3.0], first=2))
+        first.add_to_log(make_rows([3.0], first=2))
         with second.write():
             second.add_results([make_rows([4.0], first=3)])
         with suppress(ZeroDivisionError), second.write():
@@ -319,7 +319,7 @@ def test_a_log_with_a_folder_out_of_the_run_is_not_put_into_parts(tmp_path: Path
     store = Store(tmp_path / "run")
     store.add_results([make_rows([1.0])])
     rows = make_rows([2.0])
-    Log(store).add(msgspec.structs.replace(rows, metric=StoredMetric(text="x", folder="../../out")))
+    store.add_to_log(msgspec.structs.replace(rows, metric=StoredMetric(text="x", folder="../../out")))
     with store.write():
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]

@@ -257,7 +257,7 @@ def test_a_worker_whose_run_has_ended_exits_silently(
     assert worker.stdout
     assert worker.stderr
     worker.stdout.close()
-    setup = worker_pool.Setup(path=sys.path, folder=os.getcwd(), metrics=pickle.dumps((metric,)))
+    setup = (sys.path, os.getcwd(), pickle.dumps((metric,)))
     for message in (setup, next(tasks(1, metric))):
         worker_pool.send(worker.stdin, pickle.dumps(message))
     assert worker.wait(timeout=60) == 0

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ from metrist.records import Record, RecordColumns
 
 TEXT_FIELDS = ("output", "source", "references", "instruction")
 Numbers = NDArray[np.uint64]
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _LINE_BITS = 40
 
 
@@ -80,7 +79,6 @@ class FirstKeys:
 
     @property
     def values(self) -> Numbers:
-        """The values at all first occurrences."""
         return np.concatenate([np.empty(0, np.uint64), *(level[1] for level in self._levels)])
 
 
@@ -134,12 +132,10 @@ class RecordKeys:
 
 
 def place_of(file: int, lines: Sequence[int]) -> Numbers:
-    """Lines of a file as one number each."""
     return np.array(lines, np.uint64) | np.uint64(file << _LINE_BITS)
 
 
 def split_place(place: int) -> tuple[int, int]:
-    """The file and the line of a place."""
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 
@@ -227,13 +223,10 @@ class ItemCheck:
 
 def _hash_contents(records: RecordColumns) -> Numbers:
     """A hash of each record without its key."""
-    r, count = records, len(records)
-    total = np.zeros(count, np.uint64)
-    for column in (r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages):
-        total = total * _FACTOR + hash_all(column, count)
-    if r.extras is not None:
-        total += _FACTOR * hash_all((_canonical_extra(extra) if extra else 0 for extra in r.extras), count)
-    return total
+    r = records
+    extras = [_canonical_extra(extra) if extra else None for extra in r.extras] if r.extras else repeat(None, len(r))
+    columns = (r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages)
+    return hash_all(zip(*columns, extras, strict=True), len(r))
 
 
 def _canonical_extra(extra: Mapping[str, Any]) -> str:

@@ -180,7 +180,8 @@ class ColumnMap:
         for column, value in row.items():
             if self.samples.get(column) is None:
                 self.samples[column] = value
-        if not is_first and not any(map(_may_be_field, new)):
+        names = map(normalise_name, new)
+        if not is_first and not any(name in _ANY_NAME or _NUMBERED_ALIAS.fullmatch(name) for name in names):
             self.known.update(new)
             return
         found = self._recognise(is_table=type(row) is not dict)
@@ -260,12 +261,6 @@ class ColumnMap:
             if "." in column and column not in self.samples and column.split(".")[0] in self.samples
         }
         return found
-
-
-def _may_be_field(column: str) -> bool:
-    """Whether a column's name is one that may be taken for a field, so that it is worth looking at."""
-    name = normalise_name(column)
-    return name in _ANY_NAME or _NUMBERED_ALIAS.fullmatch(name) is not None
 
 
 def quote_flag(field: str, column: str) -> str:
@@ -450,28 +445,26 @@ def as_number(field: str, value: Any) -> float:
     return number
 
 
-def as_texts(field: str, value: Any) -> tuple[str, ...]:
-    """Return a list of texts."""
-    if not isinstance(value, (list, tuple)):
-        raise RowError(f"{field!r} must be a list of strings, got {format_value(value)}{_single_hint(field, value)}")
-    for position, text in enumerate(value, 1):
-        if type(text) is not str:
-            return _each_as_text(field, value, position)
-    return tuple(value)
-
-
-def _each_as_text(field: str, values: Any, position: int) -> tuple[str, ...]:
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, or a text that is one."""
     try:
-        return tuple(as_text(field, value) for value in values)
+        return not isinstance(value, bool) and abs(float(value)) < float("inf")
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def as_texts(field: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        hint = "; use 'reference' for a single one" if field == "references" and isinstance(value, str) else ""
+        raise RowError(f"{field!r} must be a list of strings, got {format_value(value)}{hint}")
+    position = next((position for position, text in enumerate(value, 1) if type(text) is not str), None)
+    if position is None:
+        return tuple(value)
+    try:
+        return tuple(as_text(field, text) for text in value)
     except RowError:
-        wrong = values[position - 1]
-        raise RowError(
-            f"{field!r} must be a list of strings, got {format_value(wrong)} at position {position}"
-        ) from None
-
-
-def _single_hint(field: str, value: Any) -> str:
-    return "; use 'reference' for a single one" if field == "references" and isinstance(value, str) else ""
+        wrong = format_value(value[position - 1])
+        raise RowError(f"{field!r} must be a list of strings, got {wrong} at position {position}") from None
 
 
 def as_mapping(field: str, value: Any) -> dict[str, Any]:

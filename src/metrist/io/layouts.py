@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from metrist.errors import InputError, format_count
-from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, normalise_name, quote_flag
+from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, is_number, normalise_name, quote_flag
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
 
@@ -83,14 +83,10 @@ def convert_rows(
 def _convert_each(rows: Numbered, convert: Convert, layout: Layout) -> Numbered:
     for line, row in rows:
         layout.position += 1
-        if not isinstance(row, dict):
-            yield line, row
-            continue
         try:
-            converted = convert(row)
+            converted = convert(row) if isinstance(row, dict) else (row,)
         except RowError as error:
-            yield line, error
-            continue
+            converted = (error,)
         for one_row in converted:
             yield line, one_row
 
@@ -123,7 +119,8 @@ class _WideRows:
         # Scores beside the outputs that a pattern is meant for (v1, v1_score) are no outputs. Where all columns hold
         # numbers, numbers are what was generated.
         matched = [column for column in chosen.values() if column not in self._named.values()]
-        numbers = [column for column in matched if _holds_numbers([row.get(column) for row in sample])]
+        present = {c: [row[c] for row in sample if row.get(c) not in (None, "")] for c in matched}
+        numbers = [column for column, values in present.items() if values and all(map(is_number, values))]
         if numbers and len(numbers) < len(matched):
             self._numbers = set(numbers)
             chosen = self._choose(first)
@@ -134,7 +131,6 @@ class _WideRows:
         layout.notes += [f"no outputs but numbers = {', '.join(numbers)}"] if self._numbers else []
         self._seen = chosen
         self._missing: dict[str, int] = {}
-        self._width = len(chosen)
 
     def _choose(self, row: Mapping[str, Any]) -> dict[str, str]:
         """Return system → column for the columns of a row."""
@@ -170,7 +166,8 @@ class _WideRows:
             for name, value in row.items()
             if name not in chosen.values() and not (name == "system" and "system" in self._dropped)
         }
-        judged = [name for name in rest if _is_judgment(name) and name not in self._dropped]
+        judged = [name for name in rest if name in JUDGMENTS or name.startswith(("rating:", "score:"))]
+        judged = [name for name in judged if name not in self._dropped]
         if judged and len(chosen) > 1:
             reason = (
                 f"{format_value(judged[0])} in a row with the outputs of several systems: which of them it judges is "
@@ -203,10 +200,6 @@ class _WideRows:
             f"{column} is missing in {format_count(count, 'row')}: no output of that system is read there"
             for column, count in self._missing.items()
         ]
-
-
-def _is_judgment(name: str) -> bool:
-    return name in JUDGMENTS or name.startswith(("rating:", "score:"))
 
 
 def _parse_outputs(
@@ -261,7 +254,8 @@ def _find_layout(row: dict[str, Any], columns: ColumnMap, layout: Layout) -> Con
         if stems and (models or _find_winners(by_name, suffixes)):
             return _battle_layout(by_name, stems, models, suffixes, layout)
     completions = by_name.get("completions")
-    if completions and _is_list_of(row[completions], "response"):
+    first = next(iter(row[completions]), None) if completions and isinstance(row[completions], list) else None
+    if completions and isinstance(first, dict) and "response" in first:
         layout.notes.append(
             f"a row for each of {completions}: system = model, output = response, ratings = annotations"
         )
@@ -385,9 +379,9 @@ def _convert_completions(row: dict[str, Any], column: str) -> list[dict[str, Any
         annotations = completion.get("annotations")
         for aspect, annotation in (annotations if isinstance(annotations, dict) else {}).items():
             value = annotation.get("Rating") if isinstance(annotation, dict) else None
-            if _is_number(value):
+            if is_number(value):
                 ratings[aspect] = value
-        if _is_number(completion.get("overall_score")):
+        if is_number(completion.get("overall_score")):
             ratings["overall"] = completion["overall_score"]
         rows.append(
             {
@@ -437,7 +431,13 @@ def _split_pair(first: Any, second: Any, names: tuple[str, str]) -> tuple[dict[s
     shared = 0
     while shared < min(len(turns[0]), len(turns[1])) - 1 and turns[0][shared] == turns[1][shared]:
         shared += 1
-    return _describe_context(turns[0][:shared]), [_format_answer(turn[shared:]) for turn in turns if turn]
+    # The first turn of an answer goes without its role.
+    answers = [
+        "\n\n".join([turn[shared][1], *(f"{_role(message)}: {message[1]}" for message in turn[shared + 1 :])])
+        for turn in turns
+        if turn
+    ]
+    return _describe_context(turns[0][:shared]), answers
 
 
 def _parse_turns(value: Any) -> list[Message] | None:
@@ -496,12 +496,6 @@ def _describe_context(messages: Sequence[Message]) -> dict[str, str]:
     elif messages:
         context["source"] = "\n\n".join(f"{_role(message)}: {message[1]}" for message in messages)
     return {name: text for name, text in context.items() if text}
-
-
-def _format_answer(messages: Sequence[Message]) -> str:
-    """Return the text of an answer, or of several turns; the first turn goes without its role."""
-    first, *others = messages
-    return "\n\n".join([first[1], *(f"{_role(message)}: {message[1]}" for message in others)])
 
 
 def _convert_prompt(rest: dict[str, Any], context: dict[str, str]) -> None:
@@ -571,20 +565,3 @@ def _parse_winner(
         return 0
     named = f"{suffixes[0][1:]!r}, {suffixes[1][1:]!r}, 'tie' or the name of a system"
     raise RowError(f"{columns[0]!r} must be {named}, got {format_value(value)}")
-
-
-def _is_list_of(value: Any, key: str) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and key in value[0]
-
-
-def _holds_numbers(values: Sequence[Any]) -> bool:
-    """Whether all values that are there are numbers."""
-    present = [value for value in values if value is not None and value != ""]
-    return bool(present) and all(map(_is_number, present))
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return not isinstance(value, bool) and abs(float(value)) < float("inf")
-    except (TypeError, ValueError, OverflowError):
-        return False

@@ -28,7 +28,7 @@ from metrist.io.dedup import (
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, Wish
-from metrist.io.row_model import CompleteRows, JudgedRows, ParsedRow, PlainRow, RowError, format_value
+from metrist.io.row_model import CompleteRows, ParsedRow, PlainRow, RatedRow, RowError, format_value
 from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
@@ -150,14 +150,14 @@ class _Walk:
 class _Block:
     """Rows of one source: first those that were parsed, and then what of them is new, in `columns` and `entries`.
 
-    `lines` and `row_numbers` are those of the records; `judged_rows` hold more than one record. `parsed` and `entries`
-    hold parsed rows, or what `JudgedRows` keeps of them. `errors` are messages about bad rows.
+    `lines` and `row_numbers` are those of the records; `judged_rows` hold more than one record. `errors` are messages
+    about bad rows.
     """
 
     records: list[Any] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     row_numbers: list[int] = field(default_factory=list)
-    parsed: list[tuple[int, Any]] = field(default_factory=list)
+    parsed: list[tuple[int, ParsedRow | RatedRow]] = field(default_factory=list)
     judged_rows: set[int] = field(default_factory=set)
     errors: list[tuple[int, str]] = field(default_factory=list)
     rows: int = 0
@@ -165,8 +165,6 @@ class _Block:
     is_table: bool = False
     columns: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
     entries: list[Any] = field(default_factory=list)
-    repeated: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
-    repeated_lines: list[int] = field(default_factory=list)
 
     def add_rows(self, line: int, rows: CompleteRows, judgments: Judgments) -> None:
         """Add rows that need no parsing; `line` is the first one's."""
@@ -180,7 +178,7 @@ class _Block:
         self.judged_rows.update(number for number, _ in judged)
         if judgments == "kept":
             first = line - numbers[0]
-            self.parsed += [(n, (first + n, row.item, row.system, row.ratings)) for n, row in judged]
+            self.parsed += [(n, RatedRow(first + n, row.item, row.system, row.ratings or {})) for n, row in judged]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,18 +203,15 @@ class Findings:
 class Batch:
     """Consecutive rows of one source, as columns: the records that did not occur before, and what rows say besides
     (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored score or choice,
-    a weight, or columns without an output). `lines` are the lines of the records. `repeats` are rows whose records
-    occurred before: hash and line."""
+    a weight, or columns without an output). `lines` are the lines of the records."""
 
     source: int
     records: RecordColumns
     lines: Sequence[int]
-    judged: Sequence[ParsedRow] = ()
-    repeats: Sequence[tuple[bytes, int]] = ()
+    judged: Sequence[ParsedRow | RatedRow] = ()
 
     @cached_property
     def hashes(self) -> Hashes:
-        """The hashes of the records."""
         return hash_records(self.records)
 
 
@@ -280,12 +275,12 @@ class Reader:
     def source_options(self, number: int) -> dict[str, Any]:
         """The options that read one of the sources alone as it is read here."""
         options = self.options
-        if len(self.sources) > 1 and self._default_systems[number] != self.sources[number].system:
-            options["system"] = self._default_systems[number]
+        if self.default_systems[number] != self.sources[number].system:
+            options["system"] = self.default_systems[number]
         return options
 
     @cached_property
-    def _default_systems(self) -> tuple[str, ...]:
+    def default_systems(self) -> tuple[str, ...]:
         """The system of rows that name none, by source. Files of one name in several folders are several systems, named
         with their folders, unless they hold the same outputs or only one of them holds any."""
         systems = [source.system for source in self.sources]
@@ -297,15 +292,13 @@ class Reader:
             if len({os.path.realpath(str(self.sources[n].path)) for n in numbers}) < 2:
                 continue
             outputs = {n: texts for n in numbers if (texts := self._list_outputs(n, system))}
-            if all(_agree_on_items(one, other) for one, other in combinations(outputs.values(), 2)):
+            # Pairs of files that have outputs of the same items, all of them equal, are one system.
+            shared = [(one, other, one.keys() & other.keys()) for one, other in combinations(outputs.values(), 2)]
+            if all(items and all(one[i] == other[i] for i in items) for one, other, items in shared):
                 continue
             for n, name in zip(outputs, _distinct_names([str(self.sources[n].path) for n in outputs]), strict=True):
                 systems[n] = name
         return tuple(systems)
-
-    def default_system(self, number: int) -> str:
-        """The system of rows of a source that name none."""
-        return self._default_systems[number] if len(self.sources) > 1 else self.sources[number].system
 
     def _list_outputs(self, number: int, system: str) -> dict[str, int]:
         """Hashes of the outputs, by item, of rows that name no system."""
@@ -317,7 +310,7 @@ class Reader:
 
     def _describe_systems(self) -> list[str]:
         """Which systems files of one name were taken for, where that needs telling."""
-        pairs = zip(self._default_systems, self.sources, strict=True)
+        pairs = zip(self.default_systems, self.sources, strict=True)
         named = [name for name, source in pairs if name != source.system]
         shown = [*named[:_SHOWN_SYSTEMS], *(["…"] if len(named) > _SHOWN_SYSTEMS else [])]
         return [f"systems = {', '.join(shown)} (files of one name)"] if named else []
@@ -402,14 +395,11 @@ class Reader:
                 yield Batch(source=0, records=records, lines=range(start + 1, start + 1 + len(records)))
             return
         for block in self._read(size, "kept" if judgments else "ignored"):
-            repeats = zip(hash_records(block.repeated), block.repeated_lines, strict=True)
-            name = self.sources[self.source_number].name
             yield Batch(
                 source=self.source_number,
                 records=block.columns,
                 lines=block.lines,
-                judged=JudgedRows(name, [row for row in block.entries if type(row) is tuple or _has_judgment(row)]),
-                repeats=[(digest.tobytes(), line) for digest, line in repeats],
+                judged=[row for row in block.entries if type(row) is RatedRow or _has_judgment(row)],
             )
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
@@ -455,8 +445,7 @@ class Reader:
                 self._left_out.count += one.left_out.count
                 self._left_out.messages += one.left_out.messages
             self._fields_by_column |= first.fields_by_column
-            systems = self._describe_systems() if len(self.sources) > 1 else ()
-            if reading := ", ".join(filter(None, (first.reading, *systems))):
+            if reading := ", ".join(filter(None, (first.reading, *self._describe_systems()))):
                 self._announce(source, reading)
         # Whether items are shared shows only if slices are compared.
         return not self._item_check.is_needed or not self._item_check.disjoint
@@ -483,7 +472,7 @@ class Reader:
                 failure = self._compare(block, walk, keys, seen) or failure
                 good += block.good
                 any_record = any_record or bool(block.columns)
-                if block.columns or block.entries or block.repeated_lines:
+                if block.columns or block.entries:
                     yield block
                 if failure is not None:
                     raise failure
@@ -507,7 +496,7 @@ class Reader:
         """Begin to read a source: its first row decides on the layout of all."""
         source = self.sources[file]
         columns = ColumnMap(self.fields, self.item_key, self.system is not None)
-        system = self.system or self.default_system(file)
+        system = self.system or self.default_systems[file]
         parser = RowParser(system=system, item_key=self.item_key, columns=columns)
         wish = Wish()
         is_strict = judgments == "required"
@@ -580,7 +569,7 @@ class Reader:
                     else:
                         ratings = simple_ratings(parts.judged) if len(records) == 1 else None
                     if ratings is not None:
-                        block.parsed.append((block.rows, (line, records[0].item, records[0].system, ratings)))
+                        block.parsed.append((block.rows, RatedRow(line, records[0].item, records[0].system, ratings)))
                     else:
                         entry = parse_judgments(parts or plain_parts(row), source.location(line))
                         block.parsed.append((block.rows, entry))
@@ -623,17 +612,16 @@ class Reader:
             block.parsed = [(row, entry) for row, entry in block.parsed if row not in bad]
         if len(new) != len(columns):
             self._repeats += sum(block.row_numbers[n] not in block.judged_rows for n in repeated)
-            block.repeated, block.repeated_lines = columns.take(repeated), [block.lines[n] for n in repeated]
             fresh = {(block.row_numbers[n], columns.systems[n]) for n in new}
             for at, (row, entry) in enumerate(block.parsed):
-                if type(entry) is tuple:
+                if isinstance(entry, RatedRow):
                     continue
                 texts = tuple(record for record in entry.records if (row, record.system) in fresh)
                 if len(texts) != len(entry.records):
                     block.parsed[at] = row, replace(entry, new=texts)
             columns, block.lines = columns.take(new), [block.lines[n] for n in new]
         block.columns = columns
-        block.entries = [entry if type(entry) is tuple else drop_repeated(entry, seen) for _, entry in block.parsed]
+        block.entries = [e if isinstance(e, RatedRow) else drop_repeated(e, seen) for _, e in block.parsed]
         if block.is_table:
             self._empty_outputs += sum(not output for output in columns.outputs)
         if len(self.sources) > 1:
@@ -695,7 +683,7 @@ class Reader:
                 *source.format.notes,
                 *(layout.notes if layout else ()),
                 *(columns.describe() if columns.recognised or columns.unread else ()),
-                *(self._describe_systems() if len(self.sources) > 1 else ()),
+                *self._describe_systems(),
             ]
         )
         if reading:
@@ -719,7 +707,9 @@ class Reader:
         first = self.sources[file].location(line)
         known: Iterable[Record] = [block.records[n] for n in new if n < number and block.lines[n] == line]
         if is_first and self.sources[file].is_repeatable:
-            known = chain(known if file == walk.file else (), self._read_again(file))
+            source = replace(self.sources[file], system=self.default_systems[file])
+            again = replace(self, sources=(source,), announce=None, skip_bad=True)
+            known = chain(known if file == walk.file else (), again)
         with suppress(InputError):
             earlier = next((r for r in known if (r.item, r.system) == (record.item, record.system)), None)
         others = ", ".join(["task", "language", *map(format_value, record.extra)])
@@ -741,29 +731,14 @@ class Reader:
             f"{more}"
         )
 
-    def _read_again(self, file: int) -> Iterator[Record]:
-        """The records of one source, as they are read here."""
-        source = replace(self.sources[file], system=self.default_system(file))
-        return iter(replace(self, sources=(source,), announce=None, skip_bad=True))
-
 
 def _locate(source: RowSource, line: int, reason: object) -> str:
+    """A message about a row; about one in memory, with the arguments of Python for the options that it names."""
     message = f"{source.location(line)}: {reason}"
-    return _name_arguments(message) if source.name is None else message
-
-
-def _name_arguments(message: str) -> str:
-    """Add the arguments of Python to a message about rows in memory that names only options of the command line."""
-    if "in Python" in message:
-        return message
     named = [f"{option} is {argument}" for option, argument in _ARGUMENTS.items() if option in message]
-    return f"{message} (in Python: {', '.join(named)})" if named else message
-
-
-def _agree_on_items(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
-    """Whether two files have outputs of the same items, and those are equal."""
-    shared = one.keys() & other.keys()
-    return bool(shared) and all(one[item] == other[item] for item in shared)
+    if source.name is not None or "in Python" in message or not named:
+        return message
+    return f"{message} (in Python: {', '.join(named)})"
 
 
 def _distinct_names(paths: Sequence[str]) -> list[str]:

@@ -226,7 +226,6 @@ def call_store(action: str, call: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def put_file(local: Path, url: str) -> None:
-    """Upload a file."""
     store, remote = open_store(url)
     put_bytes(store, remote, local.read_bytes())
 

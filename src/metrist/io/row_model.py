@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -173,25 +173,11 @@ class PlainRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         return self.ratings if is_simple else None
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRows(Sequence[ParsedRow]):
-    """Parsed rows of one file. Those that hold one number for each aspect, by a rater without a name, are kept as their
-    line, item, system and ratings, and made where they are asked for: most rows with judgments are of that kind."""
+class RatedRow(NamedTuple):
+    """A row that holds one number for each aspect, by a rater without a name, as most rows with judgments do. Half a
+    dozen objects less than a `ParsedRow` of the same."""
 
-    file: str | None
-    rows: Sequence[ParsedRow | tuple[int, str, str, Mapping[str, float]]]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return JudgedRows(self.file, self.rows[index])
-        row = self.rows[index]
-        if isinstance(row, ParsedRow):
-            return row
-        line, item, system, values = row
-        ratings = [
-            Rating(item=item, system=system, aspect=aspect, rater=None, value=value) for aspect, value in values.items()
-        ]
-        return ParsedRow(location=Location(self.file, line), keys=((item, system),), ratings=tuple(ratings))
+    line: int
+    item: str
+    system: str
+    ratings: Mapping[str, float]

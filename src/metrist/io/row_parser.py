@@ -23,6 +23,7 @@ from metrist.io.fields import (
     as_text,
     as_texts,
     guess_column,
+    is_number,
     list_wide_patterns,
     quote_flag,
 )
@@ -77,7 +78,7 @@ class RowParser:
         is_null = row.get("output", "") is None
         if type(row) is Cells:
             row = parse_cells(row)
-        item = self._item(row, position)
+        item = _join_key(row, self.item_key) if self.item_key else self._name_item(row.pop("item", None), position)
         judged = take_judgments(row)
         compares = "outputs" in row or ("systems" in row and "output" not in row)
         return self._pair(item, row, judged) if compares else self._single(item, row, judged, is_null)
@@ -100,10 +101,13 @@ class RowParser:
         output = row.pop("output", None)
         if output is None:
             if not has_judgment(judged) or guess_column("output", row):
+                if not is_null:
+                    raise RowError(_no_output(self.columns.samples or {**row, **judged}, self.columns.fields))
+                column = self.columns.fields.get("output") or "output"
+                name = "'output'" if column == "output" else f"{column!r} (output)"
                 raise RowError(
-                    _null_output(self.columns.fields)
-                    if is_null
-                    else _no_output(self.columns.samples or {**row, **judged}, self.columns.fields)
+                    f'{name} is null: expected a text, "" for an empty one (--skip-bad skips such rows, in Python '
+                    "skip_bad=True)"
                 )
             return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
@@ -112,7 +116,9 @@ class RowParser:
         return RowParts(((item, system),), (record,), judged)
 
     def _pair(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> RowParts:
-        judged = add_stored_choice(judged, row)
+        if "comparator" in row and "choice" in row:  # As `metrist prefer` writes them.
+            stored = as_mapping("scores", judged.get("scores") or {})
+            judged = {**judged, "scores": {**stored, as_name("comparator", row["comparator"]): row["choice"]}}
         # Files that `metrist prefer` wrote have no texts: the outputs are in other rows or files.
         without_texts = "outputs" not in row and has_judgment(judged)
         outputs = ("", "") if without_texts else as_texts("outputs", row.pop("outputs", None))
@@ -134,11 +140,6 @@ class RowParser:
         )
         return RowParts(((item, first), (item, second)), records, judged)
 
-    def _item(self, row: dict[str, Any], position: int) -> str:
-        if self.item_key:
-            return _join_key(row, self.item_key)
-        return self._name_item(row.pop("item", None), position)
-
     def _name_item(self, item: Any, position: int) -> str:
         if self.items_are_named is None:
             self.items_are_named = item is not None
@@ -154,7 +155,6 @@ class RowParser:
 
 
 def plain_parts(row: PlainRow) -> RowParts:
-    """The parts of a row that is complete."""
     key = cast(str, row.item), cast(str, row.system)
     judged: dict[str, Any] = {"ratings": row.ratings}
     if row.rater is not None:
@@ -221,12 +221,6 @@ def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
     return texts
 
 
-def _null_output(fields: Mapping[str, str]) -> str:
-    column = fields.get("output")
-    name = f"{column!r} (output)" if column and column != "output" else "'output'"
-    return f'{name} is null: expected a text, "" for an empty one (--skip-bad skips such rows, in Python skip_bad=True)'
-
-
 def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     missing = f"no {fields['output']!r}, the column mapped to 'output'" if fields.get("output") else "no 'output'"
     names = [name for name in row if name not in ("item", "system")]
@@ -265,20 +259,12 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
 def _suggest_ratings(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     """The options that read a table of ratings without texts; empty if it has no column of numbers."""
     item = fields.get("item") or guess_column("item", row)
-    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and _is_number(value)]
+    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and is_number(value)]
     if not numbers:
         return ""
     flags = [quote_flag(f"rating:{name}", name) for name in numbers[:_SHOWN_FIELDS]]
     flags += [quote_flag("item", item)] if item and item != "item" else []
     return f", or, if it holds ratings of outputs in a run: {' '.join(f'--field {flag}' for flag in flags)}"
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return not isinstance(value, bool)
 
 
 def _list_free_texts(row: Mapping[str, Any], fields: Mapping[str, str]) -> list[str]:
@@ -308,32 +294,53 @@ def _check_record(record: Record) -> Record:
 def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ...] = ()) -> ParsedRow:
     """Return all that a row holds, as if its records, `texts`, were new."""
     keys, records, judged, columns = parts
+    item, system = keys[0]
+    ratings = list(_by_rater(judged))
+    scores = {name: v for name, v in as_mapping("scores", judged.get("scores") or {}).items() if v is not None}
+    parsed: dict[str, Any]
     if len(keys) == 2:
         if judged.get("errors"):
             raise RowError("'errors' is only allowed in a row of one output, got a row of two")
-        return ParsedRow(
-            location=location,
-            keys=keys,
-            records=texts,
-            new=texts,
-            raters=parse_raters(judged),
-            preferences=parse_preferences(judged, *keys),
-            choices=parse_choices(judged, *keys),
-            weight=parse_weight(judged),
-        )
-    key = keys[0]
-    return ParsedRow(
-        location=location,
-        keys=keys,
-        records=texts,
-        new=texts,
-        columns=columns,
-        raters=parse_raters(judged),
-        ratings=parse_ratings(judged, key),
-        errors=parse_errors(judged, key, records[0] if records else None),
-        scores=parse_scores(judged, key),
-        weight=parse_weight(judged),
-    )
+        pair = {"item": item, "first": system, "second": keys[1][1]}
+        parsed = {
+            "preferences": tuple(
+                Preference(**pair, aspect=aspect, rater=rater, choice=_parse_preference(aspect, value))
+                for aspect, rater, value in ratings
+            ),
+            "choices": tuple(
+                StoredChoice(
+                    **pair,
+                    metric=metric,
+                    choice=_parse_choice(value),
+                    answer=value if isinstance(value, str) else format_value(value),
+                )
+                for metric, value in scores.items()
+            ),
+        }
+    else:
+        parsed = {
+            "columns": columns,
+            "ratings": tuple(
+                Rating(
+                    item=item,
+                    system=system,
+                    aspect=aspect,
+                    rater=rater,
+                    value=as_number(f"the rating {aspect!r}", value),
+                )
+                for aspect, rater, value in ratings
+            ),
+            "errors": _parse_errors(judged, keys[0], records[0] if records else None),
+            "scores": tuple(
+                StoredScore(item=item, system=system, metric=metric, value=as_number(f"the score {metric!r}", value))
+                for metric, value in scores.items()
+            ),
+        }
+    raters = tuple(rater for rater in _rater_names(judged) or () if rater is not None)
+    weight = judged.get(SAMPLING_WEIGHT)
+    if weight is not None and (weight := as_number(f"{SAMPLING_WEIGHT!r}", weight)) <= 0:
+        raise RowError(f"{SAMPLING_WEIGHT!r} must be above 0, got {format_value(judged[SAMPLING_WEIGHT])}")
+    return ParsedRow(location=location, keys=keys, records=texts, new=texts, raters=raters, weight=weight, **parsed)
 
 
 Key = tuple[str, str]
@@ -350,26 +357,13 @@ def take_judgments(row: dict[str, Any]) -> dict[str, Any]:
     and `score:…`."""
     judged = {name: row.pop(name) for name in JUDGMENTS if name in row}
     # Most rows have no such column, and searching all names at once is the cheapest test.
-    if ":" in "".join(row):
-        _gather_flat(row, judged)
-    return judged
-
-
-def _gather_flat(row: dict[str, Any], judged: dict[str, Any]) -> None:
-    for name in [name for name in row if name.startswith(("rating:", "score:"))]:
+    for name in [name for name in row if name.startswith(("rating:", "score:"))] if ":" in "".join(row) else ():
         kind, _, judge = name.partition(":")
         value = row.pop(name)
         if value is not None:
             field = f"{kind}s"
             judged[field] = {**as_mapping(field, judged.get(field) or {}), judge: value}
-
-
-def add_stored_choice(judged: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Add the choice of a comparator, as `metrist prefer` writes it, to the judgments of a row of two."""
-    if "comparator" not in row or "choice" not in row:
-        return judged
-    stored = as_mapping("scores", judged.get("scores") or {})
-    return {**judged, "scores": {**stored, as_name("comparator", row["comparator"]): row["choice"]}}
+    return judged
 
 
 def has_judgment(judged: dict[str, Any]) -> bool:
@@ -385,37 +379,14 @@ def simple_ratings(judged: dict[str, Any]) -> dict[str, float] | None:
     return {aspect: as_number(f"the rating {aspect!r}", value) for aspect, value in ratings.items()}
 
 
-def parse_ratings(judged: dict[str, Any], key: Key) -> tuple[Rating, ...]:
-    item, system = key
-    return tuple(
-        Rating(item=item, system=system, aspect=aspect, rater=rater, value=as_number(f"the rating {aspect!r}", value))
-        for aspect, rater, value in _by_rater(judged)
-    )
-
-
-def parse_preferences(judged: dict[str, Any], first: Key, second: Key) -> tuple[Preference, ...]:
-    item, first_system, second_system = first[0], first[1], second[1]
-    return tuple(
-        Preference(
-            item=item,
-            first=first_system,
-            second=second_system,
-            aspect=aspect,
-            rater=rater,
-            choice=_preferred(aspect, value),
-        )
-        for aspect, rater, value in _by_rater(judged)
-    )
-
-
-def _preferred(aspect: str, value: Any) -> Choice:
-    choice = _choice(value)
+def _parse_preference(aspect: str, value: Any) -> Choice:
+    choice = _parse_choice(value)
     if choice is None:
         raise RowError(f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {format_value(value)}")
     return choice
 
 
-def _choice(value: Any) -> Choice | None:
+def _parse_choice(value: Any) -> Choice | None:
     if isinstance(value, str):
         return _CHOICES.get(value.strip().lower())
     return _CHOICES.get(value) if type(value) in (int, float) else None
@@ -447,27 +418,27 @@ def _rater_names(judged: dict[str, Any]) -> list[str | None] | None:
     return [None if rater is None else as_name("raters", rater) for rater in judged["raters"]]
 
 
-def parse_raters(judged: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(rater for rater in _rater_names(judged) or () if rater is not None)
-
-
-def parse_errors(judged: dict[str, Any], key: Key, record: Record | None) -> tuple[StoredError, ...]:
+def _parse_errors(judged: dict[str, Any], key: Key, record: Record | None) -> tuple[StoredError, ...]:
     errors = judged.get("errors") or ()
     if not isinstance(errors, (list, tuple)):
         raise RowError(f"'errors' must be a list of objects, got {format_value(errors)}")
     return tuple(
-        StoredError(item=key[0], system=key[1], error=_error(number, as_mapping(f"errors {number}", error), record))
+        StoredError(
+            item=key[0], system=key[1], error=_parse_error(number, as_mapping(f"errors {number}", error), record)
+        )
         for number, error in enumerate(errors, 1)
     )
 
 
-def _error(number: int, error: dict[str, Any], record: Record | None) -> Error:
+def _parse_error(number: int, error: dict[str, Any], record: Record | None) -> Error:
     def text(field: str) -> str | None:
         return as_optional_text(f"{field} of error {number}", error.get(field))
 
-    side = _side(number, error)
+    side = error.get("side") or "output"
+    if side not in ("output", "source"):
+        raise RowError(f"'side' of error {number} must be 'output' or 'source', got {format_value(side)}")
     penalty = error.get("penalty")
-    start, end = _offsets(number, error, _judged_text(record, side))
+    start, end = _offsets(number, error, getattr(record, side) if record else None)
     source_start, source_end = _offsets(
         number, error, record.source if record else None, ("source_start", "source_end")
     )
@@ -480,24 +451,11 @@ def _error(number: int, error: dict[str, Any], record: Record | None) -> Error:
         text=text("text") or "",
         start=start,
         end=end,
-        side=side,
+        side=cast(Side, side),
         rater=None if error.get("rater") is None else as_name(f"rater of error {number}", error["rater"]),
         source_start=source_start,
         source_end=source_end,
     )
-
-
-def _side(number: int, error: dict[str, Any]) -> Side:
-    side = error.get("side") or "output"
-    if side not in ("output", "source"):
-        raise RowError(f"'side' of error {number} must be 'output' or 'source', got {format_value(side)}")
-    return cast(Side, side)
-
-
-def _judged_text(record: Record | None, side: Side) -> str | None:
-    if record is None:
-        return None
-    return record.output if side == "output" else record.source
 
 
 def _offsets(
@@ -515,43 +473,3 @@ def _offsets(
     if text is not None and end > len(text):
         raise RowError(f"{last!r} of error {number} must lie within a text of {len(text)} characters, got {end}")
     return start, end
-
-
-def parse_scores(judged: dict[str, Any], key: Key) -> tuple[StoredScore, ...]:
-    stored = as_mapping("scores", judged.get("scores") or {})
-    return tuple(
-        StoredScore(item=key[0], system=key[1], metric=metric, value=as_number(f"the score {metric!r}", value))
-        for metric, value in stored.items()
-        if value is not None
-    )
-
-
-def parse_choices(judged: dict[str, Any], first: Key, second: Key) -> tuple[StoredChoice, ...]:
-    stored = as_mapping("scores", judged.get("scores") or {})
-    item, first_system, second_system = first[0], first[1], second[1]
-    return tuple(
-        StoredChoice(
-            item=item,
-            first=first_system,
-            second=second_system,
-            metric=metric,
-            choice=_choice(value),
-            answer=_answer(value),
-        )
-        for metric, value in stored.items()
-        if value is not None
-    )
-
-
-def parse_weight(judged: dict[str, Any]) -> float | None:
-    """Return how many outputs or pairs a sampled row stands for."""
-    if judged.get(SAMPLING_WEIGHT) is None:
-        return None
-    weight = as_number(f"{SAMPLING_WEIGHT!r}", judged[SAMPLING_WEIGHT])
-    if weight <= 0:
-        raise RowError(f"{SAMPLING_WEIGHT!r} must be above 0, got {format_value(judged[SAMPLING_WEIGHT])}")
-    return weight
-
-
-def _answer(value: Any) -> str:
-    return value if isinstance(value, str) else format_value(value)

@@ -59,7 +59,7 @@ _OTHER_FORMATS = {
 _PATTERN = re.compile(r"[*?[]")
 #: Bytes that a delimiter is detected in.
 _SAMPLE = 1 << 16
-_DELIMITER_NOTES = {"\t": "delimited by tabs", "|": "delimited by |", ",": "delimited by ,", ";": "delimited by ;"}
+_DELIMITER_NAMES = {"\t": "tabs", "|": "|", ",": ",", ";": ";"}
 
 
 def read_file_rows(
@@ -90,16 +90,10 @@ def read_file_rows(
         elif kind in ("list", "objects"):
             yield from json_list_rows(stream, name, form)
         else:
-            yield from read_delimited(stream, name, _choose_delimiter(stream, kind, form), form)
-
-
-def _choose_delimiter(stream: io.BufferedReader, usual: str, form: FileFormat) -> str:
-    if form.delimiter:
-        return form.delimiter
-    delimiter = detect_delimiter(stream.peek(1)[:_SAMPLE], usual)
-    if delimiter != usual:
-        form.notes.append(_DELIMITER_NOTES.get(delimiter, f"delimited by {delimiter!r}"))
-    return delimiter
+            delimiter = form.delimiter or detect_delimiter(stream.peek(1)[:_SAMPLE], kind)
+            if not form.delimiter and delimiter != kind:
+                form.notes.append(f"delimited by {_DELIMITER_NAMES.get(delimiter, repr(delimiter))}")
+            yield from read_delimited(stream, name, delimiter, form)
 
 
 def _kind_by_first_bytes(stream: io.BufferedReader, name: str, kind: str, sheet: str | None) -> str:
@@ -183,8 +177,7 @@ def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSou
             f"records are read from a path, a list of paths, rows or a frame, not from {type(source).__name__}{hint}"
         )
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
-        paths = (expand_pattern(path) if _PATTERN.search(os.fspath(path)) else [path] for path in source)
-        return tuple(open_source(path, form) for group in paths for path in group)
+        return tuple(open_source(path, form) for pattern in source for path in expand_pattern(pattern))
     read = _read_once(source, "the rows") if isinstance(source, Iterator) else lambda: source
     rows = source if isinstance(source, (list, tuple)) else None
     return (
@@ -219,23 +212,15 @@ def _copy_row(row: Any) -> Row | Record | RowError:
         return row
     if not isinstance(row, Mapping):
         return RowError(f"must be a mapping or a Record, got {format_value(row)}")
-    wrong = next((name for name in row if not isinstance(name, str)), None)
-    if wrong is not None:
-        return RowError(f"must have text keys, got {format_value(wrong)}")
-    try:
-        return {name: value if type(value) is str else to_plain_value(value) for name, value in row.items()}
-    except RecursionError:
-        return RowError(f"{format_value(_find_nested(row))} is nested too deeply; drop it from the row")
-
-
-def _find_nested(row: Mapping[str, Any]) -> str:
-    """Return the name of the first value that is nested too deeply to be converted."""
+    copy: Row = {}
     for name, value in row.items():
+        if not isinstance(name, str):
+            return RowError(f"must have text keys, got {format_value(name)}")
         try:
-            to_plain_value(value)
+            copy[name] = value if type(value) is str else to_plain_value(value)
         except RecursionError:
-            return name
-    return ""
+            return RowError(f"{format_value(name)} is nested too deeply; drop it from the row")
+    return copy
 
 
 def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:

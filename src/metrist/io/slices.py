@@ -36,7 +36,6 @@ class FileSlice:
     checksum: int
 
     def open(self, options: Mapping[str, Any]) -> Reader:
-        """The reader of the slice's rows, by the options of the whole file."""
         read = partial(self._read)
         source = RowSource(name=self.name, system=self.system, read=read, path=self.path, first_row=self.first_line)
         return replace(read_records([], **options), sources=(source,))
@@ -66,7 +65,7 @@ def cut_file(reader: Reader, number: int, size: int) -> list[FileSlice]:
     path = source.path
     if path is None or FORMATS.get(PurePath(path).suffix.lower()) != "lines" or reader.encoding or not source.size:
         return []
-    system = reader.default_system(number)
+    system = reader.default_systems[number]
     url = source.name if is_remote(source.name) else None
     slices, start, line = list[FileSlice](), 0, 0
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import IO, Any
 
@@ -51,22 +52,17 @@ def parse_cells(cells: Cells) -> dict[str, Any]:
 
 def _parse_cell(name: str, value: str) -> Any:
     if name == "references":
-        return _parse_references(value)
+        # A JSON list of strings; any other text is one reference, such as `[laughs] hello`.
+        with suppress(ValueError, RecursionError):
+            listed = json.loads(value) if value.lstrip().startswith("[") else None
+            if isinstance(listed, list) and all(isinstance(text, str) for text in listed):
+                return listed
+        return [value]
     if name in _LISTS or name.startswith("rating:"):
         if value.lstrip().startswith("["):
             return _parse_json(name, value)
         return [value] if name == "raters" else value
     return _parse_json(name, value) if name in _OBJECTS else value
-
-
-def _parse_references(text: str) -> list[str]:
-    """Parse a JSON list of strings; any other text is one reference, such as `[laughs] hello`."""
-    try:
-        value = json.loads(text) if text.lstrip().startswith("[") else None
-    except (ValueError, RecursionError):
-        value = None
-    is_list_of_texts = isinstance(value, list) and all(isinstance(element, str) for element in value)
-    return list(value or ()) if is_list_of_texts else [text]
 
 
 def _parse_json(name: str, text: str) -> Any:
@@ -225,7 +221,8 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
             if all(value is None for value in values):
                 continue
             if header is None:
-                header = _check_header([str(_unwrap(value)).strip() for value in values], f"{name}:{number}")
+                names = ["" if value is None or isinstance(value, RowError) else str(value).strip() for value in values]
+                header = _check_header(names, f"{name}:{number}")
                 continue
             yield number, _excel_row(header, values)
     except InputError:
@@ -270,10 +267,6 @@ def _excel_value(cell: Any) -> Any:
     if cell.data_type == "e":
         return RowError(f"cell {cell.coordinate} holds the error {value}")
     return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def _unwrap(value: Any) -> Any:
-    return "" if value is None or isinstance(value, RowError) else value
 
 
 def _excel_row(header: list[str], values: list[Any]) -> Cells | RowError:

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TextIO, cast
+from typing import IO, Any, BinaryIO, TextIO
 
 from metrist.errors import InputError, RunError
 from metrist.io.compression import detect_compression, display_name, uncompressed_name
@@ -66,14 +66,12 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-            with _open_device(target) as file:
+            # A pipe or a terminal can be written to, but not replaced.
+            with _open_new(target, path, "wb") as file:
                 yield file
         else:
-            with _replace_at_end(target) as raw, _open_compressor(raw, detect_compression(path)) as file:
+            with _replace_at_end(target, path) as raw, _open_compressor(raw, detect_compression(path)) as file:
                 yield file
-    except _NotWritten as error:
-        cause = cast(OSError, error.__cause__)
-        raise RunError(f"{display_name(path)}: cannot be written: {cause.strerror}") from cause
     except OSError as error:
         # Other errors may come from files that the block itself opens.
         if error.errno not in _DISK_ERRORS:
@@ -81,54 +79,43 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
 
 
-class _NotWritten(Exception):
-    pass
+def _open_new(target: Path, path: str | os.PathLike[str], mode: str) -> Any:
+    try:
+        return target.open(mode)
+    except OSError as error:
+        raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
 
 
 @contextmanager
-def _replace_at_end(target: Path) -> Iterator[IO[bytes]]:
+def _replace_at_end(target: Path, path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
-    try:
-        raw = part.open("xb")
-    except OSError as error:
-        raise _NotWritten from error
+    raw = _open_new(part, path, "xb")
     try:
         with raw:
             yield raw
             raw.flush()
             os.fsync(raw.fileno())
-        _rename(part, target)
+        try:
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            os.replace(part, target)
+        except OSError as error:
+            raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
+        sync_folder(target.parent)
     except BaseException:
         with suppress(OSError):
             part.unlink()
         raise
 
 
-def _rename(part: Path, target: Path) -> None:
-    try:
-        if target.exists():
-            part.chmod(stat.S_IMODE(target.stat().st_mode))
-        os.replace(part, target)
-    except OSError as error:
-        raise _NotWritten from error
-    # The new name must survive a power cut; file systems that cannot guarantee this are accepted.
+def sync_folder(folder: Path) -> None:
+    """Make a new name survive a power cut; file systems that cannot guarantee this are accepted."""
     with suppress(OSError):
-        folder = os.open(target.parent, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(handle)
         finally:
-            os.close(folder)
-
-
-@contextmanager
-def _open_device(target: Path) -> Iterator[BinaryIO]:
-    """Open a pipe or a terminal, which can be written to but not replaced."""
-    try:
-        file = target.open("wb")
-    except OSError as error:
-        raise _NotWritten from error
-    with file:
-        yield file
+            os.close(handle)
 
 
 def _open_compressor(raw: IO[bytes], suffix: str) -> Any:

@@ -55,7 +55,6 @@ _OPTIONS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def is_old_run(path: Path) -> bool:
-    """Whether this is a run folder that an older version wrote."""
     return any(0 < _read_format(folder) < FORMAT for folder in (path, path / _SHARDS))
 
 
@@ -80,7 +79,6 @@ class Conversion:
     damaged: list[str] = field(default_factory=list)
 
     def describe(self) -> list[str]:
-        """What was converted and what was not, a line each."""
         counts = [format_count(self.records, "record"), format_count(self.scores, "score")]
         counts += [format_count(self.choices, "choice")] if self.choices else []
         lines = [f"{', '.join(counts)} by {format_count(self.metrics, 'metric')}"]

@@ -22,7 +22,7 @@ from metrist.models.devices import no_downloads
 from metrist.records import Record, hash_units
 from metrist.run.flat_file import flat_suffix
 from metrist.run.scoring import resolve_destination
-from metrist.run.tasks import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards, find_scorable, score_shard
+from metrist.run.tasks import SHARD_SIZE_WITH_MODEL, count_characters, find_scorable, read_shards, score_shard
 from metrist.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -76,13 +76,7 @@ class RunEstimate:
 def estimate(records: Any, metrics: MetricList, **reading: Any) -> CallEstimate:
     """The LLM requests that `score` with the same arguments would make. Nothing is sent and nothing written; metrics
     that call no LLM are left out."""
-    judges = [metric for metric in build_all(metrics) if calls_llm(metric)]
-    with estimate_calls() as calls:
-        for _, shard in cut_shards(check_needs(judges, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
-            for metric in judges:
-                calls.metric = metric.label
-                score_shard(metric, Shard(shard))  # type: ignore[arg-type]
-    return calls
+    return estimate_run(records, [metric for metric in build_all(metrics) if calls_llm(metric)], **reading).calls
 
 
 def estimate_run(
@@ -111,9 +105,7 @@ def estimate_run(
     count, source = 0, 0
     reader = read_records(records, **reading)
     with runtime.activate(), estimate_calls() as calls:
-        shards = cut_shards(check_needs(built, reader), SHARD_SIZE_WITH_MODEL)
-        for start, units in shards:
-            shard: tuple[Record, ...] = units  # type: ignore[assignment]
+        for start, shard in read_shards(built, reader, SHARD_SIZE_WITH_MODEL):
             count += len(shard)
             if not start or reader.source_number != source:
                 source = reader.source_number
@@ -191,7 +183,7 @@ class _Work:
 
     def add(self, records: Sequence[Record]) -> None:
         self.records += len(records)
-        self.characters += sum(map(_count_characters, records))
+        self.characters += _count_characters(records)
         for start in range(0, len(records), GROUP_SIZE):
             self._groups += 1
             # Each group is in the sample with the same probability, however many come.
@@ -199,9 +191,9 @@ class _Work:
             self.sample[place : place + 1] = [records[start : start + GROUP_SIZE]] if place < GROUPS else []
 
 
-def _count_characters(record: Record) -> int:
-    texts = (record.output, record.source, record.instruction, *record.references)
-    return 1 + sum(len(text) for text in texts if text)
+def _count_characters(records: Sequence[Record]) -> int:
+    """With one more for each record, which may be empty."""
+    return len(records) + count_characters(records)
 
 
 def _time_metric(
@@ -229,11 +221,11 @@ def _time_metric(
             for group in (group[:size] for group in groups):
                 if spent + single > MAX_SECONDS:
                     break
-                timed.append((measure(group), sum(map(_count_characters, group)), len(group)))
+                timed.append((measure(group), _count_characters(group), len(group)))
                 spent += timed[-1][0]
     except MetristError as error:
         return TimeEstimate(metric=metric.label, records=work.records, reason=str(error))
-    timed = timed or [(single, _count_characters(groups[0][0]), 1)]
+    timed = timed or [(single, _count_characters(groups[0][:1]), 1)]
     low, rate, high = _estimate_rate([(seconds, characters) for seconds, characters, _ in timed])
     return TimeEstimate(
         metric=metric.label,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
+from metrist.io.hashes import hash_file
 from metrist.io.reader import Batch
 from metrist.io.remote import is_remote
 from metrist.io.slices import cut_file
@@ -27,7 +27,7 @@ from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
 from metrist.run.store import Input, Manifest, Part, Store
 from metrist.run.tables import Damaged, read_hashes, read_records_table
-from metrist.run.tasks import SHARD_SIZE
+from metrist.run.tasks import SHARD_SIZE, count_characters
 
 #: Rows, and characters of texts, from which on records go into a part.
 PART_ROWS = 1 << 16
@@ -71,7 +71,6 @@ class Ingest:
         self._drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
         #: The numbers of the inputs of this command.
         self.numbers = [draft.number for draft in self._drafts]
-        self._others: _OtherRecords | None = None
 
     def _open_draft(self, source: int, number: int) -> _Draft:
         rows = self._reader.sources[source]
@@ -92,6 +91,10 @@ class Ingest:
                 self._run.manifest = self._replace_inputs(self._run.manifest, [draft.previous])
         return draft
 
+    @cached_property
+    def _others(self) -> _OtherRecords:
+        return _OtherRecords(self._run, self._drafts)
+
     @property
     def is_stored(self) -> bool:
         """Whether all inputs are in the run as they are now, and nothing has to be told about them."""
@@ -102,10 +105,9 @@ class Ingest:
 
     def add(self, batch: Batch) -> None:
         """Add rows. A record whose name another input holds with other texts is refused."""
-        if self._others is None:
-            self._others = _OtherRecords(self._run, self._drafts)
         draft = self._drafts[batch.source]
-        if conflict := self._others.find_conflict(batch.records, batch.hashes):
+        names = zip(batch.records.items, batch.records.systems, strict=True)
+        if self._others and (conflict := self._others.find_conflict(hash_names(names), batch.hashes)):
             row, other = conflict
             raise RunError(self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other))
         draft.waiting.append(batch)
@@ -118,7 +120,6 @@ class Ingest:
             self._write(draft)
 
     def _write(self, draft: _Draft) -> None:
-        """Write the rows that wait as parts."""
         batches, draft.waiting, draft.waiting_text = draft.waiting, [], 0
         for name, part in write_batches(self._store, batches, draft.number, self.texts).items():
             draft.tables.setdefault(name, []).append(part)
@@ -153,12 +154,11 @@ class Ingest:
         found = [[read for read in reads if read] for reads in slices]
         every = [read for reads in found for read in reads]
         names = np.sort(np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)]))
-        others = _OtherRecords(self._run, self._drafts)
         if (
             list(map(len, found)) != list(map(len, slices))
             or (len(found) > 1 and any(read.has_sources for read in every))  # Sources are compared between files.
             or (names[1:] == names[:-1]).any()
-            or any(others.find_names(read.names[: len(read.hashes)], read.hashes) for read in every)
+            or any(self._others.find_conflict(read.names[: len(read.hashes)], read.hashes) for read in every)
             or not self._reader.adopt([[read.findings for read in reads] for reads in found])
         ):
             self._store.delete(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
@@ -234,7 +234,10 @@ class Ingest:
         added, placed = [one for one in latest.inputs if one.number not in known], list[Input]()
         for entry in entries:
             if entry.number not in known and added:
-                same = [o for o in added if o.tables == entry.tables or (o.path and _identify(o) == _identify(entry))]
+                options = _normal_form(entry.options)
+                read = [one for one in added if one.path and one.path == entry.path]
+                same = [one for one in read if _normal_form(one.options) == options]
+                same += [one for one in added if one.tables == entry.tables]
                 last = max(one.number for one in (*latest.inputs, *placed))
                 entry = self._renumber(entry, same[0].number if same else last + 1)
             placed.append(entry)
@@ -373,20 +376,17 @@ class Ingest:
         for name, fields in _JUDGED.items():
             parts = [(one, part) for one in earlier.values() for part in one.tables.get(name, ())]
             stored = [(one, part, self._run.read_part(name, part)) for one, part in parts]
-            known, brought = _Judgments(fields), _Judgments(fields)
-            for *_, table in stored:
-                known.add(table)
-            for part in draft.tables.pop(name, ()):
-                self._store.has_strays = True
-                brought.add(self._run.read_part(name, part))
-            same = {key for key, rows in brought.rows.items() if rows == known.rows.get(key)}
-            gone = brought.rows.keys() & known.rows.keys() - same
+            new = [self._run.read_part(name, part) for part in draft.tables.pop(name, ())]
+            self._store.has_strays |= bool(new)
+            known, brought = _group_judgments((table for *_, table in stored), fields), _group_judgments(new, fields)
+            same = {key for key, rows in brought.items() if rows == known.get(key)}
+            gone = brought.keys() & known.keys() - same
             is_replaced = is_replaced or bool(gone)
-            gone |= {key for key in known.rows if not changed.isdisjoint(zip(key[:1] * 2, key[1:3], strict=False))}
-            if brought.table is not None and len(table := brought.drop(brought.table, same)):
+            gone |= {key for key in known if not changed.isdisjoint(zip(key[:1] * 2, key[1:3], strict=False))}
+            if new and len(table := _drop_judgments(pa.concat_tables(new), fields, same)):
                 draft.tables[name] = [self._store.write_part(name, table)]
             for one, part, table in stored:
-                if len(kept := known.drop(table, gone)) == len(table):
+                if len(kept := _drop_judgments(table, fields, gone)) == len(table):
                     continue
                 listed = [other for other in earlier[one.number].tables[name] if other != part]
                 listed += [self._store.write_part(name, kept)] if len(kept) else []
@@ -419,26 +419,24 @@ _JUDGED = {
 }
 
 
-class _Judgments:
-    """Rows of a table of judgments, by the columns that say what they are about."""
+def _list_keys(table: pa.Table, fields: Sequence[str | None]) -> list[tuple[Any, ...]]:
+    """What each row of a table of judgments is about."""
+    columns = [table[field].to_pylist() if field else [None] * len(table) for field in fields]
+    return list(zip(*columns, strict=True))
 
-    def __init__(self, fields: Sequence[str | None]) -> None:
-        self._fields = fields
-        self.rows: dict[tuple[Any, ...], list[str]] = {}
-        self.table: pa.Table | None = None
 
-    def add(self, table: pa.Table) -> None:
-        for key, row in zip(self._list_keys(table), table.drop_columns(["input", "row"]).to_pylist(), strict=True):
-            self.rows.setdefault(key, []).append(repr(row))
-        self.table = table if self.table is None else pa.concat_tables([self.table, table])
+def _group_judgments(tables: Iterable[pa.Table], fields: Sequence[str | None]) -> dict[tuple[Any, ...], list[str]]:
+    """Rows of judgments, wherever they came from, by what they are about."""
+    rows: dict[tuple[Any, ...], list[str]] = {}
+    for table in tables:
+        said = table.drop_columns(["input", "row"]).to_pylist()
+        for key, row in zip(_list_keys(table, fields), said, strict=True):
+            rows.setdefault(key, []).append(repr(row))
+    return rows
 
-    def drop(self, table: pa.Table, keys: Collection[tuple[Any, ...]]) -> pa.Table:
-        """The table without the rows that have one of these keys."""
-        return table.filter(pa.array([key not in keys for key in self._list_keys(table)], pa.bool_()))
 
-    def _list_keys(self, table: pa.Table) -> list[tuple[Any, ...]]:
-        columns = [table[field].to_pylist() if field else [None] * len(table) for field in self._fields]
-        return list(zip(*columns, strict=True))
+def _drop_judgments(table: pa.Table, fields: Sequence[str | None], keys: Collection[tuple[Any, ...]]) -> pa.Table:
+    return table.filter(pa.array([key not in keys for key in _list_keys(table, fields)], pa.bool_()))
 
 
 class _OtherRecords:
@@ -447,7 +445,6 @@ class _OtherRecords:
     def __init__(self, run: Run, drafts: Sequence[_Draft]) -> None:
         own = {draft.number for draft in drafts}
         has_rows = any(draft.path is None for draft in drafts)
-        self._inputs: list[Input] = []
         keys, hashes, places = list[NDArray[np.uint64]](), list[Hashes](), list[NDArray[np.int64]]()
         for one, part in run.list_parts("records"):
             if one.number in own or (has_rows and one.path is None):
@@ -463,30 +460,17 @@ class _OtherRecords:
         self._hashes = np.concatenate([np.empty((0, 16), np.uint8), *hashes])[order]
         self._places = np.concatenate([np.empty(0, np.int64), *places])[order]
 
-    def find_conflict(self, records: RecordColumns, hashes: Hashes) -> tuple[int, Input] | None:
-        """The first record whose name another input holds with other texts, and that input."""
-        if not len(self._keys):
-            return None
-        return self.find_names(hash_names(zip(records.items, records.systems, strict=True)), hashes)
+    def __len__(self) -> int:
+        return len(self._keys)
 
-    def find_names(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
-        """The same, of records with these hashes of their names."""
-        if not len(self._keys):
+    def find_conflict(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+        """Of records with these hashes of their names, the first whose name another input holds with other texts, and
+        that input."""
+        if not len(self):
             return None
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
         rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
         return (int(rows[0]), self._run.find_input(int(self._places[at[rows[0]]]))) if len(rows) else None
-
-
-def count_characters(records: RecordColumns) -> int:
-    """The characters of all texts that metrics see."""
-    texts = sum(map(len, records.outputs))
-    texts += sum(map(len, filter(None, records.sources))) + sum(map(len, filter(None, records.instructions)))
-    return texts + sum(map(len, chain.from_iterable(records.references)))
-
-
-def _identify(one: Input) -> tuple[Any, ...]:
-    return one.path, _normal_form(one.options)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -500,12 +484,3 @@ def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
         entries = ",".join([named] if isinstance(named, str) else named).split(",")
         kept["outputs"] = sorted(entry if {"=", "*"} & set(entry) else f"{entry}={entry}" for entry in entries)
     return kept
-
-
-def hash_file(path: str) -> str:
-    """The SHA-256 of a file's bytes."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error

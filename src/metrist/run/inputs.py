@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
+from metrist.io.hashes import hash_file
 from metrist.io.reader import BATCH_RECORDS, Batch, RowProgress, drop_repeated
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
+from metrist.io.rows import RowSource
 from metrist.ratings import Error, Preference, Rating
 from metrist.records import Record, RecordColumns, hash_units
 from metrist.run.flat_file import encodable
@@ -57,13 +60,16 @@ def read_inputs(
         raise RunError(f"the run in {run.name} read no files but rows in memory: name the files with its texts")
     readers, notes = list[Reader](), list[str]()
     for one in inputs:
-        place = _find(one, run)
+        place = run.find_file(one)
+        if place is None:
+            missing = f"the run in {run.name} read {one.name}, which is missing"
+            raise RunError(f"{missing}: name the file on the command line")
         readers.append(read_records(format_path(place), **_add_options(one, reading)))
         if place.resolve() != run.find_place(one).resolve():
             notes.append(f"{one.name} has moved since it was scored: it is read from {format_path(place)}")
     if not run.has_texts:
         notes.append(f"{run.name} stores no texts: {', '.join(str(one.name) for one in inputs)} was read again")
-    return _join_readers(readers, [(run, one) for one in inputs], notes)
+    return CheckedReader(readers=readers, inputs=[(run, one) for one in inputs], notes=notes)
 
 
 def read_files(files: Sequence[str | os.PathLike[str]], runs: Sequence[Run], **reading: Any) -> Reader:
@@ -72,7 +78,9 @@ def read_files(files: Sequence[str | os.PathLike[str]], runs: Sequence[Run], **r
     they say what the columns are, the files are read as they say and not as the run did."""
     reading = {name: value for name, value in reading.items() if value}
     plain = read_records(list(files), **reading)
-    if any(name in _COLUMN_OPTIONS and not _maps_only_judgments(name, value) for name, value in reading.items()):
+    fields = reading.get("fields", {})
+    maps_texts = any(str(field).split(":")[0] not in _JUDGMENTS for field in fields)
+    if maps_texts or reading.keys() & (_COLUMN_OPTIONS - {"fields"}):
         return plain
     inputs = [(run, one) for run in runs for one in run.manifest.inputs if one.path is not None]
     readers: list[Reader] = []
@@ -89,7 +97,7 @@ def read_files(files: Sequence[str | os.PathLike[str]], runs: Sequence[Run], **r
     if others:
         readers.append(replace(plain, sources=tuple(others)))
         matches.append(None)
-    return _join_readers(readers, matches, [])
+    return CheckedReader(readers=readers, inputs=matches)
 
 
 def _add_options(one: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,16 +108,9 @@ def _add_options(one: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _maps_only_judgments(name: str, value: Any) -> bool:
-    """Whether an option says only which columns hold ratings and scores, and nothing of the texts."""
-    return name == "fields" and all(str(field).split(":")[0] in _JUDGMENTS for field in value)
-
-
 def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[Run, Input]]:
     """The inputs that were read from this file: from its place, else with its bytes, else under its name if there is no
     such file any more."""
-    from metrist.run.ingest import hash_file
-
     place = os.path.realpath(path)
     if known := [(run, one) for run, one in inputs if os.path.realpath(run.find_place(one)) == place]:
         return known
@@ -131,8 +132,6 @@ class InputChange(NamedTuple):
 def find_changed_inputs(run: Run, metrics: Iterable[str]) -> tuple[list[InputChange], list[str]]:
     """The inputs of a run whose records are not those that were scored, and notes on files that are missing. A file
     with other bytes and the same records has not changed. `metrics` are for the command that scores again."""
-    from metrist.run.ingest import hash_file
-
     changed, notes = list[InputChange](), list[str]()
     options = " ".join([*(f"-m {quote_word(text)}" for text in metrics), f"-o {quote_word(f'{run.name}/')}"])
     for one in run.manifest.inputs:
@@ -188,20 +187,19 @@ def _is_same(record: Record, known: Record | bytes) -> bool:
     return bool(replace(record, extra=extra) == replace(known, extra=dict(known.extra)))
 
 
-def _join_readers(readers: list[Reader], inputs: Sequence[tuple[Run, Input] | None], notes: list[str]) -> CheckedReader:
-    sources = tuple(rows for reader in readers for rows in reader.sources)
-    return CheckedReader(sources=sources, readers=readers, inputs=list(inputs), notes=notes)
-
-
 @dataclass(eq=False, kw_only=True)
 class CheckedReader(Reader):
     """Reads several files, each with the options with which a run read it, without the outputs whose texts are not
     those that were scored. An input is None where no run read the files of its reader."""
 
+    sources: tuple[RowSource, ...] = field(init=False)
     readers: list[Reader]
-    inputs: list[tuple[Run, Input] | None]
-    notes: list[str]
+    inputs: Sequence[tuple[Run, Input] | None]
+    notes: list[str] = field(default_factory=list)
     _changed: dict[int, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.sources = tuple(source for reader in self.readers for source in reader.sources)
 
     @property
     def remarks(self) -> list[str]:
@@ -250,8 +248,6 @@ class CheckedReader(Reader):
 
     def _read_known(self, number: int) -> dict[Key, Record | bytes] | None:
         """The records as they were scored if the file has changed since; None if it has not."""
-        from metrist.run.ingest import hash_file
-
         scored = self.inputs[number]
         if scored is None or hash_file(str(self.readers[number].sources[0].path)) == scored[1].sha256:
             return None
@@ -325,6 +321,8 @@ def _parse(
 ) -> ParsedRow:
     raters = dict.fromkeys(judgment.rater for name in ("ratings", "preferences") for judgment in facts.get(name, ()))
     raters |= dict.fromkeys(located.error.rater for located in facts.get("errors", ()))
+    lists = ("ratings", "preferences", "errors", "scores", "choices")
+    said: dict[str, Any] = {name: tuple(facts[name]) for name in lists if name in facts}
     return ParsedRow(
         location=Location(one.name, row),
         keys=keys,
@@ -332,12 +330,8 @@ def _parse(
         new=records,
         columns=facts.get("columns") or {},
         raters=tuple(rater for rater in raters if rater is not None),
-        ratings=tuple(facts.get("ratings", ())),
-        preferences=tuple(facts.get("preferences", ())),
-        errors=tuple(facts.get("errors", ())),
-        scores=tuple(facts.get("scores", ())),
-        choices=tuple(facts.get("choices", ())),
         weight=facts.get("weight"),
+        **said,
     )
 
 
@@ -349,8 +343,6 @@ def _list_keys(found: Any) -> tuple[Key, ...]:
 
 def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
     """What people and other metrics said in each row of an input."""
-    import json
-
     judged: dict[int, dict[str, Any]] = {}
     # Tables show names that Arrow cannot hold with escapes.
     names = {encodable(name): name for column in (run.view.items, run.view.systems) for name in column.names}
@@ -376,22 +368,15 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
         facts.setdefault("errors", []).append(StoredError(item=item, system=system, error=Error(**row)))
     for facts, row in read("given"):
         if row["second"] is not None:
-            choice = StoredChoice(
-                item=row["item"],
-                first=row["system"],
-                second=row["second"],
-                metric=row["metric"],
-                choice=row["choice"],
-                answer=row.get("answer") or "",
-            )
+            fields = {name: row[name] for name in ("item", "second", "metric", "choice")}
+            choice = StoredChoice(**fields, first=row["system"], answer=row.get("answer") or "")
             facts.setdefault("choices", []).append(choice)
         elif row["metric"] is not None:
             fields = {name: row[name] for name in ("item", "system", "metric", "value")}
             facts.setdefault("scores", []).append(StoredScore(**fields))
-        elif row.get("columns"):
-            facts["columns"] = json.loads(row["columns"])
-            facts.setdefault("rows", []).append(StoredScore(item=row["item"], system=row["system"], metric="", value=0))
         else:
+            if row.get("columns"):
+                facts["columns"] = json.loads(row["columns"])
             facts.setdefault("rows", []).append(StoredScore(item=row["item"], system=row["system"], metric="", value=0))
     return judged
 
@@ -469,10 +454,3 @@ def _stamp(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_size, status.st_mtime_ns
-
-
-def _find(one: Input, run: Run) -> Path:
-    place = run.find_file(one)
-    if place is None:
-        raise RunError(f"the run in {run.name} read {one.name}, which is missing: name the file on the command line")
-    return place

@@ -79,7 +79,6 @@ def fetch_flat(source: Any) -> Any:
 
 
 def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
-    """The results of an open run."""
     finished = run.finished_metrics()
     if not finished or not len(run.view):
         raise RunError(f"{run.name} holds no finished metric: run the same `metrist score` again to finish it")
@@ -299,33 +298,21 @@ def build_stored_metric(text: str, signature: str, higher_is_better: bool | None
     catalog is replaced by one that knows only what the file says."""
     try:
         known = build(text, allow_import=False, disable_risky_llms=True)
-        _check_width(known, scores)
-        return known
-    except UnfitStatistics:
-        raise
     except MetristError:
         # The direction belongs to the class, as for every metric; so each of these has a class of its own.
         cls: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})
         metric: Metric = cls(text, signature, scores)
         return metric
-
-
-class UnfitStatistics(RunError):
-    """Stored statistics that are not those of the metric which the file names."""
-
-
-def _check_width(metric: Metric, scores: Scores) -> None:
-    """Refuse statistics that a metric cannot pool: the file that holds them is not what metrist wrote."""
-    if len(scores.failures) == len(scores):
-        return  # Where nothing was scored, the width of the rows is not known.
-    try:
-        with np.errstate(all="ignore"):
-            metric.pool(scores.stats[:1][None])
-    except (IndexError, ValueError):
-        raise UnfitStatistics(
-            f"{metric.text}: the stored statistics have {scores.stats.shape[1]} columns, which are not those of this "
-            "metric: the file was changed, or another program wrote it"
-        ) from None
+    if len(scores.failures) < len(scores):  # Where nothing was scored, the width of the rows is not known.
+        try:
+            with np.errstate(all="ignore"):
+                known.pool(scores.stats[:1][None])
+        except (IndexError, ValueError):
+            raise RunError(
+                f"{known.text}: the stored statistics have {scores.stats.shape[1]} columns, which are not those of "
+                "this metric: the file was changed, or another program wrote it"
+            ) from None
+    return known
 
 
 class StoredMetric(Metric):

@@ -11,7 +11,6 @@ from typing import Any
 from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.io.dedup import digest_source
-from metrist.io.reader import BATCH_RECORDS
 from metrist.metrics.base import Metric, is_resident
 from metrist.records import Record, RecordColumns, Unit
 from metrist.report.progress import Progress, find_progress_keywords
@@ -21,13 +20,10 @@ from metrist.run.tasks import (
     SHARD_SIZE_WITH_MODEL,
     Block,
     Executor,
-    NeedsCheck,
     Task,
     TaskResult,
-    check_needs,
-    cut_columns,
-    cut_shards,
     join_blocks,
+    read_shards,
 )
 from metrist.runtime import Runtime
 
@@ -60,6 +56,8 @@ class Pipeline:
         #: By the metric's text, notes on records that it is not made for.
         self._misuse: dict[str, list[str]] = {}
         self._warned_source = 0
+        #: The run that holds the records, if it has a folder.
+        self.stored_run: Any = None
         #: By the metric's text, the scores of this run's own records, where `run` returned those of others too.
         self.own_blocks: dict[str, Any] = {}
         self._metrics = metrics
@@ -107,10 +105,10 @@ class Pipeline:
         size = self._shard_size or (SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE)
 
         def tasks() -> Iterator[Task]:
-            for start, shard in self._read_shards(units, size):
+            for start, shard in read_shards(self._metrics, units, size):
                 self._count += len(shard)
                 if isinstance(shard[0], Record):
-                    records = RecordColumns.of(shard)  # type: ignore[arg-type]
+                    records = RecordColumns.of(shard)
                     self._warn(start, records)
                     intern = names.setdefault  # Names repeat: each is kept once.
                     all_items.extend(map(intern, records.items, records.items))
@@ -130,24 +128,6 @@ class Pipeline:
                 blocks[text].append(outcome.block)
             self._report(max(len(outcome.block) for outcome in result.outcomes.values()))
         return {text: join_blocks(parts) for text, parts in blocks.items()}
-
-    def _read_shards(self, units: Reader | Iterable[Unit], size: int) -> Iterator[tuple[int, Sequence[Unit]]]:
-        """Consecutive units with the position of the first. Records are read as columns."""
-        if not isinstance(units, Reader):
-            yield from cut_shards(check_needs(self._metrics, units), size)
-            return
-        needs, start = NeedsCheck(self._metrics), 0
-        waiting = list[RecordColumns]()
-        for batch in units.batches(size * max(1, BATCH_RECORDS // size), judgments=False):
-            waiting.append(batch.records)
-            if not needs.add(batch.records):  # More records decide whether a metric can score any.
-                continue
-            for records in waiting:
-                for shard in cut_columns(records, size):
-                    yield start, shard
-                    start += len(shard)
-            waiting.clear()
-        needs.finish()
 
     def _execute(self, metrics: Sequence[Metric], executor: Executor, tasks: Iterator[Task]) -> Iterator[TaskResult]:
         results = executor.map(metrics, tasks)

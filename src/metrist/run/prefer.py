@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
-from metrist.io.remote import is_remote
 from metrist.io.writer import check_distinct, json_line
 from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import PairShard, calls_llm
@@ -23,11 +21,11 @@ from metrist.metrics.registry import MetricList, build_all
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 from metrist.report.progress import Progress, shows_progress
-from metrist.run.flat_file import check_writable, flat_suffix, writes_remotely
-from metrist.run.pipeline import Pipeline
+from metrist.run.flat_file import writes_remotely
 from metrist.run.preference_results import Key, PreferenceResults, judgment_row, pair_row
 from metrist.run.results import describe_failures
-from metrist.run.tasks import SHARD_SIZE, Executor, cut_shards, judge_shard
+from metrist.run.scoring import open_pipeline, resolve_destination
+from metrist.run.tasks import SHARD_SIZE, Executor, cut_pairs, judge_shard
 from metrist.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -86,19 +84,20 @@ def prefer(
     )
     built = _build_comparators(comparators)
     reader = read_records(records, **reading)
-    file, store = _resolve_destination(out, reader.names)
+    file, store = resolve_destination(out, [".jsonl"])
+    if file:
+        check_distinct(file, reader.names)
     paired = pair_records(reader, pairs, baseline, limit_per_item)
-    options: dict[str, Any] = {
-        "executor": executor,
-        "shard_size": shard_size,
-        "progress": progress,
-        "total": len(paired.pairs),
-    }
-    pipeline = Pipeline(built, runtime, **options)
-    if store:
-        from metrist.run.stored_pipeline import StoredPipeline
-
-        pipeline = StoredPipeline(built, runtime, store, texts=texts, **options)
+    pipeline = open_pipeline(
+        built,
+        runtime,
+        store,
+        texts=texts,
+        executor=executor,
+        shard_size=shard_size,
+        progress=progress,
+        total=len(paired.pairs),
+    )
     blocks = pipeline.run(paired.pairs)
     judgments: dict[str, list[Judgment]] = {metric.label: blocks[metric.text] for metric in built}
     signatures = {metric.label: pipeline.signatures[metric.text] for metric in built}
@@ -138,10 +137,10 @@ def estimate_preferences(
     asking = [comparator for comparator in _build_comparators(comparators) if calls_llm(comparator)]
     paired = pair_records(read_records(records, **reading), pairs, baseline, limit_per_item)
     with estimate_calls() as result:
-        for _, shard in cut_shards(paired.pairs, SHARD_SIZE):
+        for shard in cut_pairs(paired.pairs, SHARD_SIZE):
             for comparator in asking:
                 result.metric = comparator.label
-                judge_shard(comparator, PairShard(shard))  # type: ignore[arg-type]
+                judge_shard(comparator, PairShard(shard))
     return result
 
 
@@ -150,25 +149,6 @@ def _build_comparators(comparators: MetricList) -> tuple[Comparator, ...]:
     if not built:
         raise RunError("no comparator was requested: name at least one, such as 'judge_pair(llm=…)' or 'chrf'")
     return tuple(built.values())
-
-
-def _resolve_destination(out: str | os.PathLike[str] | None, inputs: Iterable[str]) -> tuple[Path | None, Store | None]:
-    """The file or the run folder that `out` names; what could not be written at the end is refused now."""
-    if out is None:
-        return None, None
-    path = Path(out)
-    is_url = isinstance(out, str) and is_remote(out)
-    if is_url or path.is_dir() or not path.suffix or os.fspath(out).endswith(("/", os.sep)):
-        from metrist.run.stores import open_store
-
-        store = open_store(out)
-        store.check()
-        return None, store
-    if flat_suffix(path) != ".jsonl":
-        raise RunError(f"cannot write preferences to {path}: expected a folder, or a file that ends in .jsonl")
-    check_writable(path)
-    check_distinct(path, inputs)
-    return path, None
 
 
 def _export_judgments(store: Store, pairs: Sequence[Pair], results: PreferenceResults) -> None:

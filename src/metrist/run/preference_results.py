@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -148,7 +148,8 @@ class PreferenceResults:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a .jsonl file (.gz, .xz, .zst), whole or not at all."""
-        write_rows(path, self.rows())
+        with atomic_write(path) as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame."""
@@ -192,7 +193,9 @@ class PreferenceResults:
         lost = np.bincount(failed.ravel(), minlength=len(self.systems)).tolist()
         rows = []
         for code, system in enumerate(self.systems):
-            won, tied, beaten = _count_outcomes(preferences, code)
+            as_first = preferences.choice[preferences.first == code]
+            own = np.concatenate([as_first, -preferences.choice[preferences.second == code]])
+            won, tied, beaten = (int(np.count_nonzero(own == sign)) for sign in (FIRST, TIE, SECOND))
             value, low, high = (float(column[code]) for column in (rates.value, rates.low, rates.high))
             points, games = won + tied / 2, won + tied + beaten + lost[code]
             worst, best = (points / games, (points + lost[code]) / games) if games else (math.nan, math.nan)
@@ -245,17 +248,13 @@ class PreferenceResults:
         cells = np.zeros((len(both), 9))
         cells[np.arange(len(both)), [human * 3 + own for _, human, own in both]] = 1.0
         table = cells.sum(axis=0).reshape(1, 3, 3)
-        low, high = _by_item(cells, item[[i for i, *_ in both]], draws, rng, confidence, _accuracy)
+
+        def pool(sums: _Floats) -> _Floats:
+            return accuracy(sums.reshape(*sums.shape[:-1], 3, 3))
+
+        low, high = _by_item(cells, item[[i for i, *_ in both]], draws, rng, confidence, pool)
         shares = [float(share(table)[0]) for share in (accuracy, chance_accuracy, macro_f1)]
         return HumanAgreement(text, aspect, len(both), shares[0], low, high, *shares[1:])
-
-
-def _count_outcomes(preferences: Preferences, system: int) -> tuple[int, int, int]:
-    """How often a system won, tied and lost."""
-    as_first = preferences.choice[preferences.first == system]
-    own = np.concatenate([as_first, -preferences.choice[preferences.second == system]])
-    won, tied, lost = (int(np.count_nonzero(own == sign)) for sign in (FIRST, TIE, SECOND))
-    return won, tied, lost
 
 
 def _strengths(preferences: Preferences) -> tuple[list[float], list[float]]:
@@ -273,10 +272,6 @@ def _share(sums: _Floats) -> _Floats:
     return share
 
 
-def _accuracy(sums: _Floats) -> _Floats:
-    return accuracy(sums.reshape(*sums.shape[:-1], 3, 3))
-
-
 def _by_item(
     rows: _Floats, item: _Codes, draws: int, rng: np.random.Generator, confidence: float, pool: Any = _share
 ) -> tuple[float, float]:
@@ -287,12 +282,6 @@ def _by_item(
     summed = np.zeros((int(at.max()) + 1, rows.shape[1]))
     np.add.at(summed, at.reshape(-1), rows)
     return pooled_interval(summed, pool, draws, rng, confidence)
-
-
-def write_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line; the file is written whole or not at all."""
-    with atomic_write(path) as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 # ---- Tables ----
@@ -306,7 +295,15 @@ def system_table(rows: Sequence[WinRate], notes: Sequence[str]) -> Table:
     return Table(
         title="Win rates",
         columns=[Column("comparator"), Column("system"), *(Column(name, "right") for name in ("win rate", *names))],
-        rows=[_system_row(row, with_failures) for row in rows],
+        rows=[
+            [
+                *(row.comparator, row.system, Estimate(row.value, row.low, row.high)),
+                *(Count(row.won), Count(row.tied), Count(row.lost)),
+                *([Count(row.failed), Number(row.worst), Number(row.best)] if with_failures else []),
+                None if math.isnan(row.strength) else f"{row.strength:+.2f} ± {row.error:.2f}",
+            ]
+            for row in rows
+        ],
         notes=(
             "A tie is half a win. Strength is Bradley and Terry's with ties, on the log scale, ± its standard error.",
             *(
@@ -324,13 +321,6 @@ def _explain_strengths(rows: Sequence[WinRate]) -> str:
     if any(row.won for row in rows):
         return "some systems never lost to others, or never won, ties aside"
     return "every comparison is a tie" if any(row.tied for row in rows) else "no pair was judged"
-
-
-def _system_row(row: WinRate, with_failures: bool) -> list[Any]:
-    failed = [Count(row.failed), Number(row.worst), Number(row.best)] if with_failures else []
-    strength = None if math.isnan(row.strength) else f"{row.strength:+.2f} ± {row.error:.2f}"
-    counts = [Count(row.won), Count(row.tied), Count(row.lost)]
-    return [row.comparator, row.system, Estimate(row.value, row.low, row.high), *counts, *failed, strength]
 
 
 def comparator_table(rows: Sequence[ComparatorSummary], agreements: Sequence[HumanAgreement]) -> Table:
@@ -376,7 +366,6 @@ def _agreement_notes(aspect: str, agreements: Sequence[HumanAgreement]) -> list[
 
 
 def pair_row(pair: Pair) -> dict[str, Any]:
-    """The names of a pair as files of preferences have them."""
     return {"item": pair.first.item, "systems": [pair.first.system, pair.second.system]}
 
 

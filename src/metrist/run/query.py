@@ -93,8 +93,16 @@ def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb
 
 def scan_table(run: StoredRun, folder: str) -> str | None:
     """What reads a table of a run, in SQL; None if it has no rows."""
-    paths = [quote_text(_find_part(run, folder, part)) for _, part in run.list_parts(folder)]
-    return f"read_parquet([{', '.join(paths)}])" if paths else None
+    parts = [part for _, part in run.list_parts(folder)]
+    return f"read_parquet({_list_paths(run, folder, parts)})" if parts else None
+
+
+def _read_numbered(run: StoredRun, folder: str, parts: Sequence[Part]) -> str:
+    return f"read_parquet({_list_paths(run, folder, parts)}, filename = true, file_row_number = true)"
+
+
+def _list_paths(run: StoredRun, folder: str, parts: Sequence[Part]) -> str:
+    return f"[{', '.join(quote_text(_find_part(run, folder, part)) for part in parts)}]"
 
 
 def number_rows(run: StoredRun, folder: str) -> str | None:
@@ -108,7 +116,7 @@ def number_rows(run: StoredRun, folder: str) -> str | None:
     numbers = ", ".join(f"({path}, {start})" for path, start in zip(paths, starts, strict=False))
     return (
         f"SELECT p.start + r.file_row_number AS row_number, r.* EXCLUDE (filename, file_row_number) "
-        f"FROM read_parquet([{', '.join(paths)}], filename = true, file_row_number = true) r "
+        f"FROM {_read_numbered(run, folder, parts)} r "
         f"JOIN (VALUES {numbers}) p(path, start) ON r.filename = p.path"
     )
 
@@ -154,12 +162,10 @@ def lock(connection: duckdb.DuckDBPyConnection, run: StoredRun) -> None:
 
 
 def quote_text(text: str) -> str:
-    """A text as a literal of SQL."""
     return "'" + encodable(text).replace("'", "''") + "'"
 
 
 def quote_name(name: str) -> str:
-    """A name of a column or table in SQL."""
     return '"' + encodable(name).replace('"', '""') + '"'
 
 
@@ -222,7 +228,7 @@ class _Views:
         columns = [f"p.{quote_name(name)}" for name in names]
         if label:
             columns[0] = f"{quote_text(label)} AS {quote_name(names[0])}"
-        source = self._read(folder, parts)
+        source = _read_numbered(self.run, folder, parts)
         if left_out:
             source = f"{source} p ANTI JOIN {left_out} l ON p.filename = l.path AND p.file_row_number = l.position"
         return f"SELECT {', '.join(columns)} FROM {source}{'' if left_out else ' p'}"
@@ -231,13 +237,6 @@ class _Views:
         assert metric.finished is not None
         schema = tables.JUDGMENTS if metric.compares else tables.SCORES
         return self._select(metric.place, metric.finished.parts, schema, left_out, metric.label)
-
-    def _read(self, folder: str, parts: Sequence[Part]) -> str:
-        paths = self._list_paths(folder, parts)
-        return f"read_parquet({paths}, filename = true, file_row_number = true)"
-
-    def _list_paths(self, folder: str, parts: Sequence[Part]) -> str:
-        return f"[{', '.join(quote_text(_find_part(self.run, folder, part)) for part in parts)}]"
 
     # ---- Rows that do not count
 
@@ -274,7 +273,7 @@ class _Views:
         if not parts:
             return ""
         key = "pair" if metric.compares else "record"
-        paths = self._list_paths(metric.place, parts)
+        paths = _list_paths(self.run, metric.place, parts)
         retryable = ", ".join(quote_text(kind.value) for kind in FailureKind if kind.is_retryable)
         gone = "" if metric.compares else f" OR {key} NOT IN (SELECT record FROM records)"
         rows = self.connection.sql(
@@ -283,7 +282,7 @@ class _Views:
                     ORDER BY is_settled DESC, list_position({paths}, filename) DESC, file_row_number DESC) AS place
                 FROM (SELECT {key}, filename, file_row_number,
                         NOT incomplete AND coalesce(failure_kind NOT IN ({retryable}), true) AS is_settled
-                    FROM {self._read(metric.place, parts)}))
+                    FROM {_read_numbered(self.run, metric.place, parts)}))
             WHERE place > 1{gone}"""
         ).to_arrow_table()
         return self._create_table(rows) if len(rows) else ""

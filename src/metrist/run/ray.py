@@ -18,13 +18,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra, RunError, did_you_mean, format_count
 from metrist.metrics.base import Metric, calls_llm, is_resident, iterate_nested
 from metrist.run.tasks import Serial, Task, TaskResult, perform
 from metrist.run.worker_pool import describe_range
+
+if TYPE_CHECKING:
+    from metrist.run.slices import StorePlace
 
 #: Jobs per worker that are under way or finished and not yet yielded. More than one, since results come in order: a
 #: slow job must not stop the workers that finish theirs.
@@ -88,22 +91,10 @@ def find_resources(metric: Metric, nodes: Sequence[Node], device: str = "auto") 
     return Resources(max(cpus) if cpus else model_cpus if is_resident(metric) else 1.0, gpu)
 
 
-class Job(Protocol):
-    """What a worker performs with the metrics that it holds. As text, it is what a message calls its records."""
-
-    def run(self, metrics: Mapping[str, Metric], /) -> Any: ...
-
-
-class Folder(Protocol):
-    """A run folder. As text, it is what a message calls it."""
-
-    def is_visible(self) -> bool:
-        """Whether this machine sees it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _TaskJob:
+    """A task as a job: something that runs with the metrics which a worker holds and, as text, names its records."""
+
     task: Task
 
     def __str__(self) -> str:
@@ -146,7 +137,7 @@ class Ray:
 
 
 @contextmanager
-def open_workers(executor: Ray, metrics: Sequence[Metric], folder: Folder | None = None) -> Iterator[RayWorkers]:
+def open_workers(executor: Ray, metrics: Sequence[Metric], folder: StorePlace | None = None) -> Iterator[RayWorkers]:
     """Workers for a run with these metrics. The cluster is joined when they are first needed."""
     known = {name for metric in metrics for name in (metric.text, metric.label)}
     for name in executor.resources:
@@ -161,7 +152,10 @@ def open_workers(executor: Ray, metrics: Sequence[Metric], folder: Folder | None
 
 def _join_cluster(executor: Ray) -> tuple[Any, bool]:
     """Ray, and whether the cluster was joined just now."""
-    ray = import_ray()
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtra("executor='ray'", "ray") from None
     if ray.is_initialized():
         return ray, False
     for name, value in _VARIABLES.items():
@@ -173,15 +167,6 @@ def _join_cluster(executor: Ray) -> tuple[Any, bool]:
         where = f"the Ray cluster at {executor.address}" if executor.address else "a Ray cluster"
         raise RunError(f"cannot join {where}: {error}") from error
     return ray, True
-
-
-def import_ray() -> Any:
-    """Import Ray, or say how to install it."""
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("executor='ray'", "ray") from None
-    return ray
 
 
 @dataclass(eq=False, slots=True)
@@ -197,7 +182,7 @@ class _Entry:
 class RayWorkers:
     """Workers of one kind at a time: `perform` starts them, and others where it needs other resources."""
 
-    def __init__(self, executor: Ray, folder: Folder | None) -> None:
+    def __init__(self, executor: Ray, folder: StorePlace | None) -> None:
         self._executor, self._folder = executor, folder
         self._ray: Any = None
         self._is_new = False
@@ -483,11 +468,11 @@ class _Actor:
         self._data = b""
         self._metrics: dict[str, Metric] = {}
 
-    def start(self, folder: Folder | None) -> tuple[str, bool]:
+    def start(self, folder: StorePlace | None) -> tuple[str, bool]:
         """The version of metrist, and whether this node sees the run folder."""
         return __version__, folder is not None and folder.is_visible()
 
-    def perform(self, metrics: bytes, job: Job) -> Any:
+    def perform(self, metrics: bytes, job: Any) -> Any:
         """The job's result, or the error that ended it."""
         from metrist.run.worker import attempt
 

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -159,8 +159,6 @@ class Files:
         return None
 
     def find(self, folder: str) -> list[str]:
-        """The names of all files below a folder."""
-
         def list_paths() -> list[str]:
             self._store.invalidate_cache()
             return list(self._store.find(self._place(folder)))
@@ -188,7 +186,6 @@ class Files:
             return set()
 
     def remove(self, name: str) -> None:
-        """Delete a file, if there is one."""
         with suppress(FileNotFoundError):
             self._call("remove", name, self._store.rm_file, self._place(name))
 
@@ -231,8 +228,8 @@ class RemoteStore(Store):
         super().__init__(place)
         self._files = Files(place)
         self._lease: Lease | None = None
-        #: The objects of each log.
-        self._logged: dict[str, list[str]] = {}
+        #: The objects of the log.
+        self._logged: list[str] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteStore, (self.path,)
@@ -279,23 +276,21 @@ class RemoteStore(Store):
             self._check_lease()
             self._files.remove(name)
 
-    def append_log(self, name: str, data: bytes) -> None:
-        part = f"{LOG}/{os.getpid()}-{secrets.token_hex(6)}.log"
-        self.write_bytes(part, data)
-        self._logged.setdefault(name, []).append(part)
+    def _append_log(self, data: bytes) -> None:
+        name = f"{LOG}/{os.getpid()}-{secrets.token_hex(6)}.log"
+        self.write_bytes(name, data)
+        self._logged.append(name)
 
-    def delete_log(self, name: str) -> None:
-        self.delete(self._logged.pop(name, ()))
+    def clear_log(self) -> None:
+        self.delete(self._logged)
+        self._logged = []
 
-    def open_file(self, name: str) -> BinaryIO:
-        file: Any = self._files.open(name)
+    def open_file(self, name: str) -> Any:
+        file = self._files.open(name)
         if isinstance(file, pa.BufferReader):
             check_name(f"{self.path}/{name}", file.read())
             file.seek(0)
-        return file  # type: ignore[no-any-return]
-
-    def _open_source(self, folder: str, part: Part) -> Any:
-        return self.open_file(f"{folder}/{part.file}")
+        return file
 
     def check_part(self, folder: str, part: Part) -> None:
         """A small part is compared with its name whenever it is opened, a large one page by page by pyarrow."""

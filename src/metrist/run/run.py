@@ -70,13 +70,17 @@ class Run(StoredRun):
         """Scores of finished metrics, or of these, a row for each metric and record of the run."""
         chosen = [metric for metric in self.finished_metrics() if metrics is None or metric.label in metrics]
         wanted = list(columns) if columns else [name for name in tables.SCORES.names if name != "original"]
-        blocks, hashes = [], self.read_hashes()
+        schema = pa.schema([tables.SCORES.field(name) for name in wanted])
+        blocks, hashes = [schema.empty_table()], self.read_hashes()
         for metric in chosen:
-            table = self._read_version(metric, wanted)
+            parts = [schema.empty_table()]
+            for part in metric.finished.parts if metric.finished else ():
+                table = self.read_part(metric.place, part, wanted).replace_schema_metadata()
+                parts.append(pa.concat_tables([schema.empty_table(), table], promote_options="default"))
+            table = pa.concat_tables(parts)
             positions = ScoreReader(self, metric, hashes).positions
             blocks.append(table if positions is None else table.take(pa.array(positions[positions >= 0])))
-        schema = pa.schema([tables.SCORES.field(name) for name in wanted])
-        return pa.concat_tables(blocks) if blocks else schema.empty_table()
+        return pa.concat_tables(blocks)
 
     def wide(self) -> pa.Table:
         """One row per record: item, system, and a column with the value of each metric."""
@@ -102,17 +106,6 @@ class Run(StoredRun):
             names = [name for name in names if name not in tables.TEXT_COLUMNS]
         schema = pa.schema([schema.field(name) for name in names])
         return pa.concat_tables([part.select(names) for part in parts]) if parts else schema.empty_table()
-
-    def _read_version(self, metric: StoredMetric, wanted: Sequence[str]) -> pa.Table:
-        schema = pa.schema([tables.SCORES.field(name) for name in wanted])
-        parts = []
-        for part in metric.finished.parts if metric.finished else ():
-            table = self.read_part(metric.place, part, wanted)
-            for name in wanted:
-                if name not in table.column_names:
-                    table = table.append_column(schema.field(name), pa.nulls(len(table), schema.field(name).type))
-            parts.append(table.select(list(wanted)).replace_schema_metadata())
-        return pa.concat_tables([schema.empty_table(), *parts])
 
     def read_scores(self, metric: StoredMetric, hashes: Hashes | None = None) -> tuple[Scores, NDArray[np.int64]]:
         """One metric's scores of all records, and the positions of those that it has not scored yet, which have a

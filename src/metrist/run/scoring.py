@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from metrist.io import read_records
 from metrist.io.reader import check_keywords
 from metrist.io.remote import is_remote
 from metrist.io.writer import check_distinct
+from metrist.metrics.base import Metric
 from metrist.metrics.registry import MetricList, build_all
 from metrist.records import records_from_lists
 from metrist.report.progress import Progress, shows_progress
@@ -107,21 +108,19 @@ def score(
     reader = read_records(records, **reading)
     if file:
         check_distinct(file, reader.names)
-    options: dict[str, Any] = {
-        "executor": executor,
-        "shard_size": shard_size,
-        "tokens": tokens,
-        "progress": progress,
-        "reader": reader,
-        "total": len(records) if isinstance(records, Sized) and not reader.names else None,
-    }
+    pipeline = open_pipeline(
+        built,
+        runtime,
+        store,
+        texts=texts,
+        executor=executor,
+        shard_size=shard_size,
+        tokens=tokens,
+        progress=progress,
+        reader=reader,
+        total=len(records) if isinstance(records, Sized) and not reader.names else None,
+    )
     scored = ScoredInput(sources=reader.sources, input=reader)
-    pipeline = Pipeline(built, runtime, **options)
-    if store:
-        from metrist.run.run import Run
-        from metrist.run.stored_pipeline import StoredPipeline
-
-        pipeline = StoredPipeline(built, runtime, store, texts=texts, **options)
     blocks = pipeline.run(reader if reader.names or store else scored)
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
@@ -137,7 +136,7 @@ def score(
         scores=scores,
         signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
-        inputs=Run.open(store) if store else scored if reader.is_repeatable else None,
+        inputs=pipeline.stored_run or (scored if reader.is_repeatable else None),
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if file:
@@ -151,27 +150,38 @@ def score(
     return results
 
 
-def resolve_destination(out: str | os.PathLike[str] | None) -> tuple[Path | None, Store | None]:
-    """The flat file or the run folder that a path asks for. What could not be written at the end is refused now;
-    nothing is written yet."""
+def open_pipeline(
+    metrics: Sequence[Metric], runtime: Runtime, store: Store | None, *, texts: bool, **options: Any
+) -> Pipeline:
+    """The pipeline into memory, or into the store."""
+    if store is None:
+        return Pipeline(metrics, runtime, **options)
+    from metrist.run.stored_pipeline import StoredPipeline
+
+    return StoredPipeline(metrics, runtime, store, texts=texts, **options)
+
+
+def resolve_destination(
+    out: str | os.PathLike[str] | None, formats: Sequence[str] = (".jsonl", ".csv", ".parquet")
+) -> tuple[Path | None, Store | None]:
+    """The flat file, in one of these formats, or the run folder that a path asks for. What could not be written at the
+    end is refused now; nothing is written yet."""
     if out is None:
         return None, None
     from metrist.run.stores import open_store
 
-    if isinstance(out, str) and is_remote(out) and not flat_suffix(Path(out)):
-        store = open_store(out)
-        store.check()
-        return None, store
     path = Path(out)
-    if path.suffix and flat_suffix(path):
+    suffix = flat_suffix(path) if path.suffix else None
+    if suffix in formats:
         check_writable(path)
         return path, None
-    named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
-    if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
+    is_url = isinstance(out, str) and is_remote(out)
+    named_as_folder = is_url or os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
+    if suffix or (not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix)):
         raise RunError(
             f"cannot tell what to write to {path}: expected a folder (end it with '/'), or a file that ends in "
-            ".jsonl, .csv or .parquet"
+            f"{' or '.join(formats)}"
         )
-    store = open_store(path)
+    store = open_store(out if is_url else path)
     store.check()
     return None, store

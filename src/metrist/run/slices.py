@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from metrist.errors import InputError, RunError
 from metrist.io.reader import Batch, Findings
 from metrist.io.remote import is_remote
-from metrist.io.row_model import JudgedRows, ParsedRow
+from metrist.io.row_model import ParsedRow
 from metrist.io.slices import FileSlice
 from metrist.metrics.base import Metric
 from metrist.records import Hashes
@@ -56,11 +56,9 @@ class StorePlace:
         return self.address
 
     def is_visible(self) -> bool:
-        """Whether this machine sees it."""
         return self.stamp is None or _read_stamp(self.address) == self.stamp
 
     def open(self) -> Store:
-        """The store."""
         return open_store(self.address)
 
 
@@ -96,10 +94,6 @@ def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
     return np.frombuffer(bytes(digests), np.uint64)
 
 
-def _list_judged(batch: Batch) -> Sequence[Any]:
-    return batch.judged.rows if isinstance(batch.judged, JudgedRows) else batch.judged
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SliceRead:
     """A slice of an input that is in the store. `names` are hashes of the names of its records, in their order, and of
@@ -128,7 +122,6 @@ class ReadSlice:
         return f"bytes {self.slice.start:,} to {self.slice.stop:,} of {self.slice.name}"
 
     def run(self, _metrics: Mapping[str, Metric]) -> SliceRead | None:
-        """What was read."""
         reader = self.slice.open(self.options)
         try:
             batches = list(reader.batches())
@@ -141,8 +134,8 @@ class ReadSlice:
             return None  # Blank lines: the numbers of rows are not those of lines.
         records = [zip(batch.records.items, batch.records.systems, strict=True) for batch in batches]
         names = dict.fromkeys(name for listed in records for name in listed)
-        # A rating that is not parsed as a row belongs to a record of the slice.
-        judged = (row for batch in batches for row in _list_judged(batch))
+        # A row of ratings alone belongs to a record of the slice.
+        judged = (row for batch in batches for row in batch.judged)
         names |= dict.fromkeys(key for row in judged if isinstance(row, ParsedRow) for key in row.keys)
         return SliceRead(
             parts=write_batches(self.store.open(), batches, self.number, self.texts),
@@ -183,7 +176,6 @@ class ScoreSlice:
         return f"rows {self.rows[0] + 1:,} to {self.rows[-1] + 1:,} of records/{self.part.file}"
 
     def run(self, metrics: Mapping[str, Metric]) -> list[SliceResult]:
-        """The parts that hold the scores."""
         table, rows = _read_records(self.store, self.part), self.rows
         chosen = table.slice(rows.start, len(rows)) if isinstance(rows, range) else table.take(pa.array(rows))
         hashes = read_hashes(chosen["record"])
@@ -233,7 +225,6 @@ class SliceSize:
     rates: list[float] = field(default_factory=list)
 
     def measure(self, rows: int, seconds: float) -> None:
-        """Learn from a finished slice."""
         # The slower of two counts: texts differ.
         self.rates = [*self.rates[-1:], seconds / rows]
         if self.limit is not None:

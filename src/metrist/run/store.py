@@ -26,7 +26,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 from metrist._version import __version__
 from metrist.documents import check_folder
 from metrist.errors import RunError, format_path, quote_word
+from metrist.io.writer import sync_folder
 from metrist.metrics.base import NAME
 from metrist.run.tables import REQUIRED, Damaged, has_schema
 
@@ -148,7 +149,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     checksum: str | None = None
 
     def metric(self, text: str) -> StoredMetric | None:
-        """The metric with this text."""
         return next((metric for metric in self.metrics if metric.text == text), None)
 
     def replace_metric(self, metric: StoredMetric) -> Manifest:
@@ -218,7 +218,6 @@ def folder_name(text: str) -> str:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether a run was begun here."""
     return path.is_dir() and (path / MANIFEST).is_file()
 
 
@@ -240,6 +239,7 @@ class Store:
         #: The lock of this writer, and the parts that it has written.
         self._writer: Any = None
         self._written: list[str] = []
+        self._log = f"{LOG}/{os.getpid()}-{secrets.token_hex(6)}.log"
 
     @property
     def name(self) -> str:
@@ -325,13 +325,13 @@ class Store:
                 with suppress(OSError):
                     part.unlink()
                 raise
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
 
-    def open_file(self, name: str) -> BinaryIO:
-        """A file of the run, opened for reading."""
-        return (self.path / name).open("rb")
+    def open_file(self, name: str) -> Any:
+        """A file of the run for pyarrow."""
+        return pa.OSFile(str(self.path / name))
 
     def list_files(self, folder: str) -> list[str]:
         """The files below a folder, seen from the run folder."""
@@ -356,9 +356,14 @@ class Store:
                 with suppress(OSError):  # Something else is in it.
                     folder.rmdir()
 
-    def append_log(self, name: str, data: bytes) -> None:
-        """Append to a log; it is on disk when this returns."""
-        path = self.path / name
+    def add_to_log(self, results: Rows) -> None:
+        """Log rows that are in no part yet; they are on disk when this returns."""
+        facts = {**results.facts, "metric": results.metric, "signature": results.signature, "tokens": results.tokens}
+        data = encode_part(results.table, facts)
+        self._append_log(_FRAME.pack(len(data), hashlib.sha256(data).digest()) + data)
+
+    def _append_log(self, data: bytes) -> None:
+        path = self.path / self._log
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
@@ -368,9 +373,9 @@ class Store:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
 
-    def delete_log(self, name: str) -> None:
-        """Delete a log whose results are in listed parts."""
-        self.delete([name])
+    def clear_log(self) -> None:
+        """Forget what was logged: it is in parts that the manifest lists."""
+        self.delete([self._log])
 
     # ---- Parts
 
@@ -385,11 +390,6 @@ class Store:
         if self.is_local:
             _checked[self.path / folder / file] = _read_stamp(self.path / folder / file)
         return Part(file=file, rows=len(table), tokens=tokens)
-
-    def _open_source(self, folder: str, part: Part) -> Any:
-        """What pyarrow reads a part from."""
-        self.check_part(folder, part)
-        return self.path / folder / part.file
 
     def check_part(self, folder: str, part: Part) -> None:
         """Verify a part, unless this process did so before. Of a remote one, pages are checked as they are read."""
@@ -413,23 +413,14 @@ class Store:
         """A part, opened for reading; columns in `encoded` are read as dictionaries. Raises `Damaged` where it is
         missing or not whole."""
         path = f"{self.path}/{folder}/{part.file}"
-        try:
+        self.check_part(folder, part)
+        with _name_damage(path):
             file = pq.ParquetFile(
-                self._open_source(folder, part),
+                self.open_file(f"{folder}/{part.file}"),
                 page_checksum_verification=not self.is_local,
                 pre_buffer=not self.is_local,
                 read_dictionary=list(encoded),
             )
-        except FileNotFoundError:
-            raise Missing(f"{path} is missing") from None
-        except MemoryError:  # One of Arrow's exceptions, too.
-            raise
-        except OSError as error:
-            if isinstance(error, pa.ArrowException) or error.errno is None:
-                raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
-            raise RunError(f"cannot read {path}: {error.strerror}") from error
-        except (pa.ArrowException, ValueError) as error:
-            raise Damaged(f"{path} is damaged ({_shorten(error)})") from None
         try:
             if file.metadata.num_rows != part.rows:
                 raise Damaged(f"{path} holds {file.metadata.num_rows} rows, the manifest says {part.rows}")
@@ -447,7 +438,7 @@ class Store:
         file = self.open_part(folder, part, encoded)
         names = file.schema_arrow.names
         wanted = None if columns is None else [name for name in columns if name in names]
-        try:
+        with _name_damage(f"{self.path}/{folder}/{part.file}"):
             with file:
                 if file.num_row_groups > 1 and any("." in name for name in encoded):
                     # Dictionaries within maps are read from one row group at a time only.
@@ -459,13 +450,7 @@ class Store:
                 raise ValueError(f"{len(table)} of its {part.rows} rows are there")
             if empty := [name for name in table.column_names if name in REQUIRED and table[name].null_count]:
                 raise ValueError(f"{empty[0]!r} is missing in a row")
-            return table
-        except FileNotFoundError:
-            raise Missing(f"{self.path}/{folder}/{part.file} is missing") from None
-        except MemoryError:
-            raise
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise Damaged(f"{self.path}/{folder}/{part.file} is damaged ({_shorten(error)})") from None
+        return table
 
     def find_filled(self, folder: str, part: Part) -> set[str]:
         """The columns of a part that have a value in some row."""
@@ -684,23 +669,6 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     tokens: bool = False
 
 
-class Log:
-    """Rows that are in no part yet, on disk as soon as they are added."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.name = f"{LOG}/{os.getpid()}-{secrets.token_hex(6)}.log"
-
-    def add(self, results: Rows) -> None:
-        facts = {**results.facts, "metric": results.metric, "signature": results.signature, "tokens": results.tokens}
-        data = encode_part(results.table, facts)
-        self._store.append_log(self.name, _FRAME.pack(len(data), hashlib.sha256(data).digest()) + data)
-
-    def clear(self) -> None:
-        """Forget everything: it is in parts that the manifest lists."""
-        self._store.delete_log(self.name)
-
-
 _FRAME = struct.Struct("<q32s")
 
 
@@ -750,7 +718,6 @@ def _format_rows(table: pa.Table) -> list[str]:
 
 
 def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
-    """The bytes of a part."""
     if facts:
         table = table.replace_schema_metadata({"metrist": msgspec.json.encode(facts)})
     sink = io.BytesIO()
@@ -781,8 +748,20 @@ def _read_stamp(path: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _shorten(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0].rstrip(".:")
+@contextmanager
+def _name_damage(path: str) -> Iterator[None]:
+    """Raise `Damaged` where a part is missing or not whole."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise Missing(f"{path} is missing") from None
+    except MemoryError:  # One of Arrow's exceptions, too.
+        raise
+    except (OSError, pa.ArrowException, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise RunError(f"cannot read {path}: {error.strerror}") from error
+        reason = (str(error).splitlines() or [""])[0].rstrip(".:")
+        raise Damaged(f"{path} is damaged ({reason})") from None
 
 
 def format_manifest(manifest: Manifest) -> bytes:
@@ -794,16 +773,6 @@ def format_manifest(manifest: Manifest) -> bytes:
 
 def _sum_up(manifest: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()[:32]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name survive a power cut; file systems that cannot guarantee this are accepted."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _lock(file: Any, *, wait: bool) -> bool:

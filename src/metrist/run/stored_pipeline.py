@@ -32,8 +32,8 @@ from metrist.run.pipeline import Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
 from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
-from metrist.run.store import Log, Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
-from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores
+from metrist.run.store import Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
+from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
 from metrist.run.tables import (
     Damaged,
     find_unsettled,
@@ -53,8 +53,8 @@ from metrist.run.tasks import (
     Task,
     TaskResult,
     cut_columns,
-    cut_shards,
     join_blocks,
+    read_shards,
 )
 from metrist.runtime import Runtime
 from metrist.scores import Scores
@@ -130,18 +130,6 @@ class _Writer:
     logged_since: float | None = None
     usages: dict[bytes, Any] = field(default_factory=dict)
 
-    def make_rows(self, texts: bool, tokens: bool) -> Rows:
-        """What waits, as rows of the metric's table."""
-        block, hashes = join_blocks(self.blocks), np.concatenate(self.hashes)
-        table = make_table(self.metric, hashes, [unit for units in self.units for unit in units], block, texts)
-        return Rows(
-            metric=self.metric,
-            signature=self.signature,
-            table=table,
-            facts={"seconds": round(self.seconds, 6), "records": self.rows},
-            tokens=tokens,
-        )
-
     def clear(self) -> None:
         self.hashes, self.units, self.blocks, self.rows, self.seconds = [], [], [], 0, 0.0
         self.since = self.logged_since = None
@@ -160,13 +148,6 @@ def _pause_collector() -> Iterator[None]:
             gc.enable()
 
 
-def make_table(metric: StoredMetric, hashes: Hashes, units: Sequence[Any], block: Block, texts: bool) -> pa.Table:
-    """Results as rows of the metric's table."""
-    if isinstance(block, Scores):
-        return scores_table(metric.text, hashes, block, texts)
-    return judgments_table(metric.text, hashes, units, block, texts)
-
-
 class StoredPipeline(Pipeline):
     """Metrics over records, or comparators over pairs, into a run folder."""
 
@@ -180,10 +161,9 @@ class StoredPipeline(Pipeline):
         self._fresh = asking if runtime.fresh is not None else set[str]()
         self._retried = asking if runtime.retry_failed is not None else set[str]()
         self._writers: dict[str, _Writer] = {}
-        self._log = Log(store)
         self._began = monotonic()
-        readers = {Kind.of(metric) for metric in metrics if "references" in metric.needs}
-        self._paces = {kind: Pace(references=kind in readers) for kind in Kind}
+        with_models = [metric for metric in metrics if Kind.of(metric) is Kind.model]
+        self._pace = Pace(references=any("references" in metric.needs for metric in with_models))
         self._pending: deque[tuple[Kind, Sequence[Unit], Hashes]] = deque()
         #: The records that were read, where they cannot be read from the store.
         self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
@@ -269,9 +249,7 @@ class StoredPipeline(Pipeline):
         if self._kept is not None:
             self._own_hashes = [hashes for _, hashes in self._kept]
         elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
-            parts = [part for one in own_inputs for part in one.tables.get("records", ())]
-            tables = (self._run.read_part("records", part, ["record"]) for part in parts)
-            self._own_hashes = [read_hashes(table["record"]) for table in tables]
+            self._own_hashes = [read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"])]
         if ingest.is_stored:
             self._check_needs((number, records) for number, (records, _) in self._read_records())
 
@@ -304,16 +282,9 @@ class StoredPipeline(Pipeline):
         return True
 
     def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
-        kept: list[tuple[Sequence[Unit], Hashes]] = [
-            (shard, hash_units(shard)) for _, shard in cut_shards(pairs, SHARD_SIZE)
-        ]
-        needs = NeedsCheck(self._metrics)
-        for shard, _ in kept:
-            if needs.add(shard):
-                break
-        needs.finish()
-        self._kept = kept
-        self._own_hashes = [hashes for _, hashes in kept]
+        shards = [shard for _, shard in read_shards(self._metrics, pairs, SHARD_SIZE)]
+        self._own_hashes = list(map(hash_units, shards))
+        self._kept = list(zip(shards, self._own_hashes, strict=True))
         self._count = sum(map(len, self._own_hashes))
         manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
         self._run, self._texts = Run(self._store, manifest), manifest.texts
@@ -323,12 +294,10 @@ class StoredPipeline(Pipeline):
         if self._kept is not None:
             yield from ((0, pair) for pair in self._kept)
         elif self._texts:
-            for one, part in self._run.list_parts("records"):
-                if one.number in self._own_inputs:
-                    table = self._run.read_part("records", part)
-                    for start in range(0, len(table), 1 << 13):
-                        block = table.slice(start, 1 << 13)
-                        yield one.number, (read_records_table(block), read_hashes(block["record"]))
+            for number, _, table in self._read_own_parts():
+                for start in range(0, len(table), 1 << 13):
+                    block = table.slice(start, 1 << 13)
+                    yield number, (read_records_table(block), read_hashes(block["record"]))
         else:
             assert self._reader is not None
             known = HashIndex(np.concatenate(self._own_hashes))
@@ -337,6 +306,12 @@ class StoredPipeline(Pipeline):
                     name = self._reader.sources[batch.source].name or "the input"
                     raise RunError(f"{name} changed while it was scored: run the same command again")
                 yield batch.source, (batch.records, batch.hashes)
+
+    def _read_own_parts(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Part, pa.Table]]:
+        """The records of the inputs of this command, part by part, with the numbers of the inputs."""
+        for one, part in self._run.list_parts("records"):
+            if one.number in self._own_inputs:
+                yield one.number, part, self._run.read_part("records", part, columns)
 
     # ---- Scoring
 
@@ -363,7 +338,6 @@ class StoredPipeline(Pipeline):
         self._store.add_results(rows)
 
     def _plan(self, metrics: Sequence[Metric]) -> Iterator[Task]:
-        """The tasks for what is missing."""
         kind, done = Kind.of(metrics[0]), 0
         is_first = self._find_first()
         for _, (units, hashes) in self._read_records():
@@ -412,7 +386,7 @@ class StoredPipeline(Pipeline):
         while start < len(rows):
             rest = chosen[start : start + (self._shard_size or sizes.get(kind, SHARD_SIZE))]
             if self._shard_size is None and kind is Kind.model:
-                rest = rest[: self._paces[kind].cut(rest)]
+                rest = rest[: self._pace.cut(rest)]
             if isinstance(rest, RecordColumns):
                 rest = next(cut_columns(rest, len(rest)))
             yield rows[start : start + len(rest)], rest
@@ -427,10 +401,9 @@ class StoredPipeline(Pipeline):
         scores, so that both are sent. LLMs are asked from here."""
         if self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
             return None
-        parts = (part for one, part in self._run.list_parts("records") if one.number in self._own_inputs)
-        columns = (self._run.read_part("records", part, ["record"])["record"] for part in parts)
+        hashes = (read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"]))
         indexes = [self._writers[metric.text].index for metric in metrics]
-        if not any((index.find(read_hashes(column)) < 0).any() for column in columns for index in indexes):
+        if not any((index.find(own) < 0).any() for own in hashes for index in indexes):
             self._report(self._count, self._count)
             return []
         groups = workers.group_metrics(metrics, self._runtime.device)
@@ -468,11 +441,8 @@ class StoredPipeline(Pipeline):
         return SliceSize(rows=2 * _SMALL_PART, limit=limit)
 
     def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
-        """Slices of the stored records with what is missing."""
         place, is_first, done = StorePlace.of(self._store), self._find_first(), 0
-        parts = [part for one, part in self._run.list_parts("records") if one.number in self._own_inputs]
-        for part in parts:
-            table = self._run.read_part("records", part, ["record", "item"])
+        for _, part, table in self._read_own_parts(["record", "item"]):
             first = None if is_first is None else is_first[done : done + part.rows]
             for texts, rows in self._find_missing(metrics, read_hashes(table["record"]), first):
                 writers = [self._writers[text] for text in texts]
@@ -497,7 +467,7 @@ class StoredPipeline(Pipeline):
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
         loading = sum(outcome.loading for outcome in result.outcomes.values())
         if kind is Kind.model:
-            self._paces[kind].measure(units, seconds - loading)
+            self._pace.measure(units, seconds - loading)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]
             writer.hashes.append(hashes)
@@ -506,19 +476,14 @@ class StoredPipeline(Pipeline):
                 writer.units.append(units)
             writer.rows += len(units)
             writer.seconds += outcome.seconds
-            for row, usage in _list_usages(outcome.block):
-                writer.usages[hashes[row].tobytes()] = usage
+            block = outcome.block
+            usages = block.usages if isinstance(block, Scores) else {n: j.usage for n, j in enumerate(block) if j.usage}
+            writer.usages |= {hashes[row].tobytes(): usage for row, usage in usages.items()}
             if outcome.seconds < _COSTLY_SECONDS:
                 writer.since = writer.since or monotonic()
             else:
                 writer.logged_since = writer.logged_since or monotonic()
-                table = make_table(writer.metric, hashes, units, outcome.block, self._texts)
-                facts = {"seconds": round(outcome.seconds, 6), "records": len(units)}
-                self._log.add(
-                    Rows(
-                        metric=writer.metric, signature=writer.signature, table=table, facts=facts, tokens=self._tokens
-                    )
-                )
+                self._store.add_to_log(self._make_rows(writer, hashes, units, outcome.block, outcome.seconds))
         self._report(len(units))
         self._save()
 
@@ -534,11 +499,28 @@ class StoredPipeline(Pipeline):
         ready = [writer for writer in self._writers.values() if writer.rows and is_due(writer)]
         if not ready:
             return
-        self._store.add_results([writer.make_rows(self._texts, self._tokens) for writer in ready])
+        rows = []
+        for writer in ready:
+            units = [unit for units in writer.units for unit in units]
+            block = join_blocks(writer.blocks)
+            rows.append(self._make_rows(writer, np.concatenate(writer.hashes), units, block, writer.seconds))
+        self._store.add_results(rows)
         for writer in ready:
             writer.clear()
         if not any(writer.rows for writer in self._writers.values()):
-            self._log.clear()
+            self._store.clear_log()
+
+    def _make_rows(self, writer: _Writer, hashes: Hashes, units: Sequence[Any], block: Block, seconds: float) -> Rows:
+        text = writer.metric.text
+        return Rows(
+            metric=writer.metric,
+            signature=writer.signature,
+            table=scores_table(text, hashes, block, self._texts)
+            if isinstance(block, Scores)
+            else judgments_table(text, hashes, units, block, self._texts),
+            facts={"seconds": round(seconds, 6), "records": len(block)},
+            tokens=self._tokens,
+        )
 
     # ---- Finishing
 
@@ -584,12 +566,8 @@ class StoredPipeline(Pipeline):
             if not tables:
                 continue
             table = pa.concat_tables(tables, promote_options="default")
-            hashes, unsettled = read_hashes(table[key]), find_unsettled(table)
-            last = HashIndex(hashes).find(hashes)
-            settled = np.delete(np.arange(len(hashes)), unsettled)
-            better = HashIndex(hashes[settled]).find(hashes)
-            last = np.where(better >= 0, settled[better] if len(settled) else -1, last)
-            kept, start = last == np.arange(len(hashes)), 0
+            hashes = read_hashes(table[key])
+            kept, start = find_rows(hashes, hashes, find_unsettled(table)) == np.arange(len(hashes)), 0
             for part in parts:
                 own = kept[start : start + part.rows]
                 start += part.rows
@@ -600,7 +578,6 @@ class StoredPipeline(Pipeline):
                     self._store.drop_parts(writer.metric.text, [part], added)
 
     def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
-        """Replace small parts by one."""
         if len(parts) < 2:
             return
         place = writer.metric.place
@@ -616,7 +593,7 @@ class StoredPipeline(Pipeline):
         self._store.drop_parts(writer.metric.text, parts, [part])
 
     def _collect(self) -> dict[str, Any]:
-        run = Run.open(self._store)
+        run = self.stored_run = Run.open(self._store)
         view = run.view
         self.items, self.systems, self.sources = view.items, view.systems, view.sources
         self.reference_counts = set(run.reference_counts)
@@ -656,20 +633,10 @@ class StoredPipeline(Pipeline):
             assert version is not None
             tables = [run.read_part(stored.place, part) for part in version.parts]
             table = pa.concat_tables(tables, promote_options="default")
-            hashes, unsettled = read_hashes(table["pair"]), find_unsettled(table)
-            positions = HashIndex(hashes).find(wanted)
-            settled = np.delete(np.arange(len(hashes)), unsettled)
-            better = HashIndex(hashes[settled]).find(wanted)
-            positions = np.where(better >= 0, settled[better] if len(settled) else -1, positions)
-            judgments = read_judgments_table(table.take(pa.array(positions)))
+            rows = find_rows(wanted, read_hashes(table["pair"]), find_unsettled(table))
+            judgments = read_judgments_table(table.take(pa.array(rows)))
             usages = self._writers[metric.text].usages
             blocks[metric.text] = [
                 replace(judgment, usage=usages.get(wanted[n].tobytes())) for n, judgment in enumerate(judgments)
             ]
         return blocks
-
-
-def _list_usages(block: Block) -> Iterable[tuple[int, Any]]:
-    if isinstance(block, Scores):
-        return block.usages.items()
-    return [(n, judgment.usage) for n, judgment in enumerate(block) if judgment.usage]

@@ -104,12 +104,10 @@ class StoredRun:
 
     @property
     def name(self) -> str:
-        """The folder as messages name it."""
         return self.store.name
 
     @property
     def has_texts(self) -> bool:
-        """Whether the run stores texts."""
         return self.manifest.texts
 
     def list_parts(self, folder: str) -> Iterator[tuple[Input, Part]]:
@@ -254,7 +252,6 @@ class StoredRun:
         return chosen[~repeated]
 
     def find_input(self, number: int) -> Input:
-        """The input with this number."""
         return next(one for one in self.manifest.inputs if one.number == number)
 
     @property

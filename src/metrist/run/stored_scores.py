@@ -67,6 +67,17 @@ class HashIndex:
         return found
 
 
+def find_rows(wanted: Hashes, hashes: Hashes, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of each wanted hash: of several that have it, the last that is not to be computed again, or the last; -1
+    where none has it. `unsettled` are the rows that are to be computed again."""
+    rows = HashIndex(hashes).find(wanted)
+    if len(unsettled):
+        settled = np.delete(np.arange(len(hashes)), unsettled)
+        better = HashIndex(hashes[settled]).find(wanted)
+        rows = np.where(better >= 0, settled[better] if len(settled) else -1, rows)
+    return rows
+
+
 def _begin(hashes: Hashes) -> NDArray[np.uint64]:
     return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
@@ -117,22 +128,11 @@ class ScoreReader:
             in_order = in_order and not len(unsettled[-1]) and np.array_equal(read_hashes(table["record"]), own)
         positions = None
         if not in_order or self._rows != len(wanted):
-            positions = self._match(np.concatenate(unsettled), wanted)
+            blocks = (read_hashes(table["record"]) for _, table in self._read(["record"]))
+            hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
+            positions = find_rows(wanted, hashes, np.concatenate(unsettled))
         if is_small:
             self._kept["values"] = _arrange(np.concatenate(values), positions, np.nan)
-        return positions
-
-    def _match(self, unsettled: NDArray[np.int64], wanted: Hashes) -> NDArray[np.int64]:
-        """Of several rows of one record, the last that is not to be computed again, or the last."""
-        blocks = (read_hashes(table["record"]) for _, table in self._read(["record"]))
-        hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
-        settled = np.delete(np.arange(len(hashes)), unsettled)
-        found = HashIndex(hashes[settled]).find(wanted)
-        positions = np.where(found >= 0, settled[found] if len(settled) else -1, -1)
-        missing = np.flatnonzero(positions < 0)
-        if len(unsettled) and len(missing):
-            found = HashIndex(hashes[unsettled]).find(wanted[missing])
-            positions[missing] = np.where(found >= 0, unsettled[found], -1)
         return positions
 
     @property

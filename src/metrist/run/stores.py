@@ -13,14 +13,12 @@ from metrist.run.store import MANIFEST, Store, is_run_folder
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
-    """The store of a run folder, or of its URL."""
     if isinstance(path, str) and is_remote(path):
         return RemoteStore(path)
     return Store(Path(path))
 
 
 def is_run(path: Any) -> bool:
-    """Whether this is the path or the URL of a run."""
     if isinstance(path, str) and is_remote(path):
         store = None if is_pattern(path) else open_store(path)
         try:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from metrist.errors import RunError
 from metrist.io.dedup import digest_source
-from metrist.io.row_model import JudgedRows, ParsedRow
+from metrist.io.row_model import ParsedRow, RatedRow
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
 from metrist.records import HASH_BYTES, Hashes, Pair, RecordColumns, hash_units
@@ -137,6 +137,16 @@ _SCHEMAS = {
         *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
     )
 }
+#: Columns of records that hold one text, with the fields of `RecordColumns`.
+_RECORD_TEXTS = {
+    "item": "items",
+    "system": "systems",
+    "output": "outputs",
+    "source": "sources",
+    "instruction": "instructions",
+    "task": "tasks",
+    "language": "languages",
+}
 #: Characters of an item from which on it is taken for a text rather than a name.
 _LONGEST_NAME = 80
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
@@ -154,7 +164,6 @@ def has_schema(table: str, schema: pa.Schema) -> bool:
 
 
 def drop_texts(table: pa.Table) -> pa.Table:
-    """The table without the columns that can quote a text."""
     return table.drop_columns([name for name in table.column_names if name in TEXT_COLUMNS])
 
 
@@ -279,27 +288,15 @@ def _refuse_texts_as_items(records: RecordColumns) -> None:
 
 
 def _record_columns(records: RecordColumns, *, escape: bool) -> dict[str, pa.Array]:
-    extras = records.extras
-    return {
-        "item": _texts(records.items, escape),
-        "system": _texts(records.systems, escape),
-        "output": _texts(records.outputs, escape),
-        "source": _texts(records.sources, escape),
-        "references": _lists(records.references, escape),
-        "instruction": _texts(records.instructions, escape),
-        "task": _texts(records.tasks, escape),
-        "language": _texts(records.languages, escape),
-        "extra": pa.array([dump_json(dict(extra)) if extra else None for extra in extras], TEXT)
-        if extras
-        else pa.nulls(len(records), TEXT),
-    }
+    columns = {name: _texts(getattr(records, field), escape) for name, field in _RECORD_TEXTS.items()}
+    columns["references"] = _lists(records.references, escape)
+    extras = [dump_json(dict(extra)) if extra else None for extra in records.extras or ()]
+    columns["extra"] = pa.array(extras, TEXT) if extras else pa.nulls(len(records), TEXT)
+    return columns
 
 
 def _originals(records: RecordColumns) -> pa.Array:
-    columns = (
-        *(records.items, records.systems, records.outputs, records.sources),
-        *(records.instructions, records.tasks, records.languages),
-    )
+    columns = [getattr(records, field) for field in _RECORD_TEXTS.values()]
     return pa.array(
         [
             None if _is_unicode(*texts, *references) else dump_json([*texts, references])
@@ -310,30 +307,18 @@ def _originals(records: RecordColumns) -> pa.Array:
 
 
 def read_records_table(table: pa.Table) -> RecordColumns:
-    """The records of a table with texts."""
-    names = ("item", "system", "output", "source", "instruction", "task", "language")
-    texts = {name: _read_texts(table[name]) for name in names}
+    texts = {field: _read_texts(table[name]) for name, field in _RECORD_TEXTS.items()}
     references = _read_lists(table["references"])
     for row, text in list_present(table, "original"):
         *original, listed = json.loads(text)
         references[row] = tuple(listed)
-        for name, value in zip(names, original, strict=True):
-            texts[name][row] = value
+        for column, value in zip(texts.values(), original, strict=True):
+            column[row] = value
     extras = list_present(table, "extra")
     decoded: list[Mapping[str, Any]] = [{}] * (len(table) if extras else 0)
     for row, text in extras:
         decoded[row] = json.loads(text)
-    return RecordColumns(
-        items=texts["item"],
-        systems=texts["system"],
-        outputs=texts["output"],
-        sources=texts["source"],
-        references=references,
-        instructions=texts["instruction"],
-        tasks=texts["task"],
-        languages=texts["language"],
-        extras=decoded or None,
-    )
+    return RecordColumns(**texts, references=references, extras=decoded or None)
 
 
 def _read_texts(column: pa.ChunkedArray) -> list[Any]:
@@ -363,14 +348,13 @@ def list_present(table: pa.Table, name: str) -> list[tuple[int, Any]]:
 # ---- What people said
 
 
-def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) -> dict[str, pa.Table]:
+def judged_tables(rows: Sequence[ParsedRow | RatedRow], number: int, texts: bool = True) -> dict[str, pa.Table]:
     """Ratings, preferences, errors and given scores of parsed rows, by the folder that holds them."""
     ratings: list[tuple[Any, ...]] = []
     found: dict[str, list[dict[str, Any]]] = {"preferences": [], "errors": [], "given": []}
-    listed: Sequence[Any] = rows.rows if isinstance(rows, JudgedRows) else rows
-    simple = [row for row in listed if isinstance(row, tuple)]
-    for row in listed if len(simple) < len(listed) else ():
-        if isinstance(row, tuple):
+    simple = [row for row in rows if isinstance(row, RatedRow)]
+    for row in rows if len(simple) < len(rows) else ():
+        if isinstance(row, RatedRow):
             line, item, system, values = row
             ratings += [(item, system, aspect, None, value, None, number, line) for aspect, value in values.items()]
             continue
@@ -389,7 +373,7 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
             ]
     schemas = {"preferences": PREFERENCES, "errors": ERRORS, "given": GIVEN}
     tables = {name: _table(rows, schemas[name]) for name, rows in found.items() if rows}
-    if simple and len(simple) == len(listed):
+    if simple and len(simple) == len(rows):
         tables["ratings"] = _simple_ratings(simple, number)
     elif ratings:
         cells = zip(zip(*ratings, strict=True), RATINGS, strict=True)
@@ -397,7 +381,7 @@ def judged_tables(rows: Sequence[ParsedRow], number: int, texts: bool = True) ->
     return tables if texts else {name: drop_texts(table) for name, table in tables.items()}
 
 
-def _simple_ratings(rows: Sequence[tuple[int, str, str, Mapping[str, float]]], number: int) -> pa.Table:
+def _simple_ratings(rows: Sequence[RatedRow], number: int) -> pa.Table:
     """Ratings of rows that hold nothing else: column by column, which takes half the time."""
     counts = [len(values) for *_, values in rows]
     at = np.repeat(np.arange(len(rows)), counts)
@@ -459,11 +443,8 @@ def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True
         "raw": _sparse(scores.raws, size),
         "tokens": _sparse(scores.tokens, size, dump_json),
         "usage": _sparse(scores.usages, size, dump_json),
-        "original": pa.nulls(size, TEXT),
+        "original": _sparse(_score_originals(scores), size),
     }
-    originals = _score_originals(scores)
-    if originals:
-        columns["original"] = _sparse(originals, size)
     table = pa.table(columns, schema=SCORES)
     return table if texts else drop_texts(table)
 
@@ -661,22 +642,18 @@ def judgments_table(
     columns = {
         "comparator": _constant(comparator, len(rows)),
         "pair": _hash_array(hashes),
-        **(_hash_records(pairs) if has_records else {}),
         "shown": _lists([list(judgment.shown) for judgment in judgments]),
         "raws": _lists([list(judgment.raws) for judgment in judgments]),
     }
+    if has_records:
+        columns["first_record"] = _hash_array(hash_units([pair.first for pair in pairs]))
+        columns["second_record"] = _hash_array(hash_units([pair.second for pair in pairs]))
     for name, column in columns.items():
         table = table.set_column(JUDGMENTS.get_field_index(name), JUDGMENTS.field(name), column)
     return table if texts else drop_texts(table)
 
 
-def _hash_records(pairs: Sequence[Pair]) -> dict[str, pa.Array]:
-    sides = {"first_record": [pair.first for pair in pairs], "second_record": [pair.second for pair in pairs]}
-    return {name: _hash_array(hash_units(records)) for name, records in sides.items()}
-
-
 def read_judgments_table(table: pa.Table) -> list[Judgment]:
-    """The judgments of a table."""
     failures = read_failures(table)
     judgments = []
     for number, row in enumerate(table.to_pylist()):

@@ -12,14 +12,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
-from operator import attrgetter
+from itertools import chain, groupby
 from typing import Any, Protocol
 
 import numpy as np
 
 from metrist.errors import MetristError, NeedsError, RunError, SpecError, describe_exception, format_count, label_item
+from metrist.io import Reader
 from metrist.io.fields import guess_column, quote_flag
+from metrist.io.reader import BATCH_RECORDS
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair, Record, RecordColumns, Unit
@@ -33,8 +34,6 @@ SHARD_SIZE = 1024
 SHARD_SIZE_WITH_MODEL = 256
 #: A shard is closed early when its texts exceed this many characters, so that long texts do not fill the memory.
 MAX_TEXT = 8 << 20
-#: Records whose characters are counted at once.
-_STEP = 64
 #: Records that are searched for one that a metric can score; fewer where their texts exceed `MAX_TEXT` characters. Both
 #: are independent of the shard size, so that the same input is refused or scored whatever that is.
 LOOK_AHEAD = 10_000
@@ -98,7 +97,6 @@ class Serial:
 
 
 def perform(metrics: Mapping[str, Metric], task: Task) -> TaskResult:
-    """Perform a task in this process."""
     judges_pairs = bool(task.units) and isinstance(task.units[0], Pair)
     shard: Any = (
         PairShard(task.units, runtime=task.runtime)  # type: ignore[arg-type]
@@ -171,7 +169,7 @@ def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
 def describe_missing(metric: Metric, unit: Unit) -> str | None:
     """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing."""
     for need in metric.needs:
-        for record in (unit.first, unit.second) if isinstance(unit, Pair) else (unit,):
+        for record in list_records(unit):
             if getattr(record, need) in (None, ()):
                 return f"{metric.text} needs {need}, but {describe_record(record)} has none"
     return None
@@ -179,24 +177,16 @@ def describe_missing(metric: Metric, unit: Unit) -> str | None:
 
 def describe_record(unit: Unit) -> str:
     """A record, or the first record of a pair, as messages name it."""
-    record = unit.first if isinstance(unit, Pair) else unit
+    record = list_records(unit)[0]
     return f"item {label_item(record.item)!r} of system {record.system!r}"
 
 
 def find_scorable(metric: Metric, units: Sequence[Unit]) -> list[int]:
     """The positions of the records or pairs that have all fields which the metric needs."""
-    # Whole columns first: usually every record has every field.
     if isinstance(units, RecordColumns):
         by_need = {"source": units.sources, "references": units.references, "instruction": units.instructions}
         lacking = [n for need in metric.needs for n, value in enumerate(by_need[need]) if value is None or value == ()]
         return sorted(set(range(len(units))) - set(lacking)) if lacking else list(range(len(units)))
-    columns = (
-        [] if units and isinstance(units[0], Pair) else [(need, map(attrgetter(need), units)) for need in metric.needs]
-    )
-    if len(columns) == len(metric.needs) and all(
-        all(values) if need == "references" else None not in values for need, values in columns
-    ):
-        return list(range(len(units)))
     return [i for i, unit in enumerate(units) if describe_missing(metric, unit) is None]
 
 
@@ -254,32 +244,41 @@ def _checked_scores(metric: Metric, shard: Shard) -> Scores:
 # ---- How an input is cut ----
 
 
-def cut_shards(units: Iterable[Unit], size: int) -> Iterator[tuple[int, tuple[Unit, ...]]]:
-    """Consecutive records or pairs, each group with the position of its first, the same whenever the same input is
-    read. The pairs of an item stay together, since they share outputs."""
-    remaining = iter(units)
-    first = list(islice(remaining, 1))
-    remaining = chain(first, remaining)
-    by_item = groupby(remaining, key=_item) if first and isinstance(first[0], Pair) else None
-    start, text = 0, 0
-    shard: list[Unit] = []
-    while True:
-        # Counting the characters of a few records at once is much faster than of one at a time.
-        few = next(by_item, ("", ()))[1] if by_item else islice(remaining, min(_STEP, size - len(shard)))
-        block = list(few)
-        if not block:
-            break
-        parts = [(block, count_characters(block))]
-        if text + parts[0][1] > MAX_TEXT and not by_item:
-            parts = [([record], count_characters([record])) for record in block]
-        for part, count in parts:
-            shard += part
-            text += count
-            if len(shard) >= size or text > MAX_TEXT:
-                yield start, tuple(shard)
-                start, text, shard = start + len(shard), 0, []
+def read_shards(
+    metrics: Iterable[Metric], units: Reader | Iterable[Unit], size: int
+) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Consecutive records, as columns, or pairs, with the position of the first, the same whenever the same input is
+    read. A metric that can score none of the first ones is refused."""
+    needs, start, waiting = NeedsCheck(metrics), 0, list[Sequence[Any]]()
+    blocks: Iterable[Sequence[Any]] = (
+        (batch.records for batch in units.batches(size * max(1, BATCH_RECORDS // size), judgments=False))
+        if isinstance(units, Reader)
+        else cut_pairs(units, size)
+    )
+    for block in blocks:
+        waiting.append(block)
+        if not needs.add(block):  # More units decide whether a metric can score any.
+            continue
+        for units in waiting:
+            for shard in cut_columns(units, size) if isinstance(units, RecordColumns) else (units,):
+                yield start, shard
+                start += len(shard)
+        waiting.clear()
+    needs.finish()
+
+
+def cut_pairs(pairs: Iterable[Any], size: int) -> Iterator[list[Pair]]:
+    """Consecutive pairs. Those of an item stay together, since they share outputs."""
+    shard, text = list[Pair](), 0
+    for _, group in groupby(pairs, key=_item):
+        block = list(group)
+        shard += block
+        text += count_characters(block)
+        if len(shard) >= size or text > MAX_TEXT:
+            yield shard
+            shard, text = [], 0
     if shard:
-        yield start, tuple(shard)
+        yield shard
 
 
 def cut_columns(records: RecordColumns, size: int) -> Iterator[RecordColumns]:
@@ -294,36 +293,26 @@ def cut_columns(records: RecordColumns, size: int) -> Iterator[RecordColumns]:
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
-    """One block out of several, in their order."""
     if isinstance(blocks[0], Scores):
         return Scores.join(blocks)  # type: ignore[arg-type]
     return [judgment for block in blocks for judgment in block]  # type: ignore[misc]
 
 
+def list_records(unit: Unit) -> tuple[Record, ...]:
+    """The record, or both records of a pair."""
+    return (unit.first, unit.second) if isinstance(unit, Pair) else (unit,)
+
+
 def _item(unit: Unit) -> str:
-    return unit.first.item if isinstance(unit, Pair) else unit.item
+    return list_records(unit)[0].item
 
 
 def count_characters(units: Sequence[Unit]) -> int:
     """The characters of all texts that metrics see."""
-    if isinstance(units, RecordColumns):
-        total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
-        return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
-    records: Sequence[Any] = units
-    if units and isinstance(units[0], Pair):
-        records = [record for pair in units for record in (pair.first, pair.second)]  # type: ignore[union-attr]
-    total = sum(map(len, [record.output for record in records]))
-    total += sum(map(len, chain.from_iterable([record.references for record in records])))
-    total += sum(map(len, filter(None, [record.source for record in records])))
-    return total + sum(map(len, filter(None, [record.instruction for record in records])))
-
-
-def _suggest_column(metric: Metric, unit: Unit) -> str:
-    """Suggest the column that may hold what a metric needs and a record lacks."""
-    record = unit.first if isinstance(unit, Pair) else unit
-    need = next((need for need in metric.needs if record.lacks(need)), None)
-    column = guess_column(need, record.extra) if need and record.extra else None
-    return f"; use --field {quote_flag(need, column)} if {column!r} holds that" if need and column else ""
+    if not isinstance(units, RecordColumns):
+        units = RecordColumns.of([record for unit in units for record in list_records(unit)])
+    total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
+    return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
 
 
 class NeedsCheck:
@@ -363,20 +352,11 @@ class NeedsCheck:
         what = "pairs" if isinstance(self._first, Pair) else "records"
         others = f"; none of the first {self._seen:,} {what} can be scored by it" if self._seen > 1 else ""
         metric, first = self._unserved[0], self._first
-        raise NeedsError(f"{describe_missing(metric, first)}{others}{_suggest_column(metric, first)}")
-
-
-def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Unit]:
-    """The same records or pairs. A metric that can score none of the first ones is refused; no more are held than were
-    looked at."""
-    check, remaining, seen = NeedsCheck(metrics), iter(units), list[Unit]()
-    while not check.add(seen[-1:]):
-        unit = next(remaining, None)
-        if unit is None:
-            check.finish()
-            break
-        seen.append(unit)
-    return chain(seen, remaining)
+        record = list_records(first)[0]
+        need = next((need for need in metric.needs if record.lacks(need)), None)
+        column = guess_column(need, record.extra) if need and record.extra else None
+        hint = f"; use --field {quote_flag(need, column)} if {column!r} holds that" if need and column else ""
+        raise NeedsError(f"{describe_missing(metric, first)}{others}{hint}")
 
 
 class Pace:
@@ -393,7 +373,6 @@ class Pace:
         self._limit = 0
 
     def measure(self, units: Sequence[Unit], seconds: float) -> None:
-        """Learn from a finished task."""
         rate = seconds / self._count(units)[-1]
         # Items differ, so the slower of two tasks counts. A much smaller one says little: much of it is fixed cost.
         is_similar = self._limit <= 2 * _GROWTH * len(units) and 2 * self._limit >= _GROWTH * len(units)
@@ -433,7 +412,7 @@ class Pace:
         seen: set[tuple[str, str]] = set()
         for unit in units:
             total += 1
-            for record in (unit.first, unit.second) if isinstance(unit, Pair) else (unit,):
+            for record in list_records(unit):
                 total += len(record.output)
                 for text in (record.source, record.instruction, *(record.references if self._references else ())):
                     if text and (record.item, text) not in seen:

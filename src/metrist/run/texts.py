@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from metrist.io import ParsedRow, Reader
@@ -115,7 +114,6 @@ class OutputTexts:
 
     @property
     def has_text(self) -> NDArray[np.bool_]:
-        """Which of the outputs have a record."""
         return self.rows >= 0
 
     def read(
@@ -166,7 +164,6 @@ class OutputTexts:
 
     @cached_property
     def ratings(self) -> dict[str, RatedRows]:
-        """People's ratings by aspect."""
         table = self._read_table("ratings", ("item", "system", "aspect", "value"), ("item", "system", "aspect"))
         if table is None:
             return {}
@@ -240,14 +237,11 @@ class MemoryStore(Store):
     def write_bytes(self, name: str, data: bytes | memoryview) -> None:
         self._files[name] = bytes(data)
 
-    def open_file(self, name: str) -> BinaryIO:
+    def open_file(self, name: str) -> Any:
         return io.BytesIO(self._files[name])
 
     def check_part(self, folder: str, part: Part) -> None:
         """Memory is not checked."""
-
-    def open_part(self, folder: str, part: Part, encoded: Sequence[str] = ()) -> pq.ParquetFile:
-        return pq.ParquetFile(self.open_file(f"{folder}/{part.file}"), read_dictionary=list(encoded))
 
 
 def hold_rows(reader: Reader, progress: RowProgress | None = None) -> StoredRun:

@@ -17,18 +17,19 @@ from typing import IO, Any, TypeVar
 
 from metrist.errors import MetristError, RunError
 from metrist.run.tasks import Task, perform
-from metrist.run.worker_pool import Setup, receive, send
+from metrist.run.worker_pool import receive, send
 
 _T = TypeVar("_T")
 
 
 def main() -> None:
-    """Serve tasks until the run closes the pipe."""
     tasks, results = _take_over_pipes()
     inbox: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_messages, args=(tasks, inbox), daemon=True).start()
     try:
-        metrics = _set_up(pickle.loads(inbox.get()))
+        sys.path[:], folder, pickled = pickle.loads(inbox.get())
+        os.chdir(folder)
+        metrics = {metric.text: metric for metric in pickle.loads(pickled)}
     except Exception as error:
         send(results, pickle.dumps(_unreadable("the metrics", error)))
         return
@@ -55,12 +56,6 @@ def _read_messages(tasks: IO[bytes], inbox: SimpleQueue[bytes]) -> None:
             inbox.put(receive(tasks))
     except (EOFError, OSError):
         os._exit(0)
-
-
-def _set_up(setup: Setup) -> dict[str, Any]:
-    sys.path[:] = setup.path
-    os.chdir(setup.folder)
-    return {metric.text: metric for metric in pickle.loads(setup.metrics)}
 
 
 def reply(metrics: dict[str, Any], message: bytes) -> bytes:

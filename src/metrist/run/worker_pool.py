@@ -84,7 +84,6 @@ class Processes:
 
 
 def count_cores() -> int:
-    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -141,7 +140,8 @@ class WorkerPool:
         self._free = threading.Semaphore(places)
         here = os.getcwd()
         self._path = [entry or here for entry in sys.path]
-        self._setup = pickle.dumps(Setup(path=self._path, folder=here, metrics=pickle.dumps(tuple(metrics))))
+        # What a worker must know before its first task. Reading the metrics needs the path: they are pickled apart.
+        self._setup = pickle.dumps((self._path, here, pickle.dumps(tuple(metrics))))
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._workers: set[_Worker] = set()
@@ -170,12 +170,10 @@ class WorkerPool:
         return result
 
     def add_place(self) -> None:
-        """Allow one more worker."""
         self.places += 1
         self._free.release()
 
     def stop(self) -> None:
-        """End all workers at once."""
         with self._lock:
             self._stopped = True
             workers = list(self._workers)
@@ -254,7 +252,6 @@ class _Worker:
             raise _WorkerDied(f"it ended with exit code {code}") from None
 
     def kill(self) -> None:
-        """Kill the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -265,17 +262,7 @@ class _Worker:
                 pass  # Unsent data has no reader any more.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """What a worker must know before its first task. The metrics are pickled apart, as reading them needs the path."""
-
-    path: list[str]
-    folder: str
-    metrics: bytes
-
-
 def send(pipe: IO[bytes], data: bytes) -> None:
-    """Write one message."""
     pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big"))
     pipe.write(data)
     pipe.flush()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.convert import alpaca_eval, bartscore, label_studio, mt_metrics_eval
@@ -44,7 +44,11 @@ def convert(
     if kind is not None and kind not in KINDS:
         raise InputError(f"no format named {kind!r}{did_you_mean(kind, KINDS)}; there are {', '.join(KINDS)}")
     existing = [_check_exists(path) for path in paths]
-    kind = kind or _detect_common(existing)
+    if kind is None:
+        kind, *others = map(detect, existing)
+        for path, other in zip(existing[1:], others, strict=True):
+            if other != kind:
+                raise InputError(f"{path} has the format {other}, but {existing[0]} is {kind}; convert them one by one")
     options = ConvertOptions(system=system, task=task, language=language, ratings=ratings, references=references)
     if kind == "alpaca_eval":
         return alpaca_eval.rows(existing, options)
@@ -62,7 +66,10 @@ def detect(path: Path | str) -> Kind:
         raise InputError(
             f"{path}: expected a folder with sources/ and system-outputs/ (mt-metrics-eval), found {names}"
         )
-    value = _read_first(path)
+    try:  # The first element of a list, the object of the first line, or a document that spans several lines.
+        value = next(entry for _, entry in read_entries(path))
+    except InputError:
+        value = read_document(path)
     if bartscore.is_document(value):
         return "bartscore"
     if alpaca_eval.is_entry(value):
@@ -75,24 +82,8 @@ def detect(path: Path | str) -> Kind:
     raise InputError(f"{path}: is none of {', '.join(KINDS)}; it begins with {beginning}")
 
 
-def _detect_common(paths: list[Path]) -> Kind:
-    kinds = [detect(path) for path in paths]
-    for path, kind in zip(paths, kinds, strict=True):
-        if kind != kinds[0]:
-            raise InputError(f"{path} has the format {kind}, but {paths[0]} is {kinds[0]}; convert them one by one")
-    return kinds[0]
-
-
 def _check_exists(path: Path | str) -> Path:
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     return path
-
-
-def _read_first(path: Path) -> Any:
-    """Read the first element of a list, the object of the first line, or a document that spans several lines."""
-    try:
-        return next(entry for _, entry in read_entries(path))
-    except InputError:
-        return read_document(path)

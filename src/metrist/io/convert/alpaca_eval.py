@@ -34,7 +34,6 @@ _JUDGMENT_EXTRA = ("dataset", "datasplit")
 
 
 def is_entry(value: Any) -> bool:
-    """Whether an element of a list looks like AlpacaEval's."""
     return isinstance(value, dict) and "instruction" in value and bool(value.keys() & {"output", "output_1"})
 
 

@@ -48,7 +48,6 @@ _FIELDS = frozenset({"src", "ref_summ", "ref_summs", "ref", "sys_summs", "sys_su
 
 
 def is_document(value: Any) -> bool:
-    """Whether a JSON value looks like BARTScore's data."""
     first = next(iter(value.values()), None) if isinstance(value, dict) else None
     return isinstance(first, dict) and bool(first.keys() & {"sys_summs", "sys_summ", "better"})
 

@@ -92,7 +92,6 @@ def reject(place: str, field: str, value: Any, expected: str) -> NoReturn:
 
 
 def get_text(place: str, entry: Mapping[str, Any], field: str) -> str:
-    """Return a required string."""
     if field not in entry:
         raise InputError(f"{place}: no field {field!r}; found {format_names(entry)}")
     value = entry[field]
@@ -102,12 +101,10 @@ def get_text(place: str, entry: Mapping[str, Any], field: str) -> str:
 
 
 def get_optional_text(place: str, entry: Mapping[str, Any], field: str) -> str | None:
-    """Return a string, or None if it is missing or null."""
     return None if entry.get(field) is None else get_text(place, entry, field)
 
 
 def get_texts(place: str, entry: Mapping[str, Any], field: str) -> list[str]:
-    """Return a list of strings, empty if it is missing or null."""
     value = entry.get(field)
     if value is None:
         return []
@@ -117,7 +114,6 @@ def get_texts(place: str, entry: Mapping[str, Any], field: str) -> list[str]:
 
 
 def get_mapping(place: str, entry: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    """Return an object, empty if it is missing or null."""
     value = entry.get(field)
     if value is None:
         return {}
@@ -140,7 +136,6 @@ def parse_number(place: str, field: str, value: Any) -> float | None:
 
 
 def format_names(names: Iterable[Any]) -> str:
-    """Format the first few names for a message."""
     quoted = [format_value(name) for name in names]
     more = f" and {len(quoted) - _NAMES_SHOWN} more" if len(quoted) > _NAMES_SHOWN else ""
     return ", ".join(quoted[:_NAMES_SHOWN]) + more if quoted else "nothing"

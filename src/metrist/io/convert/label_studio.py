@@ -25,7 +25,6 @@ from metrist.io.convert.json_input import ConvertOptions, Row, drop_empty, parse
 from metrist.io.row_model import format_value
 
 _CHOICES = {"first": 1, "left": 1, "1": 1, "second": 2, "right": 2, "2": 2, "tie": 0, "0": 0, "both": 0, "equal": 0}
-_TEXTS = ("source", "output", "instruction")
 #: Controls of one region: what they say about an error.
 _REGION_FIELDS = {"severity": "severity", "note": "explanation", "explanation": "explanation", "revision": "revision"}
 _WORDS = {1: "first", 2: "second", 0: "tie"}
@@ -33,7 +32,6 @@ _STARS = 10
 
 
 def is_entry(value: Any) -> bool:
-    """Whether an element of a list looks like a task of Label Studio."""
     return isinstance(value, dict) and isinstance(value.get("data"), dict) and "annotations" in value
 
 

@@ -86,7 +86,6 @@ def _count_lines(paths: Sequence[Path]) -> int:
 
 
 def is_test_set(folder: Path) -> bool:
-    """Whether a folder has the layout of mt-metrics-eval's test sets."""
     return (folder / "sources").is_dir() and (folder / "system-outputs").is_dir()
 
 
