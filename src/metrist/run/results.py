@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DRAWS = 1000
 #: Bytes of statistics up to which metrics and systems share resamples.
-_MAX_BYTES = 1 << 28
+_MAX_BYTES = 3 << 26
 #: Rows of statistics that are read at a time.
 _BLOCK_ROWS = 1 << 18
 #: Characters of an answer that a message quotes.

@@ -44,7 +44,7 @@ _NARROW = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
 #: Numbers up to which columns are kept as one matrix of doubles (16 MiB).
 _MAX_MATRIX = 1 << 21
 #: Items whose columns are summed at a time, and draws that are collected for them.
-_BLOCK, _COLLECTED = 1 << 12, 96
+_BLOCK, _COLLECTED = 1 << 12, 64
 
 
 def pooled_interval(
