@@ -209,6 +209,22 @@ class Scores(Sequence[Score]):
             **sparse,
         )
 
+    def block(self, start: int, stop: int) -> Scores:
+        """The scores between two positions."""
+        part = slice(start, stop)
+        sparse = {
+            name: {i - start: column[i] for i in range(start, stop) if i in column} if column else {}
+            for name in _SPARSE
+            for column in (getattr(self, name),)
+        }
+        return Scores(
+            values=self.values[part],
+            parts={name: column[part] for name, column in self.parts.items()},
+            stats=self.stats[part],
+            incomplete=frozenset(i - start for i in self.incomplete if start <= i < stop),
+            **sparse,
+        )
+
     def spread(self, size: int, positions: Sequence[int], failures: Mapping[int, str]) -> Scores:
         """The same scores in a block of `size`: score i moves to `positions[i]`, and `failures` fill the rest."""
         at = np.asarray(positions, dtype=np.intp)

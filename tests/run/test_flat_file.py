@@ -8,15 +8,18 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
+import metrist
 from metrist.errors import RunError
 from metrist.io import read_rows
 from metrist.ratings import Error
 from metrist.run import flat_file as flat_module
+from metrist.run import stored_run, stored_scores
 from metrist.run.flat_file import COLUMNS, Flat, write_flat
 from metrist.scores import Score, Scores
 
@@ -141,3 +144,35 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, flat: Flat, monkeypa
         write_flat(tmp_path / "x.jsonl", broken)
     assert (tmp_path / "x.jsonl").read_text() == "before"
     assert os.listdir(tmp_path) == ["x.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_large_run_is_exported_as_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    """Of a large run, the part that was read last is in memory: no part is read for each row."""
+    rows = [{"item": str(n), "system": "a", "output": "a b" * (n % 3), "references": ["a b c"]} for n in range(60)]
+    metrist.score(rows[:40], ["bleu", "chrf", "length"], out=tmp_path / "run", shard_size=7)
+    metrist.score(rows, ["bleu", "chrf", "length"], out=tmp_path / "run", shard_size=7)
+    metrist.export(tmp_path / "run", tmp_path / f"small.{suffix}")
+    for module in (stored_run, stored_scores):
+        monkeypatch.setattr(module, "MANY", 1)
+    reads = list[str]()
+    read = stored_run.StoredRun.read_part
+
+    def count(self: Any, folder: str, *arguments: Any, **options: Any) -> Any:
+        reads.append(folder)
+        return read(self, folder, *arguments, **options)
+
+    monkeypatch.setattr(stored_run.StoredRun, "read_part", count)
+    metrist.export(tmp_path / "run", tmp_path / f"large.{suffix}")
+    assert (tmp_path / f"large.{suffix}").read_bytes() == (tmp_path / f"small.{suffix}").read_bytes()
+    assert len(reads) < 60
+
+
+def test_statistics_of_a_run_folder_are_an_array(tmp_path: Path) -> None:
+    rows = [{"item": str(n), "system": "a", "output": "a b" * n, "references": ["a b c"]} for n in range(1, 4)]
+    results = metrist.score(rows, ["bleu", "length"], out=tmp_path / "run")
+    in_memory = metrist.score(rows, ["bleu", "length"])
+    for label in ("bleu", "length"):
+        stats = results.scores[label].stats
+        assert isinstance(stats, np.ndarray)
+        np.testing.assert_array_equal(stats, in_memory.scores[label].stats)

@@ -194,3 +194,30 @@ def test_parts_that_are_not_in_a_folder_are_read(run: Run, monkeypatch: pytest.M
     assert ask(run, "SELECT count(*), count(rouge1) FROM wide") == [(6, 6)]
     with pytest.raises(RunError):
         run.query("SELECT * FROM read_parquet('metrist-run://manifest.json')")
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run?", "run*"])
+def test_a_folder_whose_name_reads_as_a_pattern_is_that_folder(tmp_path: Path, name: str) -> None:
+    rows = [{"item": str(n), "system": "a", "output": "x " * n} for n in range(1, 6)]
+    metrist.score(rows, ["length"], out=tmp_path / name)
+    shutil.copytree(tmp_path / name, tmp_path / "run1")
+    run = open_run(tmp_path / name)
+    assert run.query("SELECT count(*) AS n FROM records")["n"].to_pylist() == [5]
+    assert run_query(run, "SELECT sum(value) AS n FROM scores")["n"].to_pylist() == [15]
+
+
+def test_tables_have_each_record_once_and_refuse_names_that_they_do_not_have(tmp_path: Path) -> None:
+    rows = [{"item": str(n), "system": "a", "output": "x " * n} for n in range(1, 6)]
+    for name, own in (("one", rows), ("two", [*rows[2:], {"item": "9", "system": "a", "output": "x"}])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own), "utf-8")
+        metrist.score(tmp_path / f"{name}.jsonl", ["length"], out=tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    assert run.records(["item"])["item"].to_pylist() == ["1", "2", "3", "4", "5", "9"]
+    assert run.scores()["value"].to_pylist() == [1, 2, 3, 4, 5, 1]
+    with pytest.raises(RunError, match="no finished metric 'size'"):
+        run.scores(["size"])
+    with pytest.raises(RunError, match="no column 'item'"):
+        run.scores(columns=["item"])
+    metrist.score(rows, ["length"], out=tmp_path / "bare", texts=False)
+    with pytest.raises(RunError, match="stores no texts"):
+        open_run(tmp_path / "bare").records(["output"])

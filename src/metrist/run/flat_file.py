@@ -63,17 +63,21 @@ class Flat:
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
         """Plain rows in the order record, metric; a missing number is None."""
         with_raw, with_tokens = RAW in self.columns, TOKENS in self.columns
-        for i in range(start, len(self.items) if stop is None else stop):
-            for metric, scores in self.scores.items():
-                yield {
-                    "item": self.items[i],
-                    "system": self.systems[i],
-                    "metric": metric,
-                    **_row(scores[i]),
-                    "signature": self.signatures[metric],
-                    **({RAW: scores.raws.get(i)} if with_raw else {}),
-                    **({TOKENS: scores.tokens.get(i)} if with_tokens else {}),
-                }
+        end = len(self.items) if stop is None else stop
+        for first in range(start, end, CHUNK):
+            last = min(first + CHUNK, end)
+            blocks = {metric: scores.block(first, last) for metric, scores in self.scores.items()}
+            for i in range(last - first):
+                for metric, scores in blocks.items():
+                    yield {
+                        "item": self.items[first + i],
+                        "system": self.systems[first + i],
+                        "metric": metric,
+                        **_row(scores[i]),
+                        "signature": self.signatures[metric],
+                        **({RAW: scores.raws.get(i)} if with_raw else {}),
+                        **({TOKENS: scores.tokens.get(i)} if with_tokens else {}),
+                    }
 
     def unicode_rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
         """The rows for tables that hold only valid Unicode."""
@@ -148,35 +152,35 @@ class _Quoted:
 
         encoded = encode_names(names)
         self._codes = encoded.codes
-        self._texts = pa.array(list(map(quoted, encoded.names)), pa.string())
+        self._texts = pa.array(list(map(quoted, encoded.names)), pa.large_string())
 
     def take(self, start: int, stop: int) -> Any:
         import pyarrow as pa
 
-        return self._texts.take(pa.array(self._codes[start:stop]))
+        return self._texts.take(pa.array(self._codes[start:stop])).cast(pa.string())
 
 
 def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, stop: int) -> list[Any]:
     """What one metric's lines are joined from: an encoder per line would take thirty times as long."""
-    scores, size = flat.scores[metric], stop - start
+    scores, size = flat.scores[metric].block(start, stop), stop - start
     parts: list[Any] = []
     for number, (name, column) in enumerate(scores.parts.items()):
-        parts += [f"{', ' if number else ''}{quoted(name)}: ", _numbers(column[start:stop])]
+        parts += [f"{', ' if number else ''}{quoted(name)}: ", _numbers(column)]
     stats: list[Any] = []
-    for number, column in enumerate(np.asarray(scores.stats[start:stop]).T):
+    for number, column in enumerate(scores.stats.T):
         # Statistics are mostly counts.
         stats += [", " if number else "", _numbers(column, short=True)]
     optional = [(name, v) for name, v in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
     pieces: list[Any] = [
         *('{"item": ', items, ', "system": ', systems, f', "metric": {quoted(metric)}, "value": '),
-        *(_numbers(scores.values[start:stop]), ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
-        *(_sparse_texts(scores.errors, start, size, "[]", lambda errors: json.dumps(error_rows(errors))),),
-        *(', "explanation": ', _sparse_texts(scores.explanations, start, size, "null", quoted)),
-        *(', "failure": ', _sparse_texts(scores.failures, start, size, "null", quoted)),
+        *(_numbers(scores.values), ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
+        *(_sparse_texts(scores.errors, size, "[]", lambda errors: json.dumps(error_rows(errors))),),
+        *(', "explanation": ', _sparse_texts(scores.explanations, size, "null", quoted)),
+        *(', "failure": ', _sparse_texts(scores.failures, size, "null", quoted)),
         f', "signature": {quoted(flat.signatures[metric])}',
     ]
     for name, values in optional:
-        pieces += [f', "{name}": ', _sparse_texts(values, start, size, "null", _json)]
+        pieces += [f', "{name}": ', _sparse_texts(values, size, "null", _json)]
     return [*pieces, "}\n"]
 
 
@@ -184,14 +188,13 @@ def _numbers(column: Any, *, short: bool = False) -> tuple[NDArray[np.float64], 
     return np.ascontiguousarray(column, np.float64), short
 
 
-def _sparse_texts(values: Mapping[int, Any], start: int, size: int, default: str, encode: Callable[[Any], str]) -> Any:
+def _sparse_texts(values: Mapping[int, Any], size: int, default: str, encode: Callable[[Any], str]) -> Any:
     """The JSON text of each row; the default as one text where no row has a value."""
     import pyarrow as pa
 
-    if not values or not any(row in values for row in range(start, start + size)):
+    if not values:
         return default
-    rows = range(start, start + size)
-    return pa.array([encode(values[row]) if row in values else default for row in rows], pa.string())
+    return pa.array([encode(values[row]) if row in values else default for row in range(size)], pa.string())
 
 
 def _json(tokens: Any) -> str:

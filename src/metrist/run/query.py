@@ -86,7 +86,7 @@ def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb
         }
     )
     weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
-    if is_remote(str(run.store.path)):
+    if _has_own_files(run):
         connection.register_filesystem(_open_files(run))
     return connection
 
@@ -307,12 +307,19 @@ def _find_part(run: StoredRun, folder: str, part: Part) -> str:
 
 def _locate(run: StoredRun, name: str) -> str:
     """The path of a part, which is named as seen from the run folder, for DuckDB."""
+    if _has_own_files(run):
+        return f"{_PROTOCOL}://{name}"
+    return os.path.join(os.path.abspath(run.store.path), name)
+
+
+def _has_own_files(run: StoredRun) -> bool:
+    """Whether DuckDB cannot open the parts by itself: they are not local, or their path reads as a pattern."""
     root = str(run.store.path)
-    return f"{_PROTOCOL}://{name}" if is_remote(root) else os.path.join(os.path.abspath(root), name)
+    return is_remote(root) or any(mark in os.path.abspath(root) for mark in "*?[")
 
 
 def _open_files(run: StoredRun) -> Any:
-    """A file system for DuckDB that holds the parts of a run which is not in a local folder, and nothing else."""
+    """A file system for DuckDB that holds the parts of a run, and nothing else."""
     from fsspec import AbstractFileSystem
 
     listed = set(run.manifest.list_parts())

@@ -68,8 +68,12 @@ class Run(StoredRun):
 
     def scores(self, metrics: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Scores of finished metrics, or of these, a row for each metric and record of the run."""
-        chosen = [metric for metric in self.finished_metrics() if metrics is None or metric.label in metrics]
+        by_label = {metric.label: metric for metric in self.finished_metrics()}
+        if unknown := [label for label in metrics or () if label not in by_label]:
+            raise RunError(f"{self.name} has no finished metric {unknown[0]!r}; it has {', '.join(by_label)}")
+        chosen = [metric for label, metric in by_label.items() if metrics is None or label in metrics]
         wanted = list(columns) if columns else [name for name in tables.SCORES.names if name != "original"]
+        _check_columns("scores", wanted, tables.SCORES)
         schema = pa.schema([tables.SCORES.field(name) for name in wanted])
         blocks, hashes = [schema.empty_table()], self.read_hashes()
         for metric in chosen:
@@ -98,12 +102,15 @@ class Run(StoredRun):
 
     def _table(self, folder: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
         names = list(columns) if columns else schema.names
-        unknown = [name for name in names if name not in schema.names]
-        if unknown:
-            raise RunError(f"{folder} have no column {unknown[0]!r}; they have {', '.join(schema.names)}")
-        parts = [self.read_part(folder, part, names) for _, part in self.list_parts(folder)]
+        _check_columns(folder, names, schema)
         if not self.manifest.texts:
             names = [name for name in names if name not in tables.TEXT_COLUMNS]
+            if columns and len(names) < len(columns):
+                raise RunError(f"{self.name} stores no texts (--no-texts): read them from its inputs")
+        if folder == "records":
+            parts = [table for _, table in self.iterate_records(names)]
+        else:
+            parts = [self.read_part(folder, part, names) for _, part in self.list_parts(folder)]
         schema = pa.schema([schema.field(name) for name in names])
         return pa.concat_tables([part.select(names) for part in parts]) if parts else schema.empty_table()
 
@@ -112,3 +119,8 @@ class Run(StoredRun):
         failure of kind `pending`. `hashes` are those of the records, if they were read before."""
         reader = ScoreReader(self, metric, self.read_hashes() if hashes is None else hashes)
         return StoredScores(reader), reader.missing
+
+
+def _check_columns(table: str, names: Sequence[str], schema: pa.Schema) -> None:
+    if unknown := [name for name in names if name not in schema.names]:
+        raise RunError(f"{table} have no column {unknown[0]!r}; they have {', '.join(schema.names)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,7 @@ class ScoreReader:
         #: For each record the row of its score, -1 if there is none; None: all rows are in order.
         self.size = len(hashes)
         self.positions = self._find_positions(hashes)
+        self._last_block: tuple[int, Scores] | None = None
         self._last_parts: tuple[Part, dict[str, NDArray[np.float64]]] | None = None
 
     @property
@@ -227,6 +228,45 @@ class ScoreReader:
         pending = dict.fromkeys(np.flatnonzero(rows < 0).tolist(), self._pending)
         return tables.read_scores_table(table).spread(len(rows), scored.tolist(), pending)
 
+    @refuses_damage
+    def read_block(self, start: int, stop: int) -> Scores:
+        """The scores between two positions, with all that they carry."""
+        starts = np.cumsum([0, *(part.rows for part in self._parts)])
+        if self.positions is None:
+            numbers = range(int(np.searchsorted(starts, start, "right")) - 1, int(np.searchsorted(starts, stop)))
+            ends = ((max(start - starts[n], 0), min(stop, starts[n + 1]) - starts[n]) for n in numbers)
+            blocks = [self._read_part_scores(n).block(*map(int, own)) for n, own in zip(numbers, ends, strict=True)]
+            block = blocks[0] if len(blocks) == 1 else Scores.join(blocks)
+        else:
+            rows = self.positions[start:stop]
+            at = np.where(rows >= 0, np.searchsorted(starts, rows, "right") - 1, -1)
+            places = {n: np.flatnonzero(at == n) for n in np.unique(at[at >= 0]).tolist()}
+            blocks = [self._read_part_scores(n).take((rows[own] - starts[n]).tolist()) for n, own in places.items()]
+            pending = dict.fromkeys(np.flatnonzero(at < 0).tolist(), self._pending)
+            known = [int(place) for own in places.values() for place in own]
+            block = Scores.join(blocks or [Scores(values=np.empty(0))]).spread(stop - start, known, pending)
+        parts = {name: block.parts.get(name, np.full(len(block), np.nan)) for name in self.part_names}
+        return replace(block, parts=parts, stats=tables.widen_rows(block.stats, self.width))
+
+    def _read_part_scores(self, number: int) -> Scores:
+        """The scores in one part, which are mostly asked for one after another."""
+        if self._last_block is None or self._last_block[0] != number:
+            self._last_block = None
+            wanted = [name for name in tables.SCORES.names if name not in ("record", "metric")]
+            table = self._run.read_part(self.metric.place, self._parts[number], wanted, _PART_NAMES)
+            self._last_block = number, tables.read_scores_table(table)
+        return self._last_block[1]
+
+    @cached_property
+    def part_names(self) -> list[str]:
+        """The names of the parts."""
+        return self.list_parts()
+
+    @cached_property
+    def width(self) -> int:
+        """How many statistics a score has."""
+        return int(self.read_first_statistics().shape[1])
+
     def list_ranges(
         self, name: str | None, shape: tuple[int, ...]
     ) -> Iterator[tuple[int, int, Callable[[], NDArray[Any]]]]:
@@ -321,15 +361,16 @@ class StoredScores(Scores):
     """The scores of all records of a run by one metric, read when they are asked for. `usages` are those of this
     process instead of the stored ones."""
 
-    __slots__ = ("_reader",)
+    __slots__ = ("_reader", "_rows")
     _reader: ScoreReader
+    _rows: Any
 
     def __init__(self, reader: ScoreReader, usages: Mapping[int, Any] | None = None) -> None:
         values: dict[str, Any] = {name: LazyMapping(reader, name) for name in _SPARSE}
         values |= {
             "_reader": reader,
+            "_rows": ColumnOnDisk(reader) if reader.has_statistics else MeanRows(reader),
             "parts": LazyParts(reader),
-            "stats": ColumnOnDisk(reader) if reader.has_statistics else MeanRows(reader),
             "failures": reader.read_failures(),
             "incomplete": reader.incomplete,
             **({} if usages is None else {"usages": usages}),
@@ -341,6 +382,18 @@ class StoredScores(Scores):
     def values(self) -> NDArray[np.float64]:
         """The values as an array; NaN where an output could not be scored."""
         return self._reader.read_values()
+
+    @property
+    def stats(self) -> NDArray[np.float64]:
+        """The rows of statistics: an array, or of many scores something that is read as one, row by row or whole."""
+        if self._reader.size <= MANY:
+            object.__setattr__(self, "_rows", np.asarray(self._rows))
+        rows: NDArray[np.float64] = self._rows
+        return rows
+
+    def block(self, start: int, stop: int) -> Scores:
+        """The scores between two positions. Of many, the part of the run that was read last is in memory."""
+        return self._reader.read_block(start, stop) if self._reader.size > MANY else super().block(start, stop)
 
     def __len__(self) -> int:
         return self._reader.size
@@ -383,7 +436,7 @@ class ColumnOnDisk:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return (len(self), self._reader.read_first_statistics().shape[1]) if self._name is None else (len(self),)
+        return (len(self), self._reader.width) if self._name is None else (len(self),)
 
     @property
     def size(self) -> int:
@@ -396,12 +449,13 @@ class ColumnOnDisk:
         if isinstance(index, slice) and index == slice(1) and self._name is None:
             return self._reader.read_first_statistics()
         if isinstance(index, slice) and self._reader.positions is None and len(self) > MANY:
-            start, stop, step = index.indices(len(self))
-            return np.asarray(self._read_range(start, stop)[::step], np.float64)
+            chosen = range(*index.indices(len(self)))
+            if chosen.step == 1:
+                return np.asarray(self._read_range(chosen.start, chosen.stop), np.float64)
         return np.asarray(self.rows[index], np.float64)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.rows, dtype or np.float64)
+        return self.rows.astype(dtype or np.float64, copy=bool(copy))
 
     @property
     def rows(self) -> NDArray[Any]:
@@ -458,7 +512,7 @@ class LazyParts(Mapping[str, Any]):
         reader = self.reader
         if reader.size <= MANY:
             return dict(reader.read_parts())
-        return {name: ColumnOnDisk(reader, name) for name in reader.list_parts()}
+        return {name: ColumnOnDisk(reader, name) for name in reader.part_names}
 
     def __getitem__(self, name: str) -> Any:
         return self._columns[name]

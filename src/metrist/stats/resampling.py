@@ -203,6 +203,7 @@ class ExactSums:
         self._places: dict[bytes, int] = {}
         #: The columns of whole numbers: each a column, or the rest that another one leaves of it, times a power of two.
         self._splits: list[tuple[int, int, int | None]] = []
+        self._split_numbers: dict[tuple[int, int, int | None], int] = {}
         #: For each statistic: its coarse and its fine column of whole numbers (or -1).
         self._coarse: list[int] = []
         self._fine: list[int] = []
@@ -235,9 +236,10 @@ class ExactSums:
 
     def _split(self, place: int, shift: int, rest_of: int | None) -> int:
         split = place, shift, rest_of
-        if split not in self._splits:
+        if split not in self._split_numbers:
+            self._split_numbers[split] = len(self._splits)
             self._splits.append(split)
-        return self._splits.index(split)
+        return self._split_numbers[split]
 
     def _finish(self) -> None:
         self._places.clear()
