@@ -216,20 +216,23 @@ static int add_member(Counting *c, int32_t text, int is_reference) {
     return 0;
 }
 
-static int has_new_reference(const Counting *c, int64_t group) {
+/* The tokens of a group's references that are not yet among the references. */
+static int64_t count_new_tokens(const Counting *c, int64_t group) {
+    int64_t tokens = 0;
     for (int64_t pair = c->groups->starts[group]; pair < c->groups->starts[group + 1]; pair++) {
-        int32_t place = c->places[c->groups->references[pair]];
-        if (place == NONE || !c->members[place].is_reference) return 1;
+        int32_t text = c->groups->references[pair], place = c->places[text];
+        if (place == NONE || !c->members[place].is_reference) tokens += text_of(c->texts, text).length;
     }
-    return 0;
+    return tokens;
 }
 
 /* Takes groups from the chain until they are many; sets the first that is left, or NONE. */
 static int gather(Counting *c, int64_t *group) {
     c->count = c->tokens = c->reference_tokens = 0;
     while (*group != NONE && c->tokens < MANY_TOKENS) {
-        int64_t start = c->groups->starts[*group], bits = c->count * c->reference_tokens;
-        if (bits > MOST_BITS || (bits > MANY_BITS && has_new_reference(c, *group))) break;
+        int64_t start = c->groups->starts[*group], added = count_new_tokens(c, *group);
+        int64_t bits = c->count * (c->reference_tokens + added);
+        if (bits > MOST_BITS || (bits > MANY_BITS && added)) break;
         if (add_member(c, c->groups->outputs[start], 0) < 0) return -1;
         for (int64_t pair = start; pair < c->groups->starts[*group + 1]; pair++) {
             if (add_member(c, c->groups->references[pair], 1) < 0) return -1;
