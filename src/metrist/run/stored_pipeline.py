@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import groupby
+from itertools import accumulate, groupby
 from time import monotonic
 from typing import Any
 
@@ -544,8 +544,12 @@ class StoredPipeline(Pipeline):
             version = next((v for v in stored.versions if v.signature == writer.signature), None)
         small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
         if version and is_alone and len(small) > _FEW_PARTS:
-            # Only neighbours: of several rows of a record the last one counts.
-            for _, parts in groupby(version.parts, key=lambda part: (part.rows < _SMALL_PART, part.tokens)):
+            # Only neighbours, since of several rows of a record the last one counts, and so many as fit into memory.
+            ends = dict(zip(version.parts, accumulate(part.rows for part in version.parts), strict=True))
+            batches = groupby(
+                version.parts, key=lambda part: (part.rows < _SMALL_PART, part.tokens, ends[part] // _SAVE_ROWS)
+            )
+            for _, parts in batches:
                 self._merge(writer, [part for part in parts if part in small])
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
