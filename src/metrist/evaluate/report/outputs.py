@@ -19,7 +19,8 @@ from metrist.evaluate.report.verdicts import join_names
 from metrist.evaluate.worst import find_smallest, list_decimals, percentile_ranks, show_outputs, worst
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
-from metrist.report.output_cards import clean_text, cut_pieces, number_errors
+from metrist.report.errors import locate_errors
+from metrist.report.output_cards import clean_text, cut_pieces
 from metrist.report.page import Block, ExplorerBlock, Fold, HeatBlock, OutputsBlock, Prose, Section
 from metrist.report.tables import format_number, or_none
 from metrist.report.worst import ScoredOutput, WorstEntry, WorstOutputs
@@ -265,8 +266,8 @@ def explorer_section(data: ReportData, lists: OutputLists) -> Section | None:
                     "references": [_join_pieces(reference) for reference in output.record.references],
                 }
             )
-        errors, names = number_errors(output)
-        located = [(n, e) for n, e in errors if e.start is not None and e.side == "output"]
+        errors, names = output.number_errors()
+        located = locate_errors(errors, "output")
         pieces = [piece.plain() for piece in cut_pieces(output.record.output, located, names=names, whole=True)]
         said = {name: _join_pieces(score.explanation) for name, score in output.scores.items() if score.explanation}
         outputs.append(
