@@ -24,46 +24,52 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+class PairFacts(NamedTuple):
+    """How many items two systems are compared on, and how many items of either are missing or failed for one of them.
+
+    `different` are shared items with different sources: `separated` of them are left out, since sources tell that items
+    were named wrongly; where it is 0, they are compared.
+    """
+
+    items: int
+    left_out: int
+    different: int
+    separated: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedScores:
     """A metric's grid of systems and items, with the statistics of each run's rows and the number of each cell's
     source, 0 if it has none."""
 
-    metric: Metric
     grid: Grid
     stats: tuple[_RunStats, ...]
     sources: NDArray[np.intp]
 
-    def shared(self, first: int, second: int) -> Mask:
-        """The items that both systems have a score for, without those that are surely not the same input."""
-        return self._scored(first, second) & ~self.separate(first, second)
+    def pair(self, first: int, second: int) -> tuple[Mask, PairFacts]:
+        """The items that both systems have a score for, without those that are surely not the same input, and how many
+        there are.
 
-    def _scored(self, first: int, second: int) -> Mask:
-        failed: Mask = np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second])
-        return ~failed
-
-    def differing(self, first: int, second: int) -> Mask:
-        """The items that both systems have a score for, with different sources."""
+        Items with different sources must not be paired where the sources of one system are, under other names, items of
+        the other system. If they are not, each system may have sources of its own, such as the passages that it
+        retrieved.
+        """
+        scored = ~(np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second]))
         one, other = self.sources[first], self.sources[second]
-        differ: Mask = self._scored(first, second) & (one != 0) & (other != 0) & (one != other)
-        return differ
-
-    def separate(self, first: int, second: int) -> Mask:
-        """Of the items with different sources, those that must not be paired. That is all of them where the sources of
-        one system are, under other names, items of the other system. If they are not, each system may have sources of
-        its own, such as the passages that it retrieved."""
-        differing = self.differing(first, second)
-        one, other = self.sources[first], self.sources[second]
-        if differing.any() and max(np.isin(one[differing], other).mean(), np.isin(other[differing], one).mean()) < (
-            OTHER_ITEMS
-        ):
-            return np.zeros_like(differing)
-        return differing
-
-    def left_out(self, first: int, second: int) -> int:
-        """How many items of either system are missing or failed for one of them."""
+        differing = scored & (one != 0) & (other != 0) & (one != other)
+        separated = differing.any() and (
+            max(np.isin(one[differing], other).mean(), np.isin(other[differing], one).mean()) >= OTHER_ITEMS
+        )
+        shared: Mask = scored & ~differing if separated else scored
         present = (self.grid.rows[[first, second]] >= 0).any(axis=0)
-        return int(np.count_nonzero(present)) - int(np.count_nonzero(self.shared(first, second)))
+        items, different = int(np.count_nonzero(shared)), int(np.count_nonzero(differing))
+        facts = PairFacts(
+            items=items,
+            left_out=int(np.count_nonzero(present)) - items,
+            different=different,
+            separated=different if separated else 0,
+        )
+        return shared, facts
 
     @property
     def width(self) -> int:
@@ -115,7 +121,7 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
     numbers = _number_sources([one.sources for one in chosen])
     by_cell = np.zeros(grid.rows.shape, np.intp)
     by_cell[labels.codes, items.codes] = numbers
-    return AlignedScores(metric, grid, tuple(stats), by_cell)
+    return AlignedScores(grid, tuple(stats), by_cell)
 
 
 class _ChosenRows(NamedTuple):

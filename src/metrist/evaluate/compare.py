@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.evaluate.alignment import AlignedScores, align_scores, describe_sources, find_unfinished
+from metrist.evaluate.alignment import AlignedScores, PairFacts, align_scores, describe_sources, find_unfinished
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from metrist.run.results import Results, SystemScore
 
 Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 TestChoice = Literal["both", "bootstrap", "randomisation"]
 #: What marks significance in the table of systems: letters that systems share unless they differ, or daggers at those
 #: that differ from the baseline or from the best system.
@@ -97,8 +96,7 @@ class Contest:
     second: str
     items: int
     left_out: int
-    #: Shared items with different sources: `separated` of them are left out, since sources tell that items were named
-    #: wrongly; where it is 0, they are compared.
+    #: As in `PairFacts`.
     different: int
     separated: int
     test: PairTest
@@ -294,7 +292,7 @@ def open_runs(
     unfinished = {text: label for run in opened for text, label in run.unfinished.items()}
     chosen = select_metrics(_common_metrics(opened), metrics, unfinished)
     warnings = [warning for metric in chosen for warning in check_signatures(metric, by_name, force=force)]
-    return OpenRuns(by_name, [system for run in opened for system in _list_systems(run)], chosen, warnings)
+    return OpenRuns(by_name, [system for run in opened for system in list_distinct(run.systems)], chosen, warnings)
 
 
 def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
@@ -304,15 +302,11 @@ def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
     by_name = {f"run {number}": run for number, run in enumerate(runs, 1)}
     run_of_system: dict[str, str] = {}
     for name, run in by_name.items():
-        for system in _list_systems(run):
+        for system in list_distinct(run.systems):
             if system in run_of_system:
                 raise RunError(f"system {system!r} is in {run_of_system[system]} and in {name}: give it two names")
             run_of_system[system] = name
     return by_name
-
-
-def _list_systems(run: Results) -> list[str]:
-    return list_distinct(run.systems)
 
 
 def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
@@ -370,13 +364,6 @@ def _test_pairs(
     return contests
 
 
-class _PairFacts(NamedTuple):
-    items: int
-    left_out: int
-    different: int
-    separated: int
-
-
 class _Group(NamedTuple):
     """Pairs with the same shared items, by their numbers: one set of draws and one matrix product for all of them."""
 
@@ -386,27 +373,20 @@ class _Group(NamedTuple):
 
 class _MetricPairs(NamedTuple):
     metric: Metric
-    facts: list[_PairFacts]
+    facts: list[PairFacts]
     groups: list[_Group]
 
 
 def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]]) -> _MetricPairs:
     chosen = {name for pair in pairs for name in pair}
-    aligned = align_scores(metric, [(run, {s: s for s in _list_systems(run) if s in chosen}) for run in runs])
+    aligned = align_scores(metric, [(run, {s: s for s in list_distinct(run.systems) if s in chosen}) for run in runs])
     indices = [(aligned.grid.systems.index(a), aligned.grid.systems.index(b)) for a, b in pairs]
     numbers_by_mask: dict[bytes, list[int]] = {}
     facts = []
     for number, index in enumerate(indices):
-        shared = aligned.shared(*index)
+        shared, fact = aligned.pair(*index)
         numbers_by_mask.setdefault(shared.tobytes(), []).append(number)
-        facts.append(
-            _PairFacts(
-                items=int(np.count_nonzero(shared)),
-                left_out=aligned.left_out(*index),
-                different=int(np.count_nonzero(aligned.differing(*index))),
-                separated=int(np.count_nonzero(aligned.separate(*index))),
-            )
-        )
+        facts.append(fact)
     groups = []
     for mask, numbers in numbers_by_mask.items():
         shared = np.frombuffer(mask, np.bool_)
@@ -417,7 +397,7 @@ def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tupl
     return _MetricPairs(metric, facts, groups)
 
 
-def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: Mask) -> ExactSums:
+def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: NDArray[np.bool_]) -> ExactSums:
     count = int(np.count_nonzero(items))
     return ExactSums.of(len(systems), count, aligned.width, lambda number: aligned.read(systems[number], items))
 
@@ -479,29 +459,23 @@ def _judge_pairs(
         p_values = {test: float(adjusted[test][i]) for test in plan.tests}
         # NaN <= alpha is false, so an untested pair does not differ.
         differs = result.difference != 0 and all(p <= plan.alpha for p in p_values.values())
+        winner = None
+        if differs and metric.higher_is_better is not None:
+            winner = pair[0] if (result.difference > 0) is metric.higher_is_better else pair[1]
         contests.append(
             Contest(
                 metric=metric,
                 first=pair[0],
                 second=pair[1],
-                items=fact.items,
-                left_out=fact.left_out,
-                different=fact.different,
-                separated=fact.separated,
+                **fact._asdict(),
                 test=result,
                 adjusted=p_values,
-                winner=_find_winner(metric, pair, result) if differs else None,
+                winner=winner,
                 differs=differs,
                 testable=not any(floor[i] > plan.alpha for floor in floors.values()),
             )
         )
     return contests
-
-
-def _find_winner(metric: Metric, pair: tuple[str, str], test: PairTest) -> str | None:
-    if metric.higher_is_better is None:
-        return None
-    return pair[0] if (test.difference > 0) is metric.higher_is_better else pair[1]
 
 
 def _comparison_table(comparison: Comparison) -> Table:

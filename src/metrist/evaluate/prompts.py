@@ -25,6 +25,7 @@ from metrist.metrics.base import Metric, Shard
 from metrist.metrics.likelihood.layout import NONE, read_phrases
 from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood
 from metrist.metrics.registry import build
+from metrist.names import NameColumn, find_outputs
 from metrist.records import Need
 from metrist.report.tables import Change, Column, Count, Number, Share, Table, or_none
 from metrist.run import Progress, Results, score
@@ -270,11 +271,9 @@ def _with_prompts(metric: str | Metric, prompts: str | Sequence[str] | None) -> 
 def _prompt_columns(judged: JudgedDataset, results: Results) -> dict[str, MetricScores]:
     """One column of scores per prompt and one for their mean, in the order of the judged outputs."""
     (scores,) = results.scores.values()
-    row_by_key = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
-    items, systems = judged.items, judged.systems
-    keys = ((items.names[i], systems.names[s]) for i, s in zip(items.codes, systems.codes, strict=True))
+    items, systems = (NameColumn(labels.codes, labels.names) for labels in (judged.items, judged.systems))
     # An output without a score gets row -1, the NaN that is appended below.
-    rows = np.array([row_by_key.get(key, -1) for key in keys], dtype=np.intp)
+    rows = find_outputs(items, systems, results.items, results.systems)
     by_prompt = {prompt: np.append(values, np.nan)[rows] for prompt, values in scores.parts.items()}
     mean = np.mean([values for prompt, values in by_prompt.items() if prompt != NO_PROMPT], axis=0)
     columns = {**by_prompt, ALL: mean}

@@ -98,7 +98,7 @@ class Choices:
     choice: Floats
     weight: Floats | None = None
 
-    def take(self, mask: Mask) -> Choices:
+    def take(self, mask: Mask | Codes) -> Choices:
         """Return some of the choices."""
         return Choices(
             first=self.first[mask],

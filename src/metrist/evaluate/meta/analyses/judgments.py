@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import Choices, ErrorSpans, JudgedDataset
+from metrist.evaluate.meta.dataset import ErrorSpans, JudgedDataset
 from metrist.evaluate.meta.preferences import (
     PREFERENCE_GOLDS,
     choice_table,
@@ -28,7 +28,7 @@ from metrist.report.tables import Column, Count, Estimate, Share, Table
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
 from metrist.stats.error_spans import UNSTATED, Errors, error_agreement, reduction_shares
-from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.gold import Ratings
 from metrist.stats.preferences import CHOICES, Preferences, bootstrap_strengths, bradley_terry, win_rates
 from metrist.stats.resampling import interval
 
@@ -119,7 +119,7 @@ def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
     for aspect in preference_aspects(dataset, plan.aspects):
         pairs = compute_gold_pairs(dataset, plan, aspect)
         for chooser in make_choosers(dataset, pairs, plan.metrics):
-            counts = choice_table(pairs.human, chooser.leaning)
+            counts = choice_table(pairs.choice, chooser.leaning)
             rows += [
                 [aspect, chooser.name, name, *(Count(int(count)) for count in counts[i])]
                 for i, name in enumerate(CHOICES)
@@ -145,9 +145,7 @@ def _strength_table(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Tabl
         note = f"Counted: the choices of {plan.gold}."
     elif plan.gold == "majority":
         note = "Counted: one choice per pair, that of most raters, a tie if they are undecided."
-        pairs = vote(choices)
-        unnamed = np.full(len(pairs.human), UNKNOWN)
-        choices = Choices(first=pairs.first, second=pairs.second, rater=unnamed, choice=pairs.human)
+        choices = vote(choices)
     preferences, systems = compare_systems(dataset, choices)
     names = [dataset.systems.names[code] for code in systems]
     rates = win_rates(preferences, plan.draws, plan.rng(), plan.confidence)
