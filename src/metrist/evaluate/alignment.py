@@ -113,14 +113,16 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         labels = take_names(systems, rows)
         items = take_names(encode_names(results.items), rows)
         labels = NameColumn(labels.codes, tuple(names[system] for system in labels.names))
-        chosen.append(_ChosenRows(labels, items, values, _select_sources(results, rows)))
+        sources = results.sources if len(results.sources) else NameColumn(np.zeros(len(results), np.intp), ("",))
+        chosen.append(_ChosenRows(labels, items, values, take_names(encode_names(sources), rows)))
         stats.append(_RunStats(scores.stats, rows, start))
         start += len(rows)
     labels, items = concatenate_names([one.labels for one in chosen]), concatenate_names([one.items for one in chosen])
     grid = Grid.of(metric.label, labels, items, np.concatenate([one.values for one in chosen]))
-    numbers = _number_sources([one.sources for one in chosen])
+    sources = concatenate_names([one.sources for one in chosen])
+    is_known = np.fromiter(map(bool, sources.names), np.bool_)
     by_cell = np.zeros(grid.rows.shape, np.intp)
-    by_cell[labels.codes, items.codes] = numbers
+    by_cell[labels.codes, items.codes] = np.where(is_known[sources.codes], sources.codes + 1, 0)
     return AlignedScores(grid, tuple(stats), by_cell)
 
 
@@ -128,24 +130,8 @@ class _ChosenRows(NamedTuple):
     labels: NameColumn
     items: NameColumn
     values: Floats
-    sources: Sequence[str]
-
-
-def _select_sources(results: Results, rows: NDArray[np.intp]) -> Sequence[str]:
-    """The digests of the sources of some rows."""
-    if isinstance(results.sources, NameColumn):
-        return take_names(results.sources, rows)
-    return [results.sources[row] for row in rows.tolist()] if len(results.sources) else [""] * len(rows)
-
-
-def _number_sources(sources: Sequence[Sequence[str]]) -> NDArray[np.intp]:
-    """A number for each digest, equal ones alike; 0 for none."""
-    numbers = {"": 0}
-    columns = []
-    for column in map(encode_names, sources):
-        own = np.fromiter((numbers.setdefault(digest, len(numbers)) for digest in column.names), np.intp)
-        columns.append(own[column.codes])
-    return np.concatenate(columns)
+    #: Digests, empty for none.
+    sources: NameColumn
 
 
 def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:

@@ -99,7 +99,26 @@ class Report:
 
     def table(self) -> Table:
         """One row per verdict, failures first."""
-        return _report_table(self)
+        rows = [
+            [
+                "passed" if verdict.passed else "FAILED",
+                verdict.kind,
+                verdict.system,
+                verdict.metric,
+                verdict.requirement,
+                verdict.observed,
+                Share(verdict.coverage),
+                verdict.why,
+            ]
+            for verdict in sorted(self.verdicts, key=lambda verdict: verdict.passed)
+        ]
+        names = ("verdict", "check", "system", "metric", "wanted", "found", "coverage", "why")
+        return Table(
+            title=f"metrist check: {self.summary}",
+            columns=[Column(name, "right" if name in ("found", "coverage") else "left") for name in names],
+            rows=rows,
+            remarks=self.notes,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -118,29 +137,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         return self.table().render("html")
-
-
-def _report_table(report: Report) -> Table:
-    rows = [
-        [
-            "passed" if verdict.passed else "FAILED",
-            verdict.kind,
-            verdict.system,
-            verdict.metric,
-            verdict.requirement,
-            verdict.observed,
-            Share(verdict.coverage),
-            verdict.why,
-        ]
-        for verdict in sorted(report.verdicts, key=lambda verdict: verdict.passed)
-    ]
-    names = ("verdict", "check", "system", "metric", "wanted", "found", "coverage", "why")
-    return Table(
-        title=f"metrist check: {report.summary}",
-        columns=[Column(name, "right" if name in ("found", "coverage") else "left") for name in names],
-        rows=rows,
-        remarks=report.notes,
-    )
 
 
 def _test_case(verdict: Verdict, notes: Sequence[str]) -> JUnitCase:

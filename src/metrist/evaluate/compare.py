@@ -158,12 +158,86 @@ class Comparison:
 
     def table(self) -> Table:
         """One row per metric and pair."""
-        return _comparison_table(self)
+        from metrist.run.results import score_column
+
+        tests = self.plan.tests
+        # A paper has the scores in the table of systems, and the better one in bold.
+        outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
+        numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
+        metrics = {metric.label: score_column(metric) for metric in self.metrics}
+        rows = []
+        for contest in self.contests:
+            result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
+            rows.append(
+                [
+                    Name(contest.metric.label, column=metrics[contest.metric.label]),
+                    *(Name(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
+                    Count(contest.items),
+                    Number(result.first, decimals),
+                    Number(result.second, decimals),
+                    Change(result.difference, result.low, result.high, decimals),
+                    *(PValue(contest.adjusted[test]) for test in tests),
+                    contest.verdict,
+                ]
+            )
+        return Table(
+            title="Which system is better",
+            columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
+            rows=rows,
+            notes=_table_notes(self),
+            remarks=_table_remarks(self),
+            signatures=_sign(self),
+        )
 
     def system_table(self, marks: Marks | None = None) -> Table:
         """One row per system and one column per metric, with marks of significance: by default letters, or daggers
         where each system was compared with a baseline only."""
-        return _system_table(self, marks)
+        from metrist.run.results import score_column
+
+        plan, metrics = self.plan, self.metrics
+        marks = plan.choose_marks(marks)
+        systems = list(self.scores)
+        columns: list[list[Marked]] = []
+        complete = True
+        for number, metric in enumerate(metrics):
+            scores = {system: own[number] for system, own in self.scores.items()}
+            own_marks = _mark_systems(metric, scores, self, marks)
+            complete &= own_marks is not None
+            decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
+            room = max(map(len, (own_marks or {}).values()), default=0)
+            columns.append(
+                [
+                    Marked(
+                        Estimate(s.value, s.low, s.high, decimals, "none"), (own_marks or {}).get(s.system, ""), room
+                    )
+                    for s in scores.values()
+                ]
+            )
+        tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
+        how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
+        notes, remarks = list[str](), list[str]()
+        if marks == "letters":
+            notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
+            if not complete:
+                remarks.append("Too many groups for letters: see the list of pairs.")
+        elif marks == "daggers" and plan.baseline is None:
+            notes.append(f"† significantly worse than the best system ({how}).")
+        elif marks == "daggers":
+            notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
+        if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
+            notes.append(f"Lower is better: {', '.join(lower)}.")
+        if any(contest.left_out for contest in self.contests):
+            notes.append(
+                "Scores are of all outputs that have one; a pair is tested on the items that both systems share."
+            )
+        return Table(
+            title="System scores",
+            columns=[Column("system"), *(score_column(metric) for metric in metrics)],
+            rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
+            notes=notes,
+            remarks=[*remarks, *_table_remarks(self)],
+            signatures=_sign(self),
+        )
 
     def bibliography(self, marks: Marks | None = None) -> str:
         """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
@@ -478,88 +552,10 @@ def _judge_pairs(
     return contests
 
 
-def _comparison_table(comparison: Comparison) -> Table:
-    from metrist.run.results import score_column
-
-    tests = comparison.plan.tests
-    # A paper has the scores in the table of systems, and the better one in bold.
-    outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
-    numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
-    metrics = {metric.label: score_column(metric) for metric in comparison.metrics}
-    rows = []
-    for contest in comparison.contests:
-        result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
-        rows.append(
-            [
-                Name(contest.metric.label, column=metrics[contest.metric.label]),
-                *(Name(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
-                Count(contest.items),
-                Number(result.first, decimals),
-                Number(result.second, decimals),
-                Change(result.difference, result.low, result.high, decimals),
-                *(PValue(contest.adjusted[test]) for test in tests),
-                contest.verdict,
-            ]
-        )
-    return Table(
-        title="Which system is better",
-        columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
-        rows=rows,
-        notes=_table_notes(comparison),
-        remarks=_table_remarks(comparison),
-        signatures=_sign(comparison),
-    )
-
-
 def _sign(comparison: Comparison) -> list[Signature]:
     from metrist.run.results import sign_metrics
 
     return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
-
-
-def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
-    from metrist.run.results import score_column
-
-    plan, metrics = comparison.plan, comparison.metrics
-    marks = plan.choose_marks(marks)
-    systems = list(comparison.scores)
-    columns: list[list[Marked]] = []
-    complete = True
-    for number, metric in enumerate(metrics):
-        scores = {system: own[number] for system, own in comparison.scores.items()}
-        own_marks = _mark_systems(metric, scores, comparison, marks)
-        complete &= own_marks is not None
-        decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
-        room = max(map(len, (own_marks or {}).values()), default=0)
-        columns.append(
-            [
-                Marked(Estimate(s.value, s.low, s.high, decimals, "none"), (own_marks or {}).get(s.system, ""), room)
-                for s in scores.values()
-            ]
-        )
-    tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
-    how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
-    notes, remarks = list[str](), list[str]()
-    if marks == "letters":
-        notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
-        if not complete:
-            remarks.append("Too many groups for letters: see the list of pairs.")
-    elif marks == "daggers" and plan.baseline is None:
-        notes.append(f"† significantly worse than the best system ({how}).")
-    elif marks == "daggers":
-        notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
-    if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
-        notes.append(f"Lower is better: {', '.join(lower)}.")
-    if any(contest.left_out for contest in comparison.contests):
-        notes.append("Scores are of all outputs that have one; a pair is tested on the items that both systems share.")
-    return Table(
-        title="System scores",
-        columns=[Column("system"), *(score_column(metric) for metric in metrics)],
-        rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
-        notes=notes,
-        remarks=[*remarks, *_table_remarks(comparison)],
-        signatures=_sign(comparison),
-    )
 
 
 def _mark_systems(

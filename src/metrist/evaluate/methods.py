@@ -173,7 +173,8 @@ def _describe_data(
 
 
 def _describe_metrics(write: _Writer, runs: Sequence[Results], metrics: Sequence[Metric]) -> Iterator[str]:
-    signed = {s.name: s.peer for s in _sign(runs, metrics)}
+    counts = sorted({count for run in runs for count in run.reference_counts})
+    signed = {s.name: s.peer for s in sign_metrics(metrics, {metric.label: "" for metric in metrics}, counts)}
     phrases = []
     for metric in metrics:
         spec, facts = read_signature(find_signature(runs[0], metric))
@@ -324,11 +325,6 @@ def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:
     if "max_tokens" in settings:
         details.append(f"at most {format_count(settings['max_tokens'], 'token')} per answer")
     return f"{llm.settings.get('model', llm.name)} ({', '.join(details)})"
-
-
-def _sign(runs: Sequence[Results], metrics: Sequence[Metric]) -> Any:
-    counts = sorted({count for run in runs for count in run.reference_counts})
-    return sign_metrics(metrics, {metric.label: "" for metric in metrics}, counts)
 
 
 def _join(parts: Sequence[str]) -> str:

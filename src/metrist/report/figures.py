@@ -96,6 +96,18 @@ def draw_axis(drawing: Drawing, panel: Panel, domain: tuple[float, float], count
         drawing.add(Text(x, panel.bottom + 0.9 * font, format_tick(tick), "middle", "soft", 0.85))
 
 
+def draw_levels_axis(
+    drawing: Drawing, panel: Panel, domain: tuple[float, float], count: int = 4, *, labelled: bool = True
+) -> None:
+    """Faint lines across a panel at ticks from its bottom to its top, with their numbers on the left if `labelled`."""
+    font = drawing.style.font
+    for tick in choose_ticks(*domain, count):
+        y = place(tick, domain, (panel.bottom, panel.top))
+        drawing.add(Line(panel.left, y, panel.right, y, "rule"))
+        if labelled:
+            drawing.add(Text(panel.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+
+
 def widen(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
     """The range of the finite values and a little more on both sides."""
     known = [value for value in values if math.isfinite(value)]

@@ -474,6 +474,9 @@ class PreferenceAspect:
         for metric, value in enumerate(values):
             sums = stats[metric].sum(axis=0)
             low, high = interval(resampled[:, metric], plan.confidence, stats.shape[1], float(value))
+            reason = ""
+            if not math.isnan(value):
+                reason = explain_missing_interval(resampled[:, metric], plan.confidence, stats.shape[1], "items")
             leaning = self.choosers[metric].leaning
             count = sum(int(np.count_nonzero(~np.isnan(leaning[part.outputs]))) for part in slices)
             numbers.append(
@@ -481,7 +484,7 @@ class PreferenceAspect:
                     "value": float(value),
                     "low": low,
                     "high": high,
-                    "reason": self._explain_missing(resampled[:, metric], stats.shape[1], float(value)),
+                    "reason": reason,
                     "n": count,
                     "coverage": count / pairs,
                     "chance": float(measure.chance(sums)),
@@ -508,9 +511,6 @@ class PreferenceAspect:
             return figure
         pairs = f"the {format_count(alike + opposed, 'pair')} that neither ties, chance 0.500"
         return replace(figure, against=f"right in {share:.3f} [{low:.3f}, {high:.3f}] of {pairs}")
-
-    def _explain_missing(self, resampled: Floats, items: int, value: float) -> str:
-        return "" if math.isnan(value) else explain_missing_interval(resampled, self.plan.confidence, items, "items")
 
     def _compare(self, part: Slice, measure: str, stats: Floats, values: Floats) -> Tests:
         """Test metrics by exchanging whole items; an item that either of two metrics did not judge is left out."""

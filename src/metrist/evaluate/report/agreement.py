@@ -32,7 +32,6 @@ from metrist.report.meta_figures import (
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
 from metrist.report.tables import Table, format_number
-from metrist.stats import Floats
 from metrist.stats.gold import majorities
 from metrist.stats.measures import measure
 from metrist.stats.threshold_search import tie_curve
@@ -422,9 +421,10 @@ def levels_figure(
         task, _, language = part.value.partition(" · ") if "+" in column else (part.value, "", "")
         if column == "language":
             task, language = "", part.value
+        known = lengths[both][np.isfinite(lengths[both])] if lengths is not None and column in _TASKS else np.empty(0)
         columns.append(
             (
-                _mean(lengths[both].astype(np.float64)) if lengths is not None and column in _TASKS else 0.0,
+                float(known.astype(np.float64).mean()) if len(known) else 0.0,
                 LevelColumn(
                     task=task,
                     language=language,
@@ -445,11 +445,6 @@ def levels_figure(
     )
     entries = [entry for _, entry in ordered]
     return draw_levels(entries, metric=metric, measure=evaluation.plan.measures[0], aspect=aspect, style=style)
-
-
-def _mean(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else 0.0
 
 
 def majority_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:

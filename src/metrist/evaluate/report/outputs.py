@@ -84,10 +84,19 @@ def _rank(data: ReportData, metrics: str | Sequence[str], **ranking: Any) -> lis
 def _rank_worst(data: ReportData) -> list[WorstOutputs]:
     """The worst outputs by each metric, then by people's ratings. The metric that agrees best with people comes first,
     then metrics that give reasons."""
-    decimals, lists, ranks = list_decimals(data.results), list[WorstOutputs](), _rank_by_everyone(data)
+    decimals, lists, results = list_decimals(data.results), list[WorstOutputs](), data.results
+    ranks = _Percentiles(
+        metrics={
+            m.label: percentile_ranks((-1.0 if m.higher_is_better is False else 1.0) * results[m].values)
+            for m in data.directed
+            if not isinstance(m, PartMetric)
+        },
+        aspects={name: percentile_ranks(rated.mean(len(results))) for name, rated in data.texts.ratings.items()},
+    )
     trusted = _find_trusted(data)
     first = [m for m in data.directed if m is trusted]
-    first += [m for m in data.directed if m not in first and not isinstance(m, PartMetric) and _gives_reasons(data, m)]
+    others = [m for m in data.directed if m not in first and not isinstance(m, PartMetric)]
+    first += [m for m in others if (block := results.scores[m.label]).errors or block.explanations]
     for metric in [*first, *(m for m in data.directed if m not in first)][:_MAX_LISTS]:
         for outputs in _rank(data, metric.label):
             places = decimals[metric.label]
@@ -151,22 +160,6 @@ class _Percentiles:
         # All aspects are named, as what people say counts most.
         parts += [f"people's {join_names(aspects, len(aspects))}"] if aspects else []
         return f"; also among the worst {_LOWEST} % by {', and by '.join(parts)}" if parts else ""
-
-
-def _rank_by_everyone(data: ReportData) -> _Percentiles:
-    results = data.results
-    metrics = {
-        m.label: percentile_ranks((-1.0 if m.higher_is_better is False else 1.0) * results[m].values)
-        for m in data.directed
-        if not isinstance(m, PartMetric)
-    }
-    aspects = {name: percentile_ranks(rated.mean(len(results))) for name, rated in data.texts.ratings.items()}
-    return _Percentiles(metrics=metrics, aspects=aspects)
-
-
-def _gives_reasons(data: ReportData, metric: Metric) -> bool:
-    block = data.results.scores[metric.label]
-    return bool(block.errors or block.explanations)
 
 
 def _rank_changes(data: ReportData) -> list[WorstOutputs]:
