@@ -24,7 +24,7 @@ from metrist.metrics.calibrated import (
     read_column,
 )
 from metrist.records import Record
-from metrist.report.tables import Column, Count, Number, Table, decimals_for, or_none
+from metrist.report.tables import Count, Number, Table, decimals_for, name_columns, or_none
 from metrist.stats.resampling import pool_rows
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ class FittedCalibration:
         calibration, shares = self.calibration, (5, 25, 50, 75, 95)
         ends = [end for group in calibration.groups.values() for end in (group.values[0], group.values[-1])]
         decimals = decimals_for(min(ends), max(ends))
-        grouped = [Column(calibration.grouped_by)] if calibration.grouped_by else []
+        grouped = [calibration.grouped_by] if calibration.grouped_by else []
         rows = []
         for name, group in calibration.groups.items():
             numbers = (group.mean, group.sd, *np.percentile(group.values, shares))
             cells = [Count(group.count), *(Number(float(number), decimals) for number in numbers)]
             rows.append([name, *cells] if grouped else cells)
-        columns = [Column(name, "right") for name in ("values", "mean", "sd", *(f"{share} %" for share in shares))]
+        numbered = ("values", "mean", "sd", *(f"{share} %" for share in shares))
         return Table(
             title=f"Reference values of {calibration.metric}",
-            columns=[*grouped, *columns],
+            columns=name_columns(*grouped, right=numbered),
             rows=rows,
             notes=[*self.notes, "Below each percentage lies that share of the reference values."],
         )
@@ -101,10 +101,7 @@ class ScorePercentiles:
             )
         return Table(
             title="Systems among reference values",
-            columns=[
-                Column("system"),
-                *(Column(name, "right") for name in (metric.label, "mean percentile", "placed", "of")),
-            ],
+            columns=name_columns("system", right=(metric.label, "mean percentile", "placed", "of")),
             rows=rows,
             notes=notes,
         )

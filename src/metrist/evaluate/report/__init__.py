@@ -17,7 +17,7 @@ from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
-from metrist.report.tables import Column, Count, Estimate, Table
+from metrist.report.tables import Column, Count, Estimate, Table, name_columns
 from metrist.run.results import sign_metrics
 from metrist.run.run import Run
 from metrist.run.stored_run import describe_options
@@ -192,14 +192,7 @@ def _read_card(path: Path) -> Table:
         title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: expected a judge card that `metrist audit -o card.json` wrote ({error})") from None
-    head = [
-        Column("part"),
-        Column("what"),
-        Column("value", "right"),
-        Column("n", "right"),
-        Column("verdict"),
-        Column("problem if"),
-    ]
+    head = [*name_columns("part", "what", right=("value", "n")), *name_columns("verdict", "problem if")]
     notes = [
         f"Judge: {judge}",
         f"Signature: {signature}",

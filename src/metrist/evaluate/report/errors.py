@@ -16,7 +16,7 @@ from metrist.report.errors import SEVERITIES, rank_severity
 from metrist.report.figures import draw_bars
 from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import Column, Count, Number, Table
+from metrist.report.tables import Count, Number, Table, name_columns
 from metrist.report.worst import PEOPLE, WorstEntry, WorstOutputs
 
 #: Outputs with errors that are shown.
@@ -128,7 +128,7 @@ def _error_table(found: dict[str, list[tuple[int, Error]]]) -> Table:
     numbers = ("errors", *SEVERITIES, "outputs", "mean penalty")
     return Table(
         title="Errors by aspect and severity",
-        columns=[Column("found by"), Column("aspect"), *(Column(n, "right") for n in numbers)],
+        columns=name_columns("found by", "aspect", right=numbers),
         rows=rows,
     )
 
@@ -146,7 +146,7 @@ def _system_error_table(data: ReportData, found: dict[str, list[tuple[int, Error
             rows.append(
                 [system, name, Count(len(own)), rate, *(Count(severities[severity]) for severity in SEVERITIES)]
             )
-    head = [Column("system"), Column("found by"), *(Column(n, "right") for n in ("errors", "per output", *SEVERITIES))]
+    head = name_columns("system", "found by", right=("errors", "per output", *SEVERITIES))
     return Table(title="Errors by system", columns=head, rows=rows)
 
 

@@ -24,7 +24,7 @@ from metrist.evaluate.meta.preferences import (
 )
 from metrist.evaluate.meta.results import MetaEvaluation, MetaPlan
 from metrist.evaluate.meta.slices import select_outputs
-from metrist.report.tables import Column, Count, Estimate, Share, Table
+from metrist.report.tables import Count, Estimate, Share, Table, name_columns
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
 from metrist.stats.error_spans import UNSTATED, Errors, error_agreement, reduction_shares
@@ -75,7 +75,7 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     notes = [] if evaluation.figures else list(evaluation.notes)
     notes += [f"{', '.join(aspects)}: {refusal}" for refusal, aspects in refusals.items()]
     unit = "pairs" if on_choices else "outputs"
-    head = [Column("aspect"), Column("agreement"), *(Column(name, "right") for name in ("value", unit, "raters"))]
+    head = name_columns("aspect", "agreement", right=("value", unit, "raters"))
     return [Table(title="agreement among raters", columns=head, rows=rows, notes=list(dict.fromkeys(notes)))]
 
 
@@ -124,8 +124,7 @@ def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
                 [aspect, chooser.name, name, *(Count(int(count)) for count in counts[i])]
                 for i, name in enumerate(CHOICES)
             ]
-    head = [Column("aspect"), Column("metric"), Column("humans chose")]
-    head += [Column(f"metric {name}", "right") for name in CHOICES]
+    head = name_columns("aspect", "metric", "humans chose", right=(f"metric {name}" for name in CHOICES))
     return [Table(title="choices of humans and metrics", columns=head, rows=rows)]
 
 
@@ -159,7 +158,7 @@ def _strength_table(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Tabl
         ]
         for i in np.argsort(-rates.value, kind="stable")
     ]
-    head = [Column("system"), *(Column(name, "right") for name in ("preferences", "win rate", "log strength"))]
+    head = name_columns("system", right=("preferences", "win rate", "log strength"))
     return Table(title=f"systems by {aspect}", columns=head, rows=rows, notes=[note, *reasons])
 
 
@@ -225,11 +224,7 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
                 f"{name}: errors without a position in the output, or with an empty one, are left out: "
                 f"{result.human_unplaced:,} of the humans', {result.predicted_unplaced:,} of the metric's."
             )
-    head = [
-        Column("metric"),
-        Column("severity"),
-        *(Column(n, "right") for n in ("precision", "recall", "F1", "outputs")),
-    ]
+    head = name_columns("metric", "severity", right=("precision", "recall", "F1", "outputs"))
     return [Table(title="agreement on errors", columns=head, rows=rows, notes=notes)]
 
 
@@ -281,6 +276,5 @@ def reduction_tables(evaluation: MetaEvaluation) -> list[Table]:
             rows.append([metric, dataset.systems.names[code], *map(Share, shares), Count(result.scored)])
     if not rows:
         raise RunError("no metric deducts points (scores of 0 and below): there are no reductions to show")
-    head = [Column("metric"), Column("system")]
-    head += [Column(name, "right") for name in ("nothing off", "above -2", "at most 1 off", "scored")]
+    head = name_columns("metric", "system", right=("nothing off", "above -2", "at most 1 off", "scored"))
     return [Table(title="score reductions", columns=head, rows=rows)]
