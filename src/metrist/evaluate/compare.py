@@ -21,11 +21,12 @@ from metrist.evaluate.selection import (
     find_signature,
     has_metric,
     list_names,
+    list_owners,
     open_run,
     select_metrics,
     select_systems,
 )
-from metrist.metrics.base import Metric, PartMetric
+from metrist.metrics.base import Metric
 from metrist.names import list_distinct
 from metrist.report.tables import (
     Change,
@@ -250,8 +251,7 @@ class Comparison:
             methods["holm-1979-simple"] = "Holm's correction"
         if self.plan.choose_marks(marks) == "letters":
             methods["piepho-2004-algorithm"] = "letters of significance"
-        metrics = {m.label: m for m in (c.metric if isinstance(c, PartMetric) else c for c in self.metrics)}
-        return format_bibliography(metrics.values(), methods, self.notes)
+        return format_bibliography(list_owners(self.metrics), methods, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
@@ -318,6 +318,8 @@ def compare(
             for system, count in systems_left.items()
             if system in scores
         ]
+    known = {metric.text for metric in chosen}
+    unshared = dict.fromkeys(m.label for run in opened for m in run.metrics if m.text not in known)
     return Comparison(
         contests=tuple(_test_pairs(chosen, opened, pairs, plan, progress)),
         signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
@@ -329,7 +331,11 @@ def compare(
             *describe_other_settings(chosen, metrics),
             *unfinished_notes,
             *_run_notes(by_name),
-            *(_unshared_notes(opened, chosen) if metrics is None else ()),
+            *(
+                [f"Not scored in every run, so left out: {', '.join(unshared)}."]
+                if metrics is None and unshared
+                else ()
+            ),
         ),
     )
 
@@ -400,12 +406,6 @@ def _run_notes(runs: Mapping[str, Results]) -> list[str]:
         return [note for notes in by_run.values() for note in notes]
     notes = [f"{name}: {note}" for name, own in by_run.items() for note in own]
     return ["Runs are joined by the names of their items.", *notes]
-
-
-def _unshared_notes(runs: Sequence[Results], common: Sequence[Metric]) -> list[str]:
-    known = {metric.text for metric in common}
-    unshared = dict.fromkeys(m.label for run in runs for m in run.metrics if m.text not in known)
-    return [f"Not scored in every run, so left out: {', '.join(unshared)}."] if unshared else []
 
 
 def _choose_pairs(present: Sequence[str], names: Sequence[str] | None, baseline: str | None) -> list[tuple[str, str]]:

@@ -101,7 +101,10 @@ def explain(
         max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
     )
     with runtime.activate():
-        return _explain_records(reader, explaining, selection, progress)
+        records, more = _select_records(reader, selection)
+        outputs, notes = _judge_records(records, explaining, progress)
+    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
+    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *notes])
 
 
 def estimate_explanations(
@@ -147,15 +150,6 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
             f"{DEFAULT_METRIC} or tigerscore, or a judge"
         )
     return built
-
-
-def _explain_records(
-    reader: Reader, metric: Metric, selection: _Selection, progress: Progress | bool | None
-) -> Explanations:
-    records, more = _select_records(reader, selection)
-    outputs, notes = _judge_records(records, metric, progress)
-    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
-    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *notes])
 
 
 def _judge_records(

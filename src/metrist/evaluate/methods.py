@@ -22,8 +22,8 @@ from metrist.evaluate.compare import (
     open_runs,
     plan_comparison,
 )
-from metrist.evaluate.selection import find_signature, list_names, pools_to_mean, select_systems
-from metrist.metrics.base import Metric, PartMetric
+from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
+from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, display_name, short_citation
 from metrist.models.weights import SHIPPED, distribution_name
 from metrist.names import encode_names, select_names, take_names
@@ -77,9 +77,7 @@ def describe_methods(
     names = list_names(metrics)
     by_name, present, columns, _ = open_runs(runs, names)
     opened = list(by_name.values())
-    # Aspects are parts of a metric that is described already.
-    owners = (column.metric if isinstance(column, PartMetric) else column for column in columns)
-    chosen = list({metric.label: metric for metric in owners}.values())
+    chosen = list_owners(columns)
     shown = dict.fromkeys([*select_systems(present, systems), *([] if baseline is None else [baseline])])
     select_systems(present, list(shown))
     write = _Writer(form)

@@ -242,19 +242,13 @@ def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metr
     if names and len(chosen) > 1:
         raise RunError(f"one metric ranks outputs, got {', '.join(metric.label for metric in chosen)}: name one")
     # A metric that was added for some of the inputs ranks only if there is no other.
-    return [min(chosen, key=lambda metric: len(_find_pending(results, metric)))]
+    return [min(chosen, key=lambda metric: results[metric].scores.pending)]
 
 
 def _find_failed(results: Results, metrics: Sequence[Metric]) -> set[int]:
     """The rows on which a metric failed, without those that it was not asked for yet."""
     failures = (entry for metric in metrics for entry in results[metric].scores.failures.items())
     return {row for row, failure in failures if failure.kind is not FailureKind.pending}
-
-
-def _find_pending(results: Results, metric: Metric) -> list[int]:
-    """The rows that a metric was not asked for yet."""
-    failures = results[metric].scores.failures.items()
-    return [row for row, failure in failures if failure.kind is FailureKind.pending]
 
 
 def _is_named(metric: Metric, names: Sequence[str]) -> bool:

@@ -445,7 +445,8 @@ def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> 
     known = ~(np.isnan(first) | np.isnan(second))
     codes = _encode_items(items, known)
     x, y = _center(first[known], codes), _center(second[known], codes)
-    return _bootstrap_by_item(np.stack([x * x, y * y, x * y], axis=1), codes, _pool_pearson)
+    rows = np.stack([x * x, y * y, x * y], axis=1)
+    return _bootstrap_by_item(rows, codes, lambda sums: _divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1])))
 
 
 def partial_correlation_by_item(first: Floats, second: Floats, fixed: Floats, items: Sequence[str]) -> Interval:
@@ -478,10 +479,6 @@ def _center(values: Floats, codes: NDArray[np.intp]) -> Floats:
     means = np.bincount(codes, weights=values) / np.maximum(np.bincount(codes), 1)
     centered: Floats = values - means[codes]
     return centered
-
-
-def _pool_pearson(sums: Floats) -> Floats:
-    return _divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1]))
 
 
 def _pool_partial(sums: Floats) -> Floats:

@@ -66,6 +66,7 @@ def build_report(
     data = ReportData(sources, ReportOptions(**options))
     comparison, evaluation = data.comparison, data.evaluation
     lists = outputs.gather_lists(data)
+    cards = [TableBlock(table=_read_card(Path(path))) for path in judge_cards]
     sections = [
         systems.systems_section(data),
         agreement.agreement_section(data),
@@ -76,7 +77,7 @@ def build_report(
         systems.distributions_section(data),
         outputs.disagreements_section(lists),
         outputs.heat_section(data),
-        _cards_section(judge_cards),
+        Section(name="judges", title="Judge card", blocks=cards) if cards else None,
         systems.failures_section(data),
         outputs.explorer_section(data, lists),
         _methods_section(data, command),
@@ -163,14 +164,6 @@ def _describe_system(data: ReportData) -> list[str]:
 
 
 # ---- Judge cards
-
-
-def _cards_section(paths: Sequence[str | os.PathLike[str]]) -> Section | None:
-    """What audits found about judges."""
-    tables = [_read_card(Path(path)) for path in paths]
-    if not tables:
-        return None
-    return Section(name="judges", title="Judge card", blocks=[TableBlock(table=table) for table in tables])
 
 
 def _read_card(path: Path) -> Table:

@@ -32,7 +32,7 @@ from metrist.report.meta_figures import (
 )
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import Table, format_number
+from metrist.report.tables import format_number
 from metrist.stats.gold import majorities
 from metrist.stats.measures import measure
 
@@ -97,8 +97,9 @@ def agreement_section(data: ReportData) -> Section | None:
             tables = analyse(evaluation, name)
         except MetristError:
             continue
-        if name == "agreement":
-            tables = [table for table in (_drop_undefined(table, single) for table in tables) if table.rows]
+        if name == "agreement":  # Without the rows of these aspects that hold a reason, not a value.
+            rows = [[r for r in table.rows if r[0] not in single or not isinstance(r[2], str)] for table in tables]
+            tables = [replace(table, rows=own) for table, own in zip(tables, rows, strict=True) if own]
         if tables:
             blocks.append(Fold(title=title, blocks=[TableBlock(table=table) for table in tables]))
     return Section(name="people", title="Which metric to trust", blocks=blocks)
@@ -143,11 +144,6 @@ def _describe_single_ratings(aspects: Sequence[str], evaluation: MetaEvaluation)
         f"There is one {what} (which may be a mean over raters already), so that agreement among raters cannot be "
         f"computed{' for that' if some else ''}."
     )
-
-
-def _drop_undefined(table: Table, aspects: Sequence[str]) -> Table:
-    """The table of agreement among raters without the rows of these aspects that hold a reason, not a value."""
-    return replace(table, rows=[row for row in table.rows if row[0] not in aspects or not isinstance(row[2], str)])
 
 
 def recommend(evaluation: MetaEvaluation) -> list[str]:

@@ -26,6 +26,7 @@ from metrist.evaluate.selection import (
     has_metric,
     holds_results,
     list_names,
+    list_owners,
     open_run,
     select_metrics,
     select_systems,
@@ -129,7 +130,7 @@ class ReportData:
         chosen = common
         if names and any(map(holds_results, self.sources)):
             chosen = select_metrics(common, names, first.unfinished)
-        owners = list({(m := getattr(metric, "metric", metric)).label: m for metric in chosen}.values())
+        owners = list_owners(chosen)
         columns = [encode_names(run.systems) for run in self.runs.values()]
         renamed = [
             NameColumn(column.codes, new)
