@@ -27,7 +27,7 @@ from metrist.report.svg import (
     place,
     text_length,
 )
-from metrist.report.tables import format_number
+from metrist.report.tables import Estimate, decimals_for, format_number
 
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 #: Bins of a distribution, fewer where systems have few outputs.
@@ -43,9 +43,7 @@ class Interval:
     high: float = math.nan
 
     def __str__(self) -> str:
-        decimals = 3 if abs(self.value) <= 1 else 2 if abs(self.value) <= 10 else 1
-        value, low, high = (format_number(number, decimals) for number in (self.value, self.low, self.high))
-        return value if math.isnan(self.low) else f"{value} [{low}, {high}]"
+        return str(Estimate(self.value, self.low, self.high, decimals_for(self.value, self.value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,21 +65,20 @@ def build_report(
     """
     data = ReportData(sources, ReportOptions(**options))
     comparison, evaluation = data.comparison, data.evaluation
-    lists = outputs.gather_lists(data)
     cards = [TableBlock(table=_read_card(Path(path))) for path in judge_cards]
     sections = [
         systems.systems_section(data),
         agreement.agreement_section(data),
-        outputs.worst_section(lists),
-        outputs.changes_section(lists),
-        errors.errors_section(data, lists.heaviest),
+        outputs.worst_section(data),
+        outputs.changes_section(data),
+        errors.errors_section(data),
         systems.aspects_section(data),
         systems.distributions_section(data),
-        outputs.disagreements_section(lists),
+        outputs.disagreements_section(data),
         outputs.heat_section(data),
         Section(name="judges", title="Judge card", blocks=cards) if cards else None,
         systems.failures_section(data),
-        outputs.explorer_section(data, lists),
+        outputs.explorer_section(data),
         _methods_section(data, command),
     ]
     sentences = verdicts.describe_comparison(comparison) if comparison else _describe_system(data)

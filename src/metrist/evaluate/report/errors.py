@@ -63,7 +63,7 @@ def errors_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     )
 
 
-def errors_section(data: ReportData, heaviest: WorstOutputs) -> Section | None:
+def errors_section(data: ReportData) -> Section | None:
     """Errors by aspect and severity, per system, and the outputs that lose most by them."""
     found = list_errors(data)
     drawing = errors_figure(data)
@@ -74,6 +74,7 @@ def errors_section(data: ReportData, heaviest: WorstOutputs) -> Section | None:
     legend = Prose(
         sentences=["Point at a marked passage, or reach it with the Tab key, to read why it is one."], kind="notes"
     )
+    heaviest = _find_heaviest(data)
     with_errors = len({row for errors in found.values() for row, _ in errors})
     blocks.append(
         Fold(
@@ -85,7 +86,7 @@ def errors_section(data: ReportData, heaviest: WorstOutputs) -> Section | None:
     return Section(name="errors", title="Errors", blocks=blocks)
 
 
-def find_heaviest(data: ReportData) -> WorstOutputs:
+def _find_heaviest(data: ReportData) -> WorstOutputs:
     """The outputs that lose most by their errors."""
     penalties: dict[int, tuple[float, int]] = {}
     for errors in list_errors(data).values():
