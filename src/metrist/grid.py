@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.names import encode_names
+from metrist.names import NameColumn, encode_names, find_outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,3 +44,18 @@ class Grid:
         cells[s, i] = values if higher_is_better else -values
         names = item_column.names
         return Grid(scorer=scorer, systems=tuple(system_column.names), items=names, values=cells, rows=rows)
+
+
+def pair_outputs(
+    items: NameColumn,
+    systems: NameColumn,
+    other_items: NameColumn,
+    other_systems: NameColumn,
+    counterparts: Mapping[str, str],
+) -> NDArray[np.intp]:
+    """The position of each output's counterpart among others: the output of the same item by the system that is the
+    counterpart of its own; -1 where there is none."""
+    renamed = NameColumn(systems.codes, tuple(counterparts.get(name, name) for name in systems.names))
+    found = find_outputs(items, renamed, other_items, other_systems)
+    is_paired = np.fromiter((name in counterparts for name in systems.names), np.bool_, count=len(systems.names))
+    return np.where(is_paired[systems.codes], found, -1)

@@ -12,6 +12,7 @@ import pytest
 from run_builder import make_run, noisy
 
 from metrist.errors import RunError
+from metrist.evaluate.calibrate import calibrate
 from metrist.evaluate.compare import compare
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
@@ -53,6 +54,13 @@ def test_the_verdict_is_one_sentence_per_comparison() -> None:
     assert sentence.endswith("They also differ in size 0.602 against 0.803.")
     assert "p ≤ 0.05" in report.basis
     assert report.facts == "120 outputs · 60 items · 2 systems · 3 metrics"
+
+
+def test_a_calibrated_metric_is_not_taken_for_the_one_inside_it(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.json"
+    file.write_text(calibrate(str(DEMO), "rougeL").calibration.to_json())
+    run = score(str(DEMO), [f"rank=calibrated(metric=rougeL, by='{file}')"], progress=False)
+    assert [metric.label for metric in ReportData([run]).results.metrics] == ["rank"]
 
 
 def test_a_difference_that_may_be_luck() -> None:

@@ -24,46 +24,52 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+class PairFacts(NamedTuple):
+    """How many items two systems are compared on, and how many items of either are missing or failed for one of them.
+
+    `different` are shared items with different sources: `separated` of them are left out, since sources tell that items
+    were named wrongly; where it is 0, they are compared.
+    """
+
+    items: int
+    left_out: int
+    different: int
+    separated: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedScores:
     """A metric's grid of systems and items, with the statistics of each run's rows and the number of each cell's
     source, 0 if it has none."""
 
-    metric: Metric
     grid: Grid
     stats: tuple[_RunStats, ...]
     sources: NDArray[np.intp]
 
-    def shared(self, first: int, second: int) -> Mask:
-        """The items that both systems have a score for, without those that are surely not the same input."""
-        return self._scored(first, second) & ~self.separate(first, second)
+    def pair(self, first: int, second: int) -> tuple[Mask, PairFacts]:
+        """The items that both systems have a score for, without those that are surely not the same input, and how many
+        there are.
 
-    def _scored(self, first: int, second: int) -> Mask:
-        failed: Mask = np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second])
-        return ~failed
-
-    def differing(self, first: int, second: int) -> Mask:
-        """The items that both systems have a score for, with different sources."""
+        Items with different sources must not be paired where the sources of one system are, under other names, items of
+        the other system. If they are not, each system may have sources of its own, such as the passages that it
+        retrieved.
+        """
+        scored = ~(np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second]))
         one, other = self.sources[first], self.sources[second]
-        differ: Mask = self._scored(first, second) & (one != 0) & (other != 0) & (one != other)
-        return differ
-
-    def separate(self, first: int, second: int) -> Mask:
-        """Of the items with different sources, those that must not be paired. That is all of them where the sources of
-        one system are, under other names, items of the other system. If they are not, each system may have sources of
-        its own, such as the passages that it retrieved."""
-        differing = self.differing(first, second)
-        one, other = self.sources[first], self.sources[second]
-        if differing.any() and max(np.isin(one[differing], other).mean(), np.isin(other[differing], one).mean()) < (
-            OTHER_ITEMS
-        ):
-            return np.zeros_like(differing)
-        return differing
-
-    def left_out(self, first: int, second: int) -> int:
-        """How many items of either system are missing or failed for one of them."""
+        differing = scored & (one != 0) & (other != 0) & (one != other)
+        separated = differing.any() and (
+            max(np.isin(one[differing], other).mean(), np.isin(other[differing], one).mean()) >= OTHER_ITEMS
+        )
+        shared: Mask = scored & ~differing if separated else scored
         present = (self.grid.rows[[first, second]] >= 0).any(axis=0)
-        return int(np.count_nonzero(present)) - int(np.count_nonzero(self.shared(first, second)))
+        items, different = int(np.count_nonzero(shared)), int(np.count_nonzero(differing))
+        facts = PairFacts(
+            items=items,
+            left_out=int(np.count_nonzero(present)) - items,
+            different=different,
+            separated=different if separated else 0,
+        )
+        return shared, facts
 
     @property
     def width(self) -> int:
@@ -107,39 +113,25 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         labels = take_names(systems, rows)
         items = take_names(encode_names(results.items), rows)
         labels = NameColumn(labels.codes, tuple(names[system] for system in labels.names))
-        chosen.append(_ChosenRows(labels, items, values, _select_sources(results, rows)))
+        sources = results.sources if len(results.sources) else NameColumn(np.zeros(len(results), np.intp), ("",))
+        chosen.append(_ChosenRows(labels, items, values, take_names(encode_names(sources), rows)))
         stats.append(_RunStats(scores.stats, rows, start))
         start += len(rows)
     labels, items = concatenate_names([one.labels for one in chosen]), concatenate_names([one.items for one in chosen])
     grid = Grid.of(metric.label, labels, items, np.concatenate([one.values for one in chosen]))
-    numbers = _number_sources([one.sources for one in chosen])
+    sources = concatenate_names([one.sources for one in chosen])
+    is_known = np.fromiter(map(bool, sources.names), np.bool_)
     by_cell = np.zeros(grid.rows.shape, np.intp)
-    by_cell[labels.codes, items.codes] = numbers
-    return AlignedScores(metric, grid, tuple(stats), by_cell)
+    by_cell[labels.codes, items.codes] = np.where(is_known[sources.codes], sources.codes + 1, 0)
+    return AlignedScores(grid, tuple(stats), by_cell)
 
 
 class _ChosenRows(NamedTuple):
     labels: NameColumn
     items: NameColumn
     values: Floats
-    sources: Sequence[str]
-
-
-def _select_sources(results: Results, rows: NDArray[np.intp]) -> Sequence[str]:
-    """The digests of the sources of some rows."""
-    if isinstance(results.sources, NameColumn):
-        return take_names(results.sources, rows)
-    return [results.sources[row] for row in rows.tolist()] if len(results.sources) else [""] * len(rows)
-
-
-def _number_sources(sources: Sequence[Sequence[str]]) -> NDArray[np.intp]:
-    """A number for each digest, equal ones alike; 0 for none."""
-    numbers = {"": 0}
-    columns = []
-    for column in map(encode_names, sources):
-        own = np.fromiter((numbers.setdefault(digest, len(numbers)) for digest in column.names), np.intp)
-        columns.append(own[column.codes])
-    return np.concatenate(columns)
+    #: Digests, empty for none.
+    sources: NameColumn
 
 
 def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:

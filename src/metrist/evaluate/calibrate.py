@@ -24,7 +24,7 @@ from metrist.metrics.calibrated import (
     read_column,
 )
 from metrist.records import Record
-from metrist.report.tables import Column, Count, Number, Table, decimals_for, or_none
+from metrist.report.tables import Count, Number, Table, decimals_for, name_columns, or_none
 from metrist.stats.resampling import pool_rows
 
 if TYPE_CHECKING:
@@ -43,7 +43,22 @@ class FittedCalibration:
 
     def table(self) -> Table:
         """One row per group: the number, mean and spread of its reference values, and some percentiles."""
-        return _fit_table(self)
+        calibration, shares = self.calibration, (5, 25, 50, 75, 95)
+        ends = [end for group in calibration.groups.values() for end in (group.values[0], group.values[-1])]
+        decimals = decimals_for(min(ends), max(ends))
+        grouped = [calibration.grouped_by] if calibration.grouped_by else []
+        rows = []
+        for name, group in calibration.groups.items():
+            numbers = (group.mean, group.sd, *np.percentile(group.values, shares))
+            cells = [Count(group.count), *(Number(float(number), decimals) for number in numbers)]
+            rows.append([name, *cells] if grouped else cells)
+        numbered = ("values", "mean", "sd", *(f"{share} %" for share in shares))
+        return Table(
+            title=f"Reference values of {calibration.metric}",
+            columns=name_columns(*grouped, right=numbered),
+            rows=rows,
+            notes=[*self.notes, "Below each percentage lies that share of the reference values."],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +73,38 @@ class ScorePercentiles:
 
     def table(self) -> Table:
         """One row per system: its raw score and mean percentile."""
-        return _percentile_table(self)
+        metric, calibration, percentiles = self.metric, self.calibration, self.percentiles
+        scores, systems = self.results[metric].scores, np.array(self.results.systems, dtype=object)
+        has_score, has_percentile = ~np.isnan(scores.values), ~np.isnan(percentiles)
+        rows = []
+        for system in dict.fromkeys(self.results.systems):
+            own = systems == system
+            scored, known = own & has_score, own & has_percentile
+            raw = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if scored.any() else np.nan
+            mean = float(percentiles[known].mean()) if known.any() else np.nan
+            score = Number(raw, choose_decimals(metric, raw))
+            rows.append([system, score, Number(mean, 1), Count(int(known.sum())), Count(int(own.sum()))])
+        count = sum(group.count for group in calibration.groups.values())
+        groups = f", in groups by {calibration.grouped_by}" if calibration.grouped_by else ""
+        worse = {True: "worse, that is lower", False: "worse, that is higher", None: "lower"}[
+            calibration.higher_is_better
+        ]
+        notes = [
+            f"A percentile is the share of the {count:,} reference values{groups} that are {worse}; equal ones count "
+            "half."
+        ]
+        if ungrouped := int((has_score & ~has_percentile).sum()):
+            known_groups = format_groups(calibration.groups)
+            notes.append(
+                f"{format_count(ungrouped, 'output belongs', 'outputs belong')} to no group of the "
+                f"calibration, which has {known_groups}"
+            )
+        return Table(
+            title="Systems among reference values",
+            columns=name_columns("system", right=(metric.label, "mean percentile", "placed", "of")),
+            rows=rows,
+            notes=notes,
+        )
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per output; NaN is None."""
@@ -171,57 +217,3 @@ def _group_outputs(results: Results, records: list[Record] | None, by: str | Non
     if not any(group is not None for group in groups):
         raise RunError(f"no record has {by!r}: it must be task, language, system or another column of the records")
     return groups
-
-
-def _fit_table(fitted: FittedCalibration) -> Table:
-    calibration, shares = fitted.calibration, (5, 25, 50, 75, 95)
-    ends = [end for group in calibration.groups.values() for end in (group.values[0], group.values[-1])]
-    decimals = decimals_for(min(ends), max(ends))
-    grouped = [Column(calibration.grouped_by)] if calibration.grouped_by else []
-    rows = []
-    for name, group in calibration.groups.items():
-        numbers = (group.mean, group.sd, *np.percentile(group.values, shares))
-        cells = [Count(group.count), *(Number(float(number), decimals) for number in numbers)]
-        rows.append([name, *cells] if grouped else cells)
-    columns = [Column(name, "right") for name in ("values", "mean", "sd", *(f"{share} %" for share in shares))]
-    return Table(
-        title=f"Reference values of {calibration.metric}",
-        columns=[*grouped, *columns],
-        rows=rows,
-        notes=[*fitted.notes, "Below each percentage lies that share of the reference values."],
-    )
-
-
-def _percentile_table(placed: ScorePercentiles) -> Table:
-    metric, calibration, percentiles = placed.metric, placed.calibration, placed.percentiles
-    scores, systems = placed.results[metric].scores, np.array(placed.results.systems, dtype=object)
-    has_score, has_percentile = ~np.isnan(scores.values), ~np.isnan(percentiles)
-    rows = []
-    for system in dict.fromkeys(placed.results.systems):
-        own = systems == system
-        scored, known = own & has_score, own & has_percentile
-        raw = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if scored.any() else np.nan
-        mean = float(percentiles[known].mean()) if known.any() else np.nan
-        score = Number(raw, choose_decimals(metric, raw))
-        rows.append([system, score, Number(mean, 1), Count(int(known.sum())), Count(int(own.sum()))])
-    count = sum(group.count for group in calibration.groups.values())
-    groups = f", in groups by {calibration.grouped_by}" if calibration.grouped_by else ""
-    worse = {True: "worse, that is lower", False: "worse, that is higher", None: "lower"}[calibration.higher_is_better]
-    notes = [
-        f"A percentile is the share of the {count:,} reference values{groups} that are {worse}; equal ones count half."
-    ]
-    if ungrouped := int((has_score & ~has_percentile).sum()):
-        known_groups = format_groups(calibration.groups)
-        notes.append(
-            f"{format_count(ungrouped, 'output belongs', 'outputs belong')} to no group of the "
-            f"calibration, which has {known_groups}"
-        )
-    return Table(
-        title="Systems among reference values",
-        columns=[
-            Column("system"),
-            *(Column(name, "right") for name in (metric.label, "mean percentile", "placed", "of")),
-        ],
-        rows=rows,
-        notes=notes,
-    )

@@ -53,9 +53,9 @@ class Verdict:
     passed: bool
     requirement: str
     observed: Any
-    coverage: float
-    why: str
-    value: float
+    coverage: float = math.nan
+    why: str = ""
+    value: float = math.nan
     p: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,7 +99,26 @@ class Report:
 
     def table(self) -> Table:
         """One row per verdict, failures first."""
-        return _report_table(self)
+        rows = [
+            [
+                "passed" if verdict.passed else "FAILED",
+                verdict.kind,
+                verdict.system,
+                verdict.metric,
+                verdict.requirement,
+                verdict.observed,
+                Share(verdict.coverage),
+                verdict.why,
+            ]
+            for verdict in sorted(self.verdicts, key=lambda verdict: verdict.passed)
+        ]
+        names = ("verdict", "check", "system", "metric", "wanted", "found", "coverage", "why")
+        return Table(
+            title=f"metrist check: {self.summary}",
+            columns=[Column(name, "right" if name in ("found", "coverage") else "left") for name in names],
+            rows=rows,
+            remarks=self.notes,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -118,29 +137,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         return self.table().render("html")
-
-
-def _report_table(report: Report) -> Table:
-    rows = [
-        [
-            "passed" if verdict.passed else "FAILED",
-            verdict.kind,
-            verdict.system,
-            verdict.metric,
-            verdict.requirement,
-            verdict.observed,
-            Share(verdict.coverage),
-            verdict.why,
-        ]
-        for verdict in sorted(report.verdicts, key=lambda verdict: verdict.passed)
-    ]
-    names = ("verdict", "check", "system", "metric", "wanted", "found", "coverage", "why")
-    return Table(
-        title=f"metrist check: {report.summary}",
-        columns=[Column(name, "right" if name in ("found", "coverage") else "left") for name in names],
-        rows=rows,
-        remarks=report.notes,
-    )
 
 
 def _test_case(verdict: Verdict, notes: Sequence[str]) -> JUnitCase:
@@ -216,9 +212,7 @@ def _judge_input(change: InputChange) -> Verdict:
         passed=False,
         requirement="as it was scored",
         observed="changed",
-        coverage=math.nan,
         why=f"{shorten(change.name, 40)} has changed: score it again",
-        value=math.nan,
     )
 
 
@@ -265,7 +259,6 @@ def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
         observed="none",
         coverage=0.0,
         why=why,
-        value=math.nan,
     )
 
 
@@ -378,7 +371,7 @@ class _Regression:
     test: PairTest
     items: int
     left_out: int
-    #: Items with different sources, and those of them that were left out.
+    #: As in `PairFacts`.
     different: int
     separated: int
     #: How many of the shared items have another score.
@@ -508,7 +501,7 @@ def _test_regression(
 ) -> _Regression:
     aligned = align_scores(metric, [(now, {pair[0]: _NOW}), (before, {pair[1]: _BEFORE})])
     indices = aligned.grid.systems.index(_NOW), aligned.grid.systems.index(_BEFORE)
-    shared = aligned.shared(*indices)
+    shared, facts = aligned.pair(*indices)
     rows = aligned.rows(indices, shared)
     (test,) = pair_tests(
         rows,
@@ -523,10 +516,7 @@ def _test_regression(
         metric=metric,
         system=pair[0],
         test=test,
-        items=int(np.count_nonzero(shared)),
-        left_out=aligned.left_out(*indices),
-        different=int(np.count_nonzero(aligned.differing(*indices))),
-        separated=int(np.count_nonzero(aligned.separate(*indices))),
+        **facts._asdict(),
         changed=int(np.count_nonzero((rows[0] != rows[1]).any(axis=-1))),
     )
 

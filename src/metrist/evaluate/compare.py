@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.evaluate.alignment import AlignedScores, align_scores, describe_sources, find_unfinished
+from metrist.evaluate.alignment import AlignedScores, PairFacts, align_scores, describe_sources, find_unfinished
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
@@ -21,11 +21,12 @@ from metrist.evaluate.selection import (
     find_signature,
     has_metric,
     list_names,
+    list_owners,
     open_run,
     select_metrics,
     select_systems,
 )
-from metrist.metrics.base import Metric, PartMetric
+from metrist.metrics.base import Metric
 from metrist.names import list_distinct
 from metrist.report.tables import (
     Change,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from metrist.run.results import Results, SystemScore
 
 Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 TestChoice = Literal["both", "bootstrap", "randomisation"]
 #: What marks significance in the table of systems: letters that systems share unless they differ, or daggers at those
 #: that differ from the baseline or from the best system.
@@ -97,8 +97,7 @@ class Contest:
     second: str
     items: int
     left_out: int
-    #: Shared items with different sources: `separated` of them are left out, since sources tell that items were named
-    #: wrongly; where it is 0, they are compared.
+    #: As in `PairFacts`.
     different: int
     separated: int
     test: PairTest
@@ -160,12 +159,86 @@ class Comparison:
 
     def table(self) -> Table:
         """One row per metric and pair."""
-        return _comparison_table(self)
+        from metrist.run.results import score_column
+
+        tests = self.plan.tests
+        # A paper has the scores in the table of systems, and the better one in bold.
+        outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
+        numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
+        metrics = {metric.label: score_column(metric) for metric in self.metrics}
+        rows = []
+        for contest in self.contests:
+            result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
+            rows.append(
+                [
+                    Name(contest.metric.label, column=metrics[contest.metric.label]),
+                    *(Name(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
+                    Count(contest.items),
+                    Number(result.first, decimals),
+                    Number(result.second, decimals),
+                    Change(result.difference, result.low, result.high, decimals),
+                    *(PValue(contest.adjusted[test]) for test in tests),
+                    contest.verdict,
+                ]
+            )
+        return Table(
+            title="Which system is better",
+            columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
+            rows=rows,
+            notes=_table_notes(self),
+            remarks=_table_remarks(self),
+            signatures=_sign(self),
+        )
 
     def system_table(self, marks: Marks | None = None) -> Table:
         """One row per system and one column per metric, with marks of significance: by default letters, or daggers
         where each system was compared with a baseline only."""
-        return _system_table(self, marks)
+        from metrist.run.results import score_column
+
+        plan, metrics = self.plan, self.metrics
+        marks = plan.choose_marks(marks)
+        systems = list(self.scores)
+        columns: list[list[Marked]] = []
+        complete = True
+        for number, metric in enumerate(metrics):
+            scores = {system: own[number] for system, own in self.scores.items()}
+            own_marks = _mark_systems(metric, scores, self, marks)
+            complete &= own_marks is not None
+            decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
+            room = max(map(len, (own_marks or {}).values()), default=0)
+            columns.append(
+                [
+                    Marked(
+                        Estimate(s.value, s.low, s.high, decimals, "none"), (own_marks or {}).get(s.system, ""), room
+                    )
+                    for s in scores.values()
+                ]
+            )
+        tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
+        how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
+        notes, remarks = list[str](), list[str]()
+        if marks == "letters":
+            notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
+            if not complete:
+                remarks.append("Too many groups for letters: see the list of pairs.")
+        elif marks == "daggers" and plan.baseline is None:
+            notes.append(f"† significantly worse than the best system ({how}).")
+        elif marks == "daggers":
+            notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
+        if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
+            notes.append(f"Lower is better: {', '.join(lower)}.")
+        if any(contest.left_out for contest in self.contests):
+            notes.append(
+                "Scores are of all outputs that have one; a pair is tested on the items that both systems share."
+            )
+        return Table(
+            title="System scores",
+            columns=[Column("system"), *(score_column(metric) for metric in metrics)],
+            rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
+            notes=notes,
+            remarks=[*remarks, *_table_remarks(self)],
+            signatures=_sign(self),
+        )
 
     def bibliography(self, marks: Marks | None = None) -> str:
         """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
@@ -178,8 +251,7 @@ class Comparison:
             methods["holm-1979-simple"] = "Holm's correction"
         if self.plan.choose_marks(marks) == "letters":
             methods["piepho-2004-algorithm"] = "letters of significance"
-        metrics = {m.label: m for m in (c.metric if isinstance(c, PartMetric) else c for c in self.metrics)}
-        return format_bibliography(metrics.values(), methods, self.notes)
+        return format_bibliography(list_owners(self.metrics), methods, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
@@ -246,6 +318,8 @@ def compare(
             for system, count in systems_left.items()
             if system in scores
         ]
+    known = {metric.text for metric in chosen}
+    unshared = dict.fromkeys(m.label for run in opened for m in run.metrics if m.text not in known)
     return Comparison(
         contests=tuple(_test_pairs(chosen, opened, pairs, plan, progress)),
         signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
@@ -257,7 +331,11 @@ def compare(
             *describe_other_settings(chosen, metrics),
             *unfinished_notes,
             *_run_notes(by_name),
-            *(_unshared_notes(opened, chosen) if metrics is None else ()),
+            *(
+                [f"Not scored in every run, so left out: {', '.join(unshared)}."]
+                if metrics is None and unshared
+                else ()
+            ),
         ),
     )
 
@@ -294,7 +372,7 @@ def open_runs(
     unfinished = {text: label for run in opened for text, label in run.unfinished.items()}
     chosen = select_metrics(_common_metrics(opened), metrics, unfinished)
     warnings = [warning for metric in chosen for warning in check_signatures(metric, by_name, force=force)]
-    return OpenRuns(by_name, [system for run in opened for system in _list_systems(run)], chosen, warnings)
+    return OpenRuns(by_name, [system for run in opened for system in list_distinct(run.systems)], chosen, warnings)
 
 
 def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
@@ -304,15 +382,11 @@ def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
     by_name = {f"run {number}": run for number, run in enumerate(runs, 1)}
     run_of_system: dict[str, str] = {}
     for name, run in by_name.items():
-        for system in _list_systems(run):
+        for system in list_distinct(run.systems):
             if system in run_of_system:
                 raise RunError(f"system {system!r} is in {run_of_system[system]} and in {name}: give it two names")
             run_of_system[system] = name
     return by_name
-
-
-def _list_systems(run: Results) -> list[str]:
-    return list_distinct(run.systems)
 
 
 def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
@@ -332,12 +406,6 @@ def _run_notes(runs: Mapping[str, Results]) -> list[str]:
         return [note for notes in by_run.values() for note in notes]
     notes = [f"{name}: {note}" for name, own in by_run.items() for note in own]
     return ["Runs are joined by the names of their items.", *notes]
-
-
-def _unshared_notes(runs: Sequence[Results], common: Sequence[Metric]) -> list[str]:
-    known = {metric.text for metric in common}
-    unshared = dict.fromkeys(m.label for run in runs for m in run.metrics if m.text not in known)
-    return [f"Not scored in every run, so left out: {', '.join(unshared)}."] if unshared else []
 
 
 def _choose_pairs(present: Sequence[str], names: Sequence[str] | None, baseline: str | None) -> list[tuple[str, str]]:
@@ -370,13 +438,6 @@ def _test_pairs(
     return contests
 
 
-class _PairFacts(NamedTuple):
-    items: int
-    left_out: int
-    different: int
-    separated: int
-
-
 class _Group(NamedTuple):
     """Pairs with the same shared items, by their numbers: one set of draws and one matrix product for all of them."""
 
@@ -386,27 +447,20 @@ class _Group(NamedTuple):
 
 class _MetricPairs(NamedTuple):
     metric: Metric
-    facts: list[_PairFacts]
+    facts: list[PairFacts]
     groups: list[_Group]
 
 
 def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]]) -> _MetricPairs:
     chosen = {name for pair in pairs for name in pair}
-    aligned = align_scores(metric, [(run, {s: s for s in _list_systems(run) if s in chosen}) for run in runs])
+    aligned = align_scores(metric, [(run, {s: s for s in list_distinct(run.systems) if s in chosen}) for run in runs])
     indices = [(aligned.grid.systems.index(a), aligned.grid.systems.index(b)) for a, b in pairs]
     numbers_by_mask: dict[bytes, list[int]] = {}
     facts = []
     for number, index in enumerate(indices):
-        shared = aligned.shared(*index)
+        shared, fact = aligned.pair(*index)
         numbers_by_mask.setdefault(shared.tobytes(), []).append(number)
-        facts.append(
-            _PairFacts(
-                items=int(np.count_nonzero(shared)),
-                left_out=aligned.left_out(*index),
-                different=int(np.count_nonzero(aligned.differing(*index))),
-                separated=int(np.count_nonzero(aligned.separate(*index))),
-            )
-        )
+        facts.append(fact)
     groups = []
     for mask, numbers in numbers_by_mask.items():
         shared = np.frombuffer(mask, np.bool_)
@@ -417,7 +471,7 @@ def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tupl
     return _MetricPairs(metric, facts, groups)
 
 
-def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: Mask) -> ExactSums:
+def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: NDArray[np.bool_]) -> ExactSums:
     count = int(np.count_nonzero(items))
     return ExactSums.of(len(systems), count, aligned.width, lambda number: aligned.read(systems[number], items))
 
@@ -479,18 +533,18 @@ def _judge_pairs(
         p_values = {test: float(adjusted[test][i]) for test in plan.tests}
         # NaN <= alpha is false, so an untested pair does not differ.
         differs = result.difference != 0 and all(p <= plan.alpha for p in p_values.values())
+        winner = None
+        if differs and metric.higher_is_better is not None:
+            winner = pair[0] if (result.difference > 0) is metric.higher_is_better else pair[1]
         contests.append(
             Contest(
                 metric=metric,
                 first=pair[0],
                 second=pair[1],
-                items=fact.items,
-                left_out=fact.left_out,
-                different=fact.different,
-                separated=fact.separated,
+                **fact._asdict(),
                 test=result,
                 adjusted=p_values,
-                winner=_find_winner(metric, pair, result) if differs else None,
+                winner=winner,
                 differs=differs,
                 testable=not any(floor[i] > plan.alpha for floor in floors.values()),
             )
@@ -498,94 +552,10 @@ def _judge_pairs(
     return contests
 
 
-def _find_winner(metric: Metric, pair: tuple[str, str], test: PairTest) -> str | None:
-    if metric.higher_is_better is None:
-        return None
-    return pair[0] if (test.difference > 0) is metric.higher_is_better else pair[1]
-
-
-def _comparison_table(comparison: Comparison) -> Table:
-    from metrist.run.results import score_column
-
-    tests = comparison.plan.tests
-    # A paper has the scores in the table of systems, and the better one in bold.
-    outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
-    numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
-    metrics = {metric.label: score_column(metric) for metric in comparison.metrics}
-    rows = []
-    for contest in comparison.contests:
-        result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
-        rows.append(
-            [
-                Name(contest.metric.label, column=metrics[contest.metric.label]),
-                *(Name(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
-                Count(contest.items),
-                Number(result.first, decimals),
-                Number(result.second, decimals),
-                Change(result.difference, result.low, result.high, decimals),
-                *(PValue(contest.adjusted[test]) for test in tests),
-                contest.verdict,
-            ]
-        )
-    return Table(
-        title="Which system is better",
-        columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
-        rows=rows,
-        notes=_table_notes(comparison),
-        remarks=_table_remarks(comparison),
-        signatures=_sign(comparison),
-    )
-
-
 def _sign(comparison: Comparison) -> list[Signature]:
     from metrist.run.results import sign_metrics
 
     return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
-
-
-def _system_table(comparison: Comparison, marks: Marks | None) -> Table:
-    from metrist.run.results import score_column
-
-    plan, metrics = comparison.plan, comparison.metrics
-    marks = plan.choose_marks(marks)
-    systems = list(comparison.scores)
-    columns: list[list[Marked]] = []
-    complete = True
-    for number, metric in enumerate(metrics):
-        scores = {system: own[number] for system, own in comparison.scores.items()}
-        own_marks = _mark_systems(metric, scores, comparison, marks)
-        complete &= own_marks is not None
-        decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
-        room = max(map(len, (own_marks or {}).values()), default=0)
-        columns.append(
-            [
-                Marked(Estimate(s.value, s.low, s.high, decimals, "none"), (own_marks or {}).get(s.system, ""), room)
-                for s in scores.values()
-            ]
-        )
-    tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
-    how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
-    notes, remarks = list[str](), list[str]()
-    if marks == "letters":
-        notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
-        if not complete:
-            remarks.append("Too many groups for letters: see the list of pairs.")
-    elif marks == "daggers" and plan.baseline is None:
-        notes.append(f"† significantly worse than the best system ({how}).")
-    elif marks == "daggers":
-        notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
-    if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
-        notes.append(f"Lower is better: {', '.join(lower)}.")
-    if any(contest.left_out for contest in comparison.contests):
-        notes.append("Scores are of all outputs that have one; a pair is tested on the items that both systems share.")
-    return Table(
-        title="System scores",
-        columns=[Column("system"), *(score_column(metric) for metric in metrics)],
-        rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
-        notes=notes,
-        remarks=[*remarks, *_table_remarks(comparison)],
-        signatures=_sign(comparison),
-    )
 
 
 def _mark_systems(

@@ -199,10 +199,12 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     if "item_key" in read_options:
         read_options["item_key"] = tuple(_as_list(read_options["item_key"]))
     score_options = {key: top[key] for key in _SCORE_OPTIONS if key in top}
+    metrics = top["metrics"]
+    metrics = [f"{name}={text}" for name, text in metrics.items()] if isinstance(metrics, dict) else _as_list(metrics)
     return Config(
         path=config_path,
         inputs=tuple(_resolve_place(config_path, name) for name in _as_list(top["input"])),
-        metrics=_list_metrics(top["metrics"]),
+        metrics=tuple(metrics),
         output=_resolve_place(config_path, top["output"]) if "output" in top else None,
         executor=top.get("executor"),
         workers=top.get("workers"),
@@ -254,12 +256,6 @@ def _resolve_path(config_path: Path, text: str) -> str:
 def _resolve_place(config_path: Path, text: str) -> str:
     """Resolve what may also be standard input or the URL of a file or folder."""
     return text if text == _STANDARD_INPUT or is_remote(text) else _resolve_path(config_path, text)
-
-
-def _list_metrics(value: str | list[str] | dict[str, str]) -> tuple[str, ...]:
-    if isinstance(value, dict):
-        return tuple(f"{name}={text}" for name, text in value.items())
-    return tuple(_as_list(value))
 
 
 def _as_list(value: str | list[str]) -> list[str]:

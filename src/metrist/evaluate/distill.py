@@ -193,9 +193,10 @@ def read_judge(
     metrics = results.metrics if results else ()
     labels = [one.label for one in comparators]
     name = metric or _only_name([*(one.label for one in metrics), *labels], opened.name)
-    comparator = _find_comparator(comparators, name)
-    if comparator is not None:
-        return _read_choices(opened, comparator, texts, criterion)
+    exact = [one for one in comparators if name in (one.label, one.text)]
+    by_name = [one for one in comparators if one.text.partition("(")[0] == name]
+    if exact or len(by_name) == 1:
+        return _read_choices(opened, (exact or by_name)[0], texts, criterion)
     if results is None:
         raise RunError(
             f"{opened.name} has no comparator {name!r}; it has {', '.join(labels)}{did_you_mean(name, labels)}"
@@ -298,12 +299,6 @@ def _find_spreads(metric: Metric, scores: Scores) -> Any:
             variance = np.nansum((grades - mean) ** 2, axis=0) / np.maximum(known - 1, 1)
             return np.sqrt(variance / known)
     return scores.parts.get(SPREAD)
-
-
-def _find_comparator(comparators: Sequence[StoredMetric], name: str) -> StoredMetric | None:
-    exact = [one for one in comparators if name in (one.label, one.text)]
-    by_name = [one for one in comparators if one.text.partition("(")[0] == name]
-    return exact[0] if exact else by_name[0] if len(by_name) == 1 else None
 
 
 def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str | None) -> JudgedOutputs:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import find_metric, holds_results, open_run
@@ -26,7 +26,7 @@ from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
 from metrist.runtime import Runtime
-from metrist.scores import Score, Scores
+from metrist.scores import Score
 from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ def explain(
         max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
     )
     with runtime.activate():
-        return _explain_records(reader, explaining, selection, progress)
+        records, more = _select_records(reader, selection)
+        outputs, notes = _judge_records(records, explaining, progress)
+    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
+    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *notes])
 
 
 def estimate_explanations(
@@ -149,15 +152,6 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
     return built
 
 
-def _explain_records(
-    reader: Reader, metric: Metric, selection: _Selection, progress: Progress | bool | None
-) -> Explanations:
-    records, more = _select_records(reader, selection)
-    outputs, notes = _judge_records(records, metric, progress)
-    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
-    return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *notes])
-
-
 def _judge_records(
     records: Sequence[Record], metric: Metric, progress: Progress | bool | None
 ) -> tuple[list[ExplainedOutput], Sequence[str]]:
@@ -171,7 +165,7 @@ def _judge_records(
         results = error.results
     scores = results.scores[metric.label]
     outputs = []
-    for i in sorted(range(len(records)), key=partial(_rank_key, metric, scores)):
+    for i in _rank_scores(metric, scores.values).tolist():
         key = (records[i].item, records[i].system)
         outputs.append(_explain_output(metric, scores[i], key, records[i], marks_errors=bool(scores.errors)))
     return outputs, results.notes
@@ -314,16 +308,13 @@ def _rank_outputs(results: Results, metric: Metric, selection: _Selection) -> li
         if name not in column:
             raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(column))}")
         rows = np.intersect1d(rows, select_names(encode_names(column), {name}))
-    values = results.scores[metric.label].values[rows]
-    order = np.argsort(-values if metric.higher_is_better is False else values, kind="stable")  # NaN comes last.
-    ranked: list[int] = rows[order].tolist()
+    ranked: list[int] = rows[_rank_scores(metric, results.scores[metric.label].values[rows])].tolist()
     return ranked
 
 
-def _rank_key(metric: Metric, scores: Scores, index: int) -> tuple[bool, float]:
-    """Sorts the worst scores first, and failures, which have no score, last."""
-    value = float(scores.values[index])
-    return index in scores.failures, -value if metric.higher_is_better is False else value
+def _rank_scores(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.intp]:
+    """The positions of the worst scores first, and of failures, which have no score, last."""
+    return np.argsort(-values if metric.higher_is_better is False else values, kind="stable")
 
 
 def _explain_output(

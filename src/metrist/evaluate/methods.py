@@ -22,8 +22,8 @@ from metrist.evaluate.compare import (
     open_runs,
     plan_comparison,
 )
-from metrist.evaluate.selection import find_signature, list_names, pools_to_mean, select_systems
-from metrist.metrics.base import Metric, PartMetric
+from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
+from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, display_name, short_citation
 from metrist.models.weights import SHIPPED, distribution_name
 from metrist.names import encode_names, select_names, take_names
@@ -77,9 +77,7 @@ def describe_methods(
     names = list_names(metrics)
     by_name, present, columns, _ = open_runs(runs, names)
     opened = list(by_name.values())
-    # Aspects are parts of a metric that is described already.
-    owners = (column.metric if isinstance(column, PartMetric) else column for column in columns)
-    chosen = list({metric.label: metric for metric in owners}.values())
+    chosen = list_owners(columns)
     shown = dict.fromkeys([*select_systems(present, systems), *([] if baseline is None else [baseline])])
     select_systems(present, list(shown))
     write = _Writer(form)
@@ -173,7 +171,8 @@ def _describe_data(
 
 
 def _describe_metrics(write: _Writer, runs: Sequence[Results], metrics: Sequence[Metric]) -> Iterator[str]:
-    signed = {s.name: s.peer for s in _sign(runs, metrics)}
+    counts = sorted({count for run in runs for count in run.reference_counts})
+    signed = {s.name: s.peer for s in sign_metrics(metrics, {metric.label: "" for metric in metrics}, counts)}
     phrases = []
     for metric in metrics:
         spec, facts = read_signature(find_signature(runs[0], metric))
@@ -324,11 +323,6 @@ def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:
     if "max_tokens" in settings:
         details.append(f"at most {format_count(settings['max_tokens'], 'token')} per answer")
     return f"{llm.settings.get('model', llm.name)} ({', '.join(details)})"
-
-
-def _sign(runs: Sequence[Results], metrics: Sequence[Metric]) -> Any:
-    counts = sorted({count for run in runs for count in run.reference_counts})
-    return sign_metrics(metrics, {metric.label: "" for metric in metrics}, counts)
 
 
 def _join(parts: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from metrist.metrics.base import Metric, Shard
 from metrist.metrics.likelihood.layout import NONE, read_phrases
 from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood
 from metrist.metrics.registry import build
+from metrist.names import NameColumn, find_outputs
 from metrist.records import Need
 from metrist.report.tables import Change, Column, Count, Number, Share, Table, or_none
 from metrist.run import Progress, Results, score
@@ -109,11 +110,40 @@ class PromptStudy:
 
     def table(self) -> Table:
         """One row per prompt, best first, with rows for no prompt and for the mean of all."""
-        return _prompt_table(self)
+        several = len(self.aspects) > 1
+        columns = [Column("prompt"), *(Column(aspect, "right") for aspect in self.aspects)]
+        columns += [Column("mean", "right")] * several + [Column("gain", "right")]
+        rows = []
+        for prompt in self.rank([NO_PROMPT, ALL, *self.prompts]):
+            values = [Number(self.value(prompt, aspect), 4) for aspect in self.aspects]
+            gain = Change(self.mean(prompt) - self.mean(NO_PROMPT), decimals=4) if prompt != NO_PROMPT else ""
+            rows.append([prompt, *values, *[Number(self.mean(prompt), 4)] * several, gain])
+        title = f"prompts by agreement with humans ({self.measure}, group: {self.group}): {self.metric}"
+        return Table(title=title, columns=columns, rows=rows, notes=self.notes)
 
     def shares(self) -> Table:
         """Where prompts help: one row per aspect, and the mean per group of aspects."""
-        return _share_table(self)
+        heads = ("aspect", "group", "prompts that help", "no prompt", "best prompt", "gain", "n")
+        rows: list[list[Any]] = []
+        for aspect in self.aspects:
+            figures = [figure for figure in self.figures if figure.aspect == aspect and figure.prompt in self.prompts]
+            best = max(figures, key=lambda figure: -math.inf if math.isnan(figure.value) else figure.value)
+            rows.append(
+                [
+                    aspect,
+                    self.aspect_groups.get(aspect.lower(), ""),
+                    Share(self.share_that_help(aspect)),
+                    Number(self.value(NO_PROMPT, aspect), 4),
+                    best.prompt,
+                    Change(best.gain, decimals=4),
+                    Count(best.n),
+                ]
+            )
+        rows += [["(mean)", group, Share(share), "", "", "", ""] for group, share in self.shares_by_group().items()]
+        columns = [Column(head, "left" if head in ("aspect", "group", "best prompt") else "right") for head in heads]
+        return Table(
+            title=f"where prompts help ({format_count(len(self.prompts), 'prompt')})", columns=columns, rows=rows
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data; NaN is None."""
@@ -140,41 +170,6 @@ class PromptStudy:
     def to_json(self) -> str:
         """The same as JSON."""
         return json.dumps(self.to_dict(), indent=1)
-
-
-def _prompt_table(study: PromptStudy) -> Table:
-    several = len(study.aspects) > 1
-    columns = [Column("prompt"), *(Column(aspect, "right") for aspect in study.aspects)]
-    columns += [Column("mean", "right")] * several + [Column("gain", "right")]
-    rows = []
-    for prompt in study.rank([NO_PROMPT, ALL, *study.prompts]):
-        values = [Number(study.value(prompt, aspect), 4) for aspect in study.aspects]
-        gain = Change(study.mean(prompt) - study.mean(NO_PROMPT), decimals=4) if prompt != NO_PROMPT else ""
-        rows.append([prompt, *values, *[Number(study.mean(prompt), 4)] * several, gain])
-    title = f"prompts by agreement with humans ({study.measure}, group: {study.group}): {study.metric}"
-    return Table(title=title, columns=columns, rows=rows, notes=study.notes)
-
-
-def _share_table(study: PromptStudy) -> Table:
-    heads = ("aspect", "group", "prompts that help", "no prompt", "best prompt", "gain", "n")
-    rows: list[list[Any]] = []
-    for aspect in study.aspects:
-        figures = [figure for figure in study.figures if figure.aspect == aspect and figure.prompt in study.prompts]
-        best = max(figures, key=lambda figure: -math.inf if math.isnan(figure.value) else figure.value)
-        rows.append(
-            [
-                aspect,
-                study.aspect_groups.get(aspect.lower(), ""),
-                Share(study.share_that_help(aspect)),
-                Number(study.value(NO_PROMPT, aspect), 4),
-                best.prompt,
-                Change(best.gain, decimals=4),
-                Count(best.n),
-            ]
-        )
-    rows += [["(mean)", group, Share(share), "", "", "", ""] for group, share in study.shares_by_group().items()]
-    columns = [Column(head, "left" if head in ("aspect", "group", "best prompt") else "right") for head in heads]
-    return Table(title=f"where prompts help ({format_count(len(study.prompts), 'prompt')})", columns=columns, rows=rows)
 
 
 def aspect_groups(added: Mapping[str, str] | None = None) -> Mapping[str, str]:
@@ -270,11 +265,9 @@ def _with_prompts(metric: str | Metric, prompts: str | Sequence[str] | None) -> 
 def _prompt_columns(judged: JudgedDataset, results: Results) -> dict[str, MetricScores]:
     """One column of scores per prompt and one for their mean, in the order of the judged outputs."""
     (scores,) = results.scores.values()
-    row_by_key = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
-    items, systems = judged.items, judged.systems
-    keys = ((items.names[i], systems.names[s]) for i, s in zip(items.codes, systems.codes, strict=True))
+    items, systems = (NameColumn(labels.codes, labels.names) for labels in (judged.items, judged.systems))
     # An output without a score gets row -1, the NaN that is appended below.
-    rows = np.array([row_by_key.get(key, -1) for key in keys], dtype=np.intp)
+    rows = find_outputs(items, systems, results.items, results.systems)
     by_prompt = {prompt: np.append(values, np.nan)[rows] for prompt, values in scores.parts.items()}
     mean = np.mean([values for prompt, values in by_prompt.items() if prompt != NO_PROMPT], axis=0)
     columns = {**by_prompt, ALL: mean}

@@ -28,7 +28,7 @@ from metrist.errors import InputError, format_count
 from metrist.io.row_model import RowError
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Table, name_columns
 from metrist.stats.resampling import pooled_interval
 
 #: The row of all tasks.
@@ -169,7 +169,7 @@ def tabulate_answers(answers: Sequence[Answers]) -> Table:
     """Count the answers by task, as Table 5 of the TIGERScore paper: reasonable and other errors, then how often each
     level was given."""
     scales = load_questionnaire().scales
-    names = ["task", "reasonable", "not reasonable"]
+    names = ["reasonable", "not reasonable"]
     names += [f"{scale.name} {level}" for scale in scales for level in sorted(scale.levels)]
     groups = _group_by_task(answers)
     rows: list[list[Any]] = []
@@ -182,7 +182,7 @@ def tabulate_answers(answers: Sequence[Answers]) -> Table:
         rows.append(row)
     return Table(
         title="Answers about error analyses",
-        columns=[Column(names[0]), *(Column(name, "right") for name in names[1:])],
+        columns=name_columns("task", right=names),
         rows=rows,
         notes=["Errors are counted one by one, the other answers by analysis; a higher level is better."],
     )
@@ -227,11 +227,7 @@ def tabulate_shares(answers: Sequence[Answers]) -> Table:
     outputs = {(one.item, one.system) for one in answers}
     return Table(
         title="Good answers about error analyses",
-        columns=[
-            Column("task"),
-            Column("question"),
-            *(Column(name, "right") for name in ("answers", "share", "low", "high")),
-        ],
+        columns=name_columns("task", "question", right=("answers", "share", "low", "high")),
         rows=rows,
         notes=[
             f"{format_count(len(answers), 'row')} of answers about {format_count(len(outputs), 'analysis', 'analyses')}"

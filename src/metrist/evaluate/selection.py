@@ -130,6 +130,12 @@ def has_metric(run: Results, metric: Metric) -> bool:
     return bool(known)
 
 
+def list_owners(columns: Iterable[Metric]) -> list[Metric]:
+    """The metrics of columns, each once: the aspects of a rubric are parts of a metric."""
+    owners = (column.metric if isinstance(column, PartMetric) else column for column in columns)
+    return list({metric.label: metric for metric in owners}.values())
+
+
 def find_signature(run: Results, metric: Metric) -> str:
     """The signature of a run's metric; a part has that of its metric."""
     own = metric.metric if isinstance(metric, PartMetric) else metric

@@ -20,7 +20,7 @@ from metrist.data.fault_kinds import HARMLESS, KINDS
 from metrist.data.perturbations import apply_edits, check_kinds, list_kinds, perturb
 from metrist.errors import InputError, SpecError, did_you_mean, format_count
 from metrist.records import Record
-from metrist.report.tables import Column, Share, Table
+from metrist.report.tables import Column, Share, Table, to_plain
 
 if TYPE_CHECKING:
     from metrist.metrics.base import Metric
@@ -101,11 +101,7 @@ class StressReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data; NaN is None."""
-
-        def clean(value: Any) -> Any:
-            return None if isinstance(value, float) and math.isnan(value) else value
-
-        tests = [{key: clean(value) for key, value in asdict(test).items()} for test in self.tests]
+        tests = [{key: to_plain(value) for key, value in asdict(test).items()} for test in self.tests]
         return {"items": self.items, "tests": tests}
 
 

@@ -22,10 +22,11 @@ from metrist.evaluate.selection import (
     select_metrics,
     select_systems,
 )
+from metrist.grid import pair_outputs
 from metrist.io.reader import RowProgress, check_keywords
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, PartMetric
-from metrist.names import NameColumn, encode_names, find_outputs, list_distinct, select_names, take_names
+from metrist.names import NameColumn, encode_names, list_distinct, select_names
 from metrist.report.tables import format_number
 from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
 from metrist.run.texts import OutputFacts, OutputTexts, take_scores
@@ -241,19 +242,13 @@ def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metr
     if names and len(chosen) > 1:
         raise RunError(f"one metric ranks outputs, got {', '.join(metric.label for metric in chosen)}: name one")
     # A metric that was added for some of the inputs ranks only if there is no other.
-    return [min(chosen, key=lambda metric: len(_find_pending(results, metric)))]
+    return [min(chosen, key=lambda metric: results[metric].scores.pending)]
 
 
 def _find_failed(results: Results, metrics: Sequence[Metric]) -> set[int]:
     """The rows on which a metric failed, without those that it was not asked for yet."""
     failures = (entry for metric in metrics for entry in results[metric].scores.failures.items())
     return {row for row, failure in failures if failure.kind is not FailureKind.pending}
-
-
-def _find_pending(results: Results, metric: Metric) -> list[int]:
-    """The rows that a metric was not asked for yet."""
-    failures = results[metric].scores.failures.items()
-    return [row for row, failure in failures if failure.kind is FailureKind.pending]
 
 
 def _is_named(metric: Metric, names: Sequence[str]) -> bool:
@@ -322,7 +317,7 @@ def _rank_by_score(
     scored = rows[~failed]
     worst = scored[find_smallest(sign * values[scored], n)]
     return _Ranking(
-        title=f"The worst of {_count(len(rows), 'output')} by {metric.label}",
+        title=f"The worst of {format_count(len(rows), 'output')} by {metric.label}",
         ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in worst.tolist()],
         failed=[(0, row) for row in rows[failed].tolist()],
         notes=_describe_direction(metric, sign),
@@ -340,12 +335,12 @@ def _rank_by_disagreement(
     listed = " and ".join(m.label for m in metrics) if len(metrics) == 2 else f"{len(metrics)} metrics"
     which = f"that {'both' if len(metrics) == 2 else 'all'} metrics scored"
     return _Ranking(
-        title=f"Of {_count(len(rows), 'output')}, those on which {listed} disagree most",
+        title=f"Of {format_count(len(rows), 'output')}, those on which {listed} disagree most",
         ranked=_rank_by_distance(rows[~failed], dict(zip((m.label for m in metrics), ranks, strict=True)), n),
         failed=[(0, int(row)) for row in rows[failed]],
         notes=[
             *(note for m in metrics for note in _describe_direction(m, signs[m.label])),
-            f"percentiles are ranks among the {_count(int((~failed).sum()), 'output')} {which}; 100 is the best",
+            f"percentiles are ranks among the {format_count(int((~failed).sum()), 'output')} {which}; 100 is the best",
         ],
     )
 
@@ -386,14 +381,15 @@ def _rank_by_people(
     what = f"the mean rating of {aspects[0]}" if len(aspects) == 1 else f"the mean rank over {', '.join(aspects)}"
     unrated = len(rows) - int(rated.sum())
     return _Ranking(
-        title=f"Of {_count(len(rows), 'output')}, those on which {metric.label} and people disagree most",
+        title=f"Of {format_count(len(rows), 'output')}, those on which {metric.label} and people disagree most",
         ranked=_rank_by_distance(rows[both], ranks, n),
         failed=[(0, int(row)) for row in rows[rated & np.isnan(values)]],
         notes=[
             *_describe_direction(metric, signs[metric.label]),
-            f"percentiles are ranks among {_count(int(both.sum()), 'output')} with score and rating; 100 is the best",
+            f"percentiles are ranks among {format_count(int(both.sum()), 'output')} with score and rating; 100 is the "
+            "best",
             f"people: {what}",
-            *([f"left out: {_count(unrated, 'output')} without a rating"] if unrated else []),
+            *([f"left out: {format_count(unrated, 'output')} without a rating"] if unrated else []),
         ],
     )
 
@@ -434,9 +430,10 @@ def _rank_by_difference(
     if len(sides) == 2:
         sides[1].results.metric(metric)
         check_signatures(metric, {f"run {number} ({side.name})": side.results for number, side in enumerate(sides, 1)})
-        pairs = _pair_runs(sides[0], sides[1], systems)
+        match = _match_runs(sides[0], sides[1], systems)
     else:
-        pairs = _pair_systems(sides[0], vs, systems)
+        match = _match_systems(sides[0].results, vs, systems)
+    pairs = _pair_outputs(sides, match)
     other = len(sides) - 1
 
     def name(side: int, row: int) -> str:
@@ -467,17 +464,17 @@ def _rank_by_difference(
     if has_side and count == 1:
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
         notes.append(
-            f"over all {_count(len(scored), 'item')}: {first} is better on {wins:,}, {second} on {losses:,}, equal on "
-            f"{len(scored) - wins - losses:,}"
+            f"over all {format_count(len(scored), 'item')}: {first} is better on {wins:,}, {second} on {losses:,}, "
+            f"equal on {len(scored) - wins - losses:,}"
         )
     if not len(shown) and len(scored) and order != "both":
         opposite = "gains" if order == "losses" else "losses"
         better = f"is {'worse' if order == 'losses' else 'better'} than {second}"
         notes.append(f"{first} {better} on no item; --order {opposite} and --order both show the others")
     if pairs.left_out:
-        notes.append(f"left out: {_count(pairs.left_out, 'output')} without a counterpart")
+        notes.append(f"left out: {format_count(pairs.left_out, 'output')} without a counterpart")
     items = len(np.unique(sides[0].items.codes[pairs.first]))
-    number = _count(items, "item") + (f" × {_count(count, 'system')}" if count > 1 else "")
+    number = format_count(items, "item") + (f" × {format_count(count, 'system')}" if count > 1 else "")
     what = "that differ most"
     if order != "both":
         what = f"where {first} {'loses' if order == 'losses' else 'gains'} most against {second}"
@@ -496,9 +493,8 @@ class _Pairs(NamedTuple):
     left_out: int
 
 
-def _pair_systems(side: _Side, vs: str | None, systems: Sequence[str] | None) -> _Pairs:
-    """The outputs of two systems of a run."""
-    results = side.results
+def _match_systems(results: Results, vs: str | None, systems: Sequence[str] | None) -> dict[str, str]:
+    """The two systems of a run to compare."""
     present = select_systems(results.systems, None)
     named = select_systems(results.systems, systems) if systems else []
     if vs is not None:
@@ -508,20 +504,11 @@ def _pair_systems(side: _Side, vs: str | None, systems: Sequence[str] | None) ->
     two = named or present
     if len(two) != 2:
         raise RunError(f"a difference takes two systems, got {', '.join(two)}: name them with --systems A B")
-    first, second = (select_names(encode_names(results.systems), {name}) for name in two)
-    by_item = np.full(len(side.items.names), -1)
-    by_item[side.items.codes[second]] = second
-    counterparts = by_item[side.items.codes[first]]
-    paired = counterparts >= 0
-    if not paired.any():
-        raise RunError(f"{two[0]} and {two[1]} have no item in common")
-    left_out = len(first) + len(second) - 2 * int(paired.sum())
-    return _Pairs(first[paired], counterparts[paired], left_out)
+    return {two[0]: two[1]}
 
 
-def _pair_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> _Pairs:
-    """The outputs of the same system for the same item in two runs. Where the runs share no system, the one system of
-    each, which `systems` may name."""
+def _match_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> dict[str, str]:
+    """The systems that two runs share. Where they share none, the one system of each, which `systems` may name."""
     present = [select_systems(side.results.systems, None) for side in (one, other)]
     if systems:
         select_systems([*present[0], *present[1]], systems)
@@ -530,25 +517,27 @@ def _pair_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> _Pair
         else:
             present = [[name for name in own if name in systems] for own in present]
     if common := [name for name in present[0] if name in present[1]]:
-        match = {name: name for name in common}
-    elif len(present[0]) == len(present[1]) == 1:
-        match = {present[0][0]: present[1][0]}
-    else:
-        first, second = (", ".join(names) or "none of those" for names in present)
-        raise RunError(
-            f"{one.name} and {other.name} share no system: name one of each with --systems A B (the first has {first}, "
-            f"the second {second})"
-        )
+        return {name: name for name in common}
+    if len(present[0]) == len(present[1]) == 1:
+        return {present[0][0]: present[1][0]}
+    first, second = (", ".join(names) or "none of those" for names in present)
+    raise RunError(
+        f"{one.name} and {other.name} share no system: name one of each with --systems A B (the first has {first}, "
+        f"the second {second})"
+    )
+
+
+def _pair_outputs(sides: Sequence[_Side], match: Mapping[str, str]) -> _Pairs:
+    """The outputs of the same items by the systems that are compared."""
+    one, other = sides[0], sides[-1]
     columns = [encode_names(side.results.systems) for side in (one, other)]
-    rows = select_names(columns[0], match)
-    names = take_names(columns[0], rows)
-    names = NameColumn(names.codes, tuple(match[name] for name in names.names))
-    found = find_outputs(take_names(one.items, rows), names, other.items, columns[1])
-    paired = found >= 0
-    if not paired.any():
-        raise RunError(f"{one.name} and {other.name} have no item in common")
-    total = len(rows) + len(select_names(columns[1], set(match.values())))
-    return _Pairs(rows[paired], found[paired], total - 2 * int(paired.sum()))
+    found = pair_outputs(one.items, columns[0], other.items, columns[1], match)
+    paired = np.flatnonzero(found >= 0)
+    if not len(paired):
+        names = (one.name, other.name) if len(sides) == 2 else next(iter(match.items()))
+        raise RunError(f"{' and '.join(names)} have no item in common")
+    total = len(select_names(columns[0], match)) + len(select_names(columns[1], set(match.values())))
+    return _Pairs(paired, found[paired], total - 2 * len(paired))
 
 
 # ---- What is shown
@@ -591,7 +580,7 @@ def _read_texts(
             continue
         remarks += opened.remarks
         if missing := sum(facts.record is None for facts in side.facts.values()):
-            outputs = f"{missing:,} of {_count(len(rows), 'output')} {agree(missing, 'has', 'have')}"
+            outputs = f"{missing:,} of {format_count(len(rows), 'output')} {agree(missing, 'has', 'have')}"
             notes.append(f"{outputs} no texts in the files that were read")
     return [*dict.fromkeys(notes), *remarks]
 
@@ -601,7 +590,3 @@ def _choose_decimals(metric: Metric, sides: Sequence[_Side]) -> int:
     values = np.concatenate(columns)
     finite = values[np.isfinite(values)]
     return choose_decimals(metric, float(finite.min()), float(finite.max())) if len(finite) else 3
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

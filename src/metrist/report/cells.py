@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -214,6 +214,11 @@ class Column:
     better: Better | None = None
     title: Callable[[], str] | None = None
     in_latex: bool = True
+
+
+def name_columns(*names: str, right: Iterable[str] = ()) -> list[Column]:
+    """Columns of names, then of numbers, which stand on the right."""
+    return [*map(Column, names), *(Column(name, "right") for name in right)]
 
 
 class Name(str):

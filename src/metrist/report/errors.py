@@ -61,12 +61,12 @@ class ExplainedOutput:
     @property
     def located_errors(self) -> list[NumberedError]:
         """The errors with offsets in the output, with their numbers."""
-        return [(n, e) for n, e in enumerate(self.errors, 1) if e.start is not None and e.side == "output"]
+        return locate_errors(enumerate(self.errors, 1), "output")
 
     @property
     def source_errors(self) -> list[NumberedError]:
         """The errors with offsets in the source."""
-        return [(n, e) for n, e in enumerate(self.errors, 1) if e.start is not None and e.side == "source"]
+        return locate_errors(enumerate(self.errors, 1), "source")
 
     @property
     def unlocated_errors(self) -> list[NumberedError]:
@@ -109,6 +109,11 @@ class Explanations:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         return _render_rich(self)
+
+
+def locate_errors(errors: Iterable[NumberedError], side: str) -> list[NumberedError]:
+    """The errors with offsets in the output, or in the source."""
+    return [(number, error) for number, error in errors if error.start is not None and error.side == side]
 
 
 def rank_severity(error: Error) -> int:

@@ -27,7 +27,7 @@ from metrist.report.svg import (
     place,
     text_length,
 )
-from metrist.report.tables import format_number
+from metrist.report.tables import Estimate, decimals_for, format_number
 
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 #: Bins of a distribution, fewer where systems have few outputs.
@@ -43,9 +43,7 @@ class Interval:
     high: float = math.nan
 
     def __str__(self) -> str:
-        decimals = 3 if abs(self.value) <= 1 else 2 if abs(self.value) <= 10 else 1
-        value, low, high = (format_number(number, decimals) for number in (self.value, self.low, self.high))
-        return value if math.isnan(self.low) else f"{value} [{low}, {high}]"
+        return str(Estimate(self.value, self.low, self.high, decimals_for(self.value, self.value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +92,18 @@ def draw_axis(drawing: Drawing, panel: Panel, domain: tuple[float, float], count
         x = place(tick, domain, (panel.left, panel.right))
         drawing.add(Line(x, panel.top, x, panel.bottom, "rule"))
         drawing.add(Text(x, panel.bottom + 0.9 * font, format_tick(tick), "middle", "soft", 0.85))
+
+
+def draw_levels_axis(
+    drawing: Drawing, panel: Panel, domain: tuple[float, float], count: int = 4, *, labelled: bool = True
+) -> None:
+    """Faint lines across a panel at ticks from its bottom to its top, with their numbers on the left if `labelled`."""
+    font = drawing.style.font
+    for tick in choose_ticks(*domain, count):
+        y = place(tick, domain, (panel.bottom, panel.top))
+        drawing.add(Line(panel.left, y, panel.right, y, "rule"))
+        if labelled:
+            drawing.add(Text(panel.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
 
 
 def widen(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:

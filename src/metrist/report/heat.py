@@ -15,7 +15,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from metrist.errors import label_item
-from metrist.report.tables import NOT_AVAILABLE, escape_controls, format_number
+from metrist.report.tables import NOT_AVAILABLE, escape_controls, format_number, wrap_page
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -132,7 +132,8 @@ class Heat:
 
     def page(self) -> str:
         """One self-contained HTML page."""
-        return _render_page(self)
+        title = f"{'Pieces' if self.pieces else 'Words'} by how unlikely they are"
+        return wrap_page(title, "metrist-heat", STYLE, f"<h1>{title}</h1>\n{render_body(self)}")
 
     def __str__(self) -> str:
         return self.text()
@@ -300,8 +301,6 @@ STYLE = """
 .metrist-heat ul .t { padding: 1px .4em; }
 .metrist-heat code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
 """
-_PAGE_STYLE = "body { margin: 0; } main.metrist-heat { min-height: 100vh; box-sizing: border-box; padding: 2rem 1rem; }"
-_PAGE_STYLE += " main.metrist-heat > * { max-width: 60rem; margin-left: auto; margin-right: auto; }"
 _MEANING = (
     "Each {unit} is coloured by the probability that the model gave it, after the {unit}s before it and given the "
     "other text: the stronger the colour, the less likely the {unit}.{sums} Rest the pointer on a {unit} for its "
@@ -310,31 +309,18 @@ _MEANING = (
 _SUMS = " Models read pieces of words: the probability of a word is the product of those of its pieces."
 
 
-def _render_page(heat: Heat) -> str:
-    title = f"{'Pieces' if heat.pieces else 'Words'} by how unlikely they are"
-    head = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}{_PAGE_STYLE}</style>\n</head>\n"
-    )
-    body = render_body(heat)
-    return f'{head}<body>\n<main class="metrist-heat">\n<h1>{title}</h1>\n{body}</main>\n</body>\n</html>\n'
-
-
 def render_body(heat: Heat) -> str:
     meaning = _MEANING.format(unit="piece" if heat.pieces else "word", sums="" if heat.pieces else _SUMS)
     steps = "".join(f'<li><span class="t s{n}">{escape(step.label)}</span></li>' for n, step in enumerate(STEPS))
     legend = f'<ul aria-label="What the colours mean">{steps}</ul>\n'
     notes = "".join(f'<p class="soft">{escape(escape_controls(note))}</p>\n' for note in heat.notes)
-    outputs = "".join(_render_article(output, pieces=heat.pieces) for output in heat.outputs)
+    outputs = ""
+    for output in heat.outputs:
+        readings = "".join(_render_reading(reading, pieces=heat.pieces) for reading in output.readings[:MAX_READINGS])
+        more = f'<p class="soft">{escape(output.left_out)}</p>\n' if output.left_out else ""
+        head = f"<h2>{escape(output.title)}</h2>\n<p>{escape(output.score)}</p>\n"
+        outputs += f"<article>\n{head}{readings}{more}</article>\n"
     return f"<p>{meaning}</p>\n{legend}{notes}{outputs}"
-
-
-def _render_article(output: HeatOutput, *, pieces: bool) -> str:
-    readings = "".join(_render_reading(reading, pieces=pieces) for reading in output.readings[:MAX_READINGS])
-    more = f'<p class="soft">{escape(output.left_out)}</p>\n' if output.left_out else ""
-    head = f"<h2>{escape(output.title)}</h2>\n<p>{escape(output.score)}</p>\n"
-    return f"<article>\n{head}{readings}{more}</article>\n"
 
 
 def _render_reading(reading: Reading, *, pieces: bool) -> str:

@@ -25,16 +25,12 @@ def junit_xml(suite: str, cases: Sequence[JUnitCase]) -> str:
     root = ET.Element("testsuites", {"name": _escape(suite), **counts, "errors": "0"})
     element = ET.SubElement(root, "testsuite", {"name": _escape(suite), **counts, "errors": "0", "skipped": "0"})
     for case in cases:
-        _add_case(element, case)
+        entry = ET.SubElement(element, "testcase", classname=_escape(case.group), name=_escape(case.name))
+        if case.failure is not None:
+            failure = ET.SubElement(entry, "failure", message=_escape(case.failure), type="metrist")
+            failure.text = _escape(case.details or case.failure)
     ET.indent(root)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
-
-
-def _add_case(suite: ET.Element, case: JUnitCase) -> None:
-    element = ET.SubElement(suite, "testcase", classname=_escape(case.group), name=_escape(case.name))
-    if case.failure is not None:
-        failure = ET.SubElement(element, "failure", message=_escape(case.failure), type="metrist")
-        failure.text = _escape(case.details or case.failure)
 
 
 def _escape(text: str) -> str:

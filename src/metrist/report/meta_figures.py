@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import format_count
-from metrist.report.figures import Interval, Panel, draw_axis, draw_legend, lay_out_panels, widen
+from metrist.report.figures import Interval, Panel, draw_axis, draw_legend, draw_levels_axis, lay_out_panels, widen
 from metrist.report.svg import (
     HEAT,
     PAGE,
@@ -25,7 +25,6 @@ from metrist.report.svg import (
     Text,
     choose_ticks,
     cut_text,
-    format_tick,
     place,
     text_length,
 )
@@ -138,11 +137,7 @@ def draw_scatter(panels: Sequence[ScatterPanel], *, aspect: str, style: Style = 
             drawing.add(Text(box.left, top + 1.4 * style.line, cut_text(panel.note, font, side), role="soft", size=0.9))
         horizontal = widen(panel.scores.tolist(), 0.04)
         draw_axis(drawing, box, horizontal)
-        for tick in choose_ticks(*vertical, 4):
-            y = place(tick, vertical, (box.bottom, box.top))
-            drawing.add(Line(box.left, y, box.right, y, "rule"))
-            if column == 0:
-                drawing.add(Text(box.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+        draw_levels_axis(drawing, box, vertical, labelled=column == 0)
         _draw_outputs(drawing, panel, box, horizontal, vertical)
         for system, (score, rating) in panel.systems.items():
             x, y = place(score, horizontal, (box.left, box.right)), place(rating, vertical, (box.bottom, box.top))
@@ -197,10 +192,7 @@ def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE
     box = Panel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
     vertical = widen([x for curve in curves.values() for x in curve.accuracies])
     draw_axis(drawing, box, (0.0, 1.0), 5)
-    for tick in choose_ticks(*vertical, 5):
-        y = place(tick, vertical, (box.bottom, box.top))
-        drawing.add(Line(box.left, y, box.right, y, "rule"))
-        drawing.add(Text(box.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+    draw_levels_axis(drawing, box, vertical, 5)
     for name, curve in curves.items():
         points = [
             (place(share, (0.0, 1.0), (box.left, box.right)), place(accuracy, vertical, (box.bottom, box.top)))
@@ -246,9 +238,9 @@ def draw_levels(
     languages = list(dict.fromkeys(column.language for column in columns))
     named = len({column.task for column in columns}) > 1 and len(languages) > 1
     roles = {language: f"c{number % len(SERIES)}" for number, language in enumerate(languages)} if named else {}
-    entries = {**{language or "no language": role for language, role in roles.items()}, "people": "ink", metric: "c1"}
+    entries = {"people": "ink", metric: "c1"}
     if named:
-        entries = {**{name: role for name, role in entries.items() if name not in ("people", metric)}}
+        entries = {language or "no language": role for language, role in roles.items()}
     left, right = 3.4 * font, style.width - 0.5 * font
     top = draw_legend(drawing, list(entries), list(entries.values()), left)
     height = 0.2 * style.width
@@ -260,10 +252,7 @@ def draw_levels(
     values = [x for c in columns for x in (c.agreement.value, c.agreement.high, c.agreement.low) if math.isfinite(x)]
     domains = {upper: (min([0.0, *values]), max([1.0, *values])), lower: (0.0, 1.0)}
     for panel, domain in domains.items():
-        for tick in choose_ticks(*domain, 4):
-            y = place(tick, domain, (panel.bottom, panel.top))
-            drawing.add(Line(panel.left, y, panel.right, y, "rule"))
-            drawing.add(Text(panel.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+        draw_levels_axis(drawing, panel, domain)
     # Tasks stand apart; the languages of a task side by side.
     tasks = list(dict.fromkeys(column.task for column in columns))
     width = (right - left) / max(len(columns) + 0.6 * (len(tasks) - 1), 1)

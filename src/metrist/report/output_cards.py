@@ -6,7 +6,6 @@ Every text is escaped, shown in a box of its own, and cut where it is very long.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,11 @@ from html import escape
 from itertools import count, pairwise
 from typing import Any
 
-from metrist.errors import format_count, label_item
-from metrist.report.errors import NumberedError, describe_error, rank_severity, split_text
-from metrist.report.tables import NOT_AVAILABLE, escape_controls, format_number
+from metrist.errors import format_count
+from metrist.report.errors import SEVERITIES, NumberedError, describe_error, locate_errors, rank_severity, split_text
+from metrist.report.tables import escape_controls, format_number
 from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
 
-#: Classes of severities, the worst first, as in `metrist.report.errors.SEVERITIES`.
-SEVERITY_CLASSES = ("critical", "major", "minor", "neutral")
 #: More characters of one text are not put on a page.
 MAX_CHARACTERS = 20_000
 #: Without errors, characters shown at either end of a long text, and the longest middle that is shown as well.
@@ -83,7 +80,7 @@ def cut_pieces(
             by = names or {}
             yield Piece(
                 clean_text(shown[start:end]),
-                SEVERITY_CLASSES[min(ranks)] if ranks else "",
+                SEVERITIES[min(ranks)] if ranks else "",
                 tuple(f"{n}. {describe_error(e)}{f' ({by[n]})' if n in by else ''}" for n, e in inside),
                 changed=any(first <= start < end <= last for first, last in changes),
             )
@@ -108,14 +105,6 @@ def find_changes(first: str, second: str) -> tuple[list[tuple[int, int]], list[t
     return changes
 
 
-def number_errors(output: ScoredOutput) -> tuple[list[NumberedError], dict[int, str]]:
-    """The errors of all metrics and of people, counted through, and who found each."""
-    found = [(name, error) for name, score in output.scores.items() for error in score.errors]
-    found += [(PEOPLE, error) for error in output.errors]
-    numbered = [(number, error) for number, (_, error) in enumerate(found, 1)]
-    return numbered, {number: name for number, (name, _) in enumerate(found, 1)}
-
-
 class CardWriter:
     """Writes outputs as HTML; it counts, so that every tip on a page has an identifier of its own."""
 
@@ -126,7 +115,7 @@ class CardWriter:
         """All entries, one below the other, and the outputs without a score."""
         cards = [self.write_entry(rank, entry, outputs.decimals) for rank, entry in enumerate(outputs.entries, 1)]
         if outputs.failures:
-            listed = "".join(f"<li>{html_text(line)}</li>" for line in _describe_failures(outputs.failures))
+            listed = "".join(f"<li>{html_text(failed.describe_failure())}</li>" for failed in outputs.failures)
             cards.append(
                 f'<details class="fold"><summary>Not scored</summary><ul class="plain">{listed}</ul></details>'
             )
@@ -135,8 +124,7 @@ class CardWriter:
     def write_entry(self, rank: int, entry: WorstEntry, decimals: Mapping[str, int]) -> str:
         """One output, or two side by side."""
         first, *others = entry.outputs
-        title = f"{rank}. item {label_item(first.item, first.number)}"
-        title += "" if others else f" · system {first.system}{_describe_run(first)}"
+        title = f"{rank}. {first.shown_item}" + ("" if others else f" · system {first.shown_system}")
         parts = [f"<h3>{html_text(title)}</h3>"]
         if entry.reason:
             parts.append(f'<p class="reason">{html_text(entry.reason)}</p>')
@@ -145,8 +133,7 @@ class CardWriter:
             changes = list(find_changes(first.record.output, others[0].record.output))
         columns = []
         for output, own in zip(entry.outputs, changes, strict=True):
-            heading = f"{output.system}{_describe_run(output)}" if others else ""
-            columns.append(self._write_output(output, own, decimals, heading))
+            columns.append(self._write_output(output, own, decimals, output.shown_system if others else ""))
         parts.append(f'<div class="{"beside" if others else "single"}">{"".join(columns)}</div>')
         parts.append(self._write_context(first))
         return f'<article class="card">{"".join(parts)}</article>'
@@ -158,15 +145,14 @@ class CardWriter:
         decimals: Mapping[str, int],
         heading: str,
     ) -> str:
-        errors, names = number_errors(output)
+        errors, names = output.number_errors()
         parts = [f"<h4>{html_text(heading)}</h4>" if heading else "", _write_scores(output, decimals)]
         if output.record:
-            located = [(n, e) for n, e in errors if e.start is not None and e.side == "output"]
-            pieces = cut_pieces(output.record.output, located, changes, names=names)
+            pieces = cut_pieces(output.record.output, locate_errors(errors, "output"), changes, names=names)
             parts.append(self.write_text(pieces, label="output"))
         if errors:
             lines = "".join(
-                f'<li class="{SEVERITY_CLASSES[rank_severity(error)]}" value="{number}">'
+                f'<li class="{SEVERITIES[rank_severity(error)]}" value="{number}">'
                 f'{html_text(describe_error(error))} <span class="soft">({html_text(names[number])})</span></li>'
                 for number, error in errors
             )
@@ -212,12 +198,12 @@ class CardWriter:
         if len(record.references) > len(references):
             more = format_count(len(record.references) - len(references), "more reference")
             parts.append(f'<p class="soft">… and {more}</p>')
-        errors, names = number_errors(output)
-        located = [(n, e) for n, e in errors if e.start is not None and e.side == "source"]
         if record.instruction:
             parts.append(self.write_text(cut_pieces(record.instruction), "instruction"))
         if record.source:
-            parts.append(self.write_text(cut_pieces(record.source, located, names=names), "source"))
+            errors, names = output.number_errors()
+            pieces = cut_pieces(record.source, locate_errors(errors, "source"), names=names)
+            parts.append(self.write_text(pieces, "source"))
         if not parts:
             return ""
         return f'<details class="context"><summary>References and source</summary>{"".join(parts)}</details>'
@@ -226,7 +212,7 @@ class CardWriter:
 def _write_scores(output: ScoredOutput, decimals: Mapping[str, int]) -> str:
     """Each metric's score with the percentile that matters here, then people's mean ratings."""
     shown = [
-        (name, _format_score(name, score.value, decimals), output.percentiles.get(name))
+        (name, format_number(score.value, decimals.get(name, 3)), output.percentiles.get(name))
         for name, score in output.scores.items()
     ]
     shown += [(f"{PEOPLE}: {aspect}", f"{mean:.3g}", None) for aspect, (mean, _) in output.ratings.items()]
@@ -237,17 +223,3 @@ def _write_scores(output: ScoredOutput, decimals: Mapping[str, int]) -> str:
         for name, value, rank in shown
     )
     return f'<ul class="scores">{cells}</ul>' if cells else ""
-
-
-def _format_score(name: str, value: float, decimals: Mapping[str, int]) -> str:
-    return NOT_AVAILABLE if math.isnan(value) else format_number(value, decimals.get(name, 3))
-
-
-def _describe_run(output: ScoredOutput) -> str:
-    return f" · {output.run}" if output.run is not None else ""
-
-
-def _describe_failures(outputs: Sequence[ScoredOutput]) -> Iterator[str]:
-    for output in outputs:
-        reasons = "; ".join(f"{name}: {score.failure}" for name, score in output.scores.items() if score.failure)
-        yield f"item {label_item(output.item, output.number)} · system {output.system}: {reasons}"

@@ -21,8 +21,8 @@ from metrist.report.heat import STYLE as HEAT_STYLE
 from metrist.report.heat import Heat, render_body
 from metrist.report.output_cards import CardWriter, html_text
 from metrist.report.svg import Drawing
-from metrist.report.tables import Table, escape_controls, escape_markdown
-from metrist.report.worst import WorstOutputs
+from metrist.report.tables import Table, escape_controls
+from metrist.report.worst import WorstOutputs, markdown_text
 
 #: Tables with more rows are cut on the page; copies have all rows.
 MAX_ROWS = 400
@@ -339,15 +339,15 @@ _MAX_MARKDOWN = 60_000
 
 
 def _write_markdown(report: Report) -> str:
-    lines = [f"## {_markdown(report.title)}", "", _markdown(report.facts), ""]
-    lines += [f"- {_markdown(sentence)}" for sentence in report.verdicts]
-    lines += ["", *([_markdown(report.basis)] if report.basis else [])]
-    lines += [f"> **Caution:** {_markdown(sentence)}" for sentence in report.cautions]
+    lines = [f"## {markdown_text(report.title)}", "", markdown_text(report.facts), ""]
+    lines += [f"- {markdown_text(sentence)}" for sentence in report.verdicts]
+    lines += ["", *([markdown_text(report.basis)] if report.basis else [])]
+    lines += [f"> **Caution:** {markdown_text(sentence)}" for sentence in report.cautions]
     room, left_out = _MAX_MARKDOWN - sum(map(len, lines)), list[str]()
     for section in report.sections:
         if not section.brief:
             continue
-        lines += ["", f"### {_markdown(section.title)}"]
+        lines += ["", f"### {markdown_text(section.title)}"]
         for block in section.blocks:
             own = _write_markdown_block(block)
             size = sum(len(line) + 1 for line in own)
@@ -357,9 +357,11 @@ def _write_markdown(report: Report) -> str:
             room -= size
             lines += own
     if left_out:
-        names = ", ".join(dict.fromkeys(map(_markdown, left_out)))
+        names = ", ".join(dict.fromkeys(map(markdown_text, left_out)))
         lines += ["", f"Left out here, because a comment has room for {_MAX_MARKDOWN:,} characters: {names}."]
-    return "\n".join([*lines, "", f"<sub>{_markdown(report.footer)}</sub>" if report.footer else ""]).rstrip() + "\n"
+    return (
+        "\n".join([*lines, "", f"<sub>{markdown_text(report.footer)}</sub>" if report.footer else ""]).rstrip() + "\n"
+    )
 
 
 def _name_block(block: Block) -> str:
@@ -384,7 +386,7 @@ def _write_markdown_block(block: Block) -> list[str]:
     match block:
         case Prose():
             mark = "- " if block.kind == "list" else ""
-            return ["", *(f"{mark}{_markdown(sentence)}" for sentence in block.sentences)]
+            return ["", *(f"{mark}{markdown_text(sentence)}" for sentence in block.sentences)]
         case TableBlock():
             return ["", _mark_directions(block.table).render("markdown")]
         case OutputsBlock():
@@ -399,7 +401,3 @@ def _write_markdown_block(block: Block) -> list[str]:
             inner = [line for child in block.blocks for line in _write_markdown_block(child)]
             return ["", "<details>", f"<summary>{html_text(block.title)}</summary>", *inner, "", "</details>"]
     return []
-
-
-def _markdown(text: str) -> str:
-    return escape_markdown(escape_controls(text))

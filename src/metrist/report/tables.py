@@ -32,6 +32,7 @@ from metrist.report.cells import (
     decimals_for,
     format_cell,
     format_number,
+    name_columns,
     or_none,
     shorten,
     to_plain,
@@ -68,11 +69,13 @@ __all__ = [
     "escape_markdown",
     "format_cell",
     "format_number",
+    "name_columns",
     "or_none",
     "render_page",
     "shorten",
     "text_width",
     "to_plain",
+    "wrap_page",
 ]
 
 Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
@@ -431,6 +434,18 @@ def render_page(tables: Sequence[Table]) -> str:
         "<style>body{font-family:sans-serif;margin:2em}section{overflow-x:auto;margin-bottom:2em}"
         "thead th{border-bottom:1px solid}code{overflow-wrap:anywhere}</style>\n"
         f"</head>\n<body>\n<main>\n{sections}\n</main>\n</body>\n</html>"
+    )
+
+
+def wrap_page(title: str, name: str, style: str, body: str) -> str:
+    """A page of HTML that stands alone: a body in the class `name`, whose style is given."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{style}body {{ margin: 0; }} "
+        f"main.{name} {{ min-height: 100vh; box-sizing: border-box; padding: 2rem 1rem; }} "
+        f"main.{name} > * {{ max-width: 60rem; margin-left: auto; margin-right: auto; }}</style>\n</head>\n"
+        f'<body>\n<main class="{name}">\n{body}</main>\n</body>\n</html>\n'
     )
 
 

@@ -6,7 +6,6 @@ Texts are shown whole or without their middle, errors are marked in them, and ma
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -25,11 +24,18 @@ from metrist.report.errors import (
     describe_error,
     draw_errors,
     error_row,
+    locate_errors,
     mark_lines,
     rank_severity,
     split_text,
 )
-from metrist.report.tables import NOT_AVAILABLE, escape_controls, escape_markdown, format_number, or_none
+from metrist.report.tables import (
+    escape_controls,
+    escape_markdown,
+    format_number,
+    or_none,
+    wrap_page,
+)
 from metrist.scores import Score
 
 if TYPE_CHECKING:
@@ -66,6 +72,27 @@ class ScoredOutput:
     errors: tuple[Error, ...] = ()
     run: str | None = None
     number: int | None = None
+
+    @property
+    def shown_item(self) -> str:
+        return f"item {label_item(self.item, self.number)}"
+
+    @property
+    def shown_system(self) -> str:
+        """The system, and the run where there are two."""
+        return self.system if self.run is None else f"{self.system} · {self.run}"
+
+    def number_errors(self) -> tuple[list[NumberedError], dict[int, str]]:
+        """The errors of all metrics and of people, counted through, and who found each."""
+        found = [(name, error) for name, score in self.scores.items() for error in score.errors]
+        found += [(PEOPLE, error) for error in self.errors]
+        numbered = [(number, error) for number, (_, error) in enumerate(found, 1)]
+        return numbered, {number: name for number, (name, _) in enumerate(found, 1)}
+
+    def describe_failure(self) -> str:
+        """Why metrics have no score of the output."""
+        reasons = "; ".join(f"{name}: {score.failure}" for name, score in self.scores.items() if score.failure)
+        return f"{self.shown_item} · system {self.shown_system}: {reasons}"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data; NaN is None."""
@@ -137,7 +164,7 @@ class WorstOutputs:
             case "json":
                 return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
             case "html":
-                return _render_page(self, full=full)
+                return wrap_page(_html(self.title), "metrist-worst", _STYLE, _render_body(self, full=full))
         raise RunError(f"no format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}")
 
     def text(self, width: int = _WIDTH, *, full: bool = False) -> str:
@@ -235,7 +262,8 @@ class _Line:
 def _compose(rank: int, entry: WorstEntry, decimals: Mapping[str, int], *, full: bool) -> Iterator[_Line | _NamedText]:
     """All that is shown of an entry, in order."""
     first, *others = entry.outputs
-    yield _Line("entry", f"{rank}. {_describe_item(first) if others else _describe_output(first)}")
+    system = "" if others else f" · system {first.shown_system}"
+    yield _Line("entry", f"{rank}. {first.shown_item}{system}")
     if entry.reason:
         yield _Line("reason", entry.reason)
     # Two outputs of an item usually have the same source and references, which are shown once.
@@ -244,14 +272,15 @@ def _compose(rank: int, entry: WorstEntry, decimals: Mapping[str, int], *, full:
         yield from _list_context(first)
     for output in entry.outputs:
         if others:
-            yield _Line("system", f"system {output.system}{_describe_run(output)}")
+            yield _Line("system", f"system {output.shown_system}")
         yield _Line("scores", " · ".join(f"{name} {value}" for name, value in _list_scores(output, decimals)))
         if not shared:
             yield from _list_context(output)
+        errors, names = output.number_errors()
         if output.record:
-            yield _NamedText("output", output.record.output, _locate_errors(output, "output"))
-        for name, (number, error) in _number_errors(output):
-            yield _Line("error", f"{describe_error(error)} ({escape_controls(name)})", error=(number, error))
+            yield _NamedText("output", output.record.output, locate_errors(errors, "output"))
+        for number, error in errors:
+            yield _Line("error", f"{describe_error(error)} ({escape_controls(names[number])})", error=(number, error))
         for name, score in output.scores.items():
             if score.failure:
                 yield _Line("remark", f"no score: {score.failure}", name)
@@ -263,18 +292,6 @@ def _compose(rank: int, entry: WorstEntry, decimals: Mapping[str, int], *, full:
         yield from _list_references(first, full=full)
 
 
-def _describe_item(output: ScoredOutput) -> str:
-    return f"item {label_item(output.item, output.number)}"
-
-
-def _describe_run(output: ScoredOutput) -> str:
-    return f" · {output.run}" if output.run is not None else ""
-
-
-def _describe_output(output: ScoredOutput) -> str:
-    return f"{_describe_item(output)} · system {output.system}{_describe_run(output)}"
-
-
 def _describe_gap(part: TextPart) -> str:
     return f"… {part.end - part.start:,} characters …"
 
@@ -284,26 +301,13 @@ def _context_of(output: ScoredOutput) -> tuple[Any, ...] | None:
     return (record.instruction, record.source, record.references) if record else None
 
 
-def _number_errors(output: ScoredOutput) -> list[tuple[str, NumberedError]]:
-    """The errors of all metrics and of people, counted through, each with who found it."""
-    sources = [*((name, score.errors) for name, score in output.scores.items()), (PEOPLE, output.errors)]
-    listed = [(name, error) for name, errors in sources for error in errors]
-    return [(name, (number, error)) for number, (name, error) in enumerate(listed, 1)]
-
-
-def _locate_errors(output: ScoredOutput, side: str) -> list[NumberedError]:
-    """The errors to mark in the output or in its source."""
-    numbered = [one for _, one in _number_errors(output)]
-    return [(number, error) for number, error in numbered if error.start is not None and error.side == side]
-
-
 def _list_context(output: ScoredOutput) -> Iterator[_NamedText]:
     """What the output answers."""
     record = output.record
     if record and record.instruction:
         yield _NamedText("instruction", record.instruction)
     if record and record.source:
-        yield _NamedText("source", record.source, _locate_errors(output, "source"))
+        yield _NamedText("source", record.source, locate_errors(output.number_errors()[0], "source"))
 
 
 def _list_references(output: ScoredOutput, *, full: bool) -> Iterator[_Line | _NamedText]:
@@ -319,19 +323,13 @@ def _list_references(output: ScoredOutput, *, full: bool) -> Iterator[_Line | _N
 def _list_scores(output: ScoredOutput, decimals: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Each metric's score with the percentile that matters here, then people's mean ratings."""
     for name, score in output.scores.items():
-        value = NOT_AVAILABLE if math.isnan(score.value) else format_number(score.value, decimals.get(name, 3))
+        value = format_number(score.value, decimals.get(name, 3))
         percentile = f" (percentile {output.percentiles[name]:.0f})" if name in output.percentiles else ""
         yield name, f"{value}{percentile}"
     for aspect, (mean, count) in output.ratings.items():
         yield f"{PEOPLE}: {aspect}", f"{mean:.3g} ({format_count(count, 'rating')})"
     if PEOPLE in output.percentiles:
         yield PEOPLE, f"(percentile {output.percentiles[PEOPLE]:.0f})"
-
-
-def _list_failures(worst: WorstOutputs) -> Iterator[str]:
-    for output in worst.failures:
-        reasons = "; ".join(f"{name}: {score.failure}" for name, score in output.scores.items() if score.failure)
-        yield f"{_describe_output(output)}: {reasons}"
 
 
 def _shorten(text: str, *, full: bool) -> str:
@@ -360,7 +358,7 @@ def _render_text(worst: WorstOutputs, width: int, *, full: bool) -> str:
                 lines += (f"   {wrapped}" for wrapped in mark_lines(text, (), width - 3))
         blocks.append(lines)
     if worst.failures:
-        blocks.append(["Not scored:", *(f"  {escape_controls(line)}" for line in _list_failures(worst))])
+        blocks.append(["Not scored:", *(f"  {escape_controls(one.describe_failure())}" for one in worst.failures)])
     blocks.append([*map(escape_controls, worst.notes), *([LEGEND] if marked else [])])
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
@@ -404,8 +402,8 @@ def _render_rich(worst: WorstOutputs, *, full: bool) -> RenderResult:
         yield Text("")
     if worst.failures:
         yield Text("Not scored:", style="bold")
-        for failure in _list_failures(worst):
-            yield Text(f"  {escape_controls(failure)}")
+        for failed in worst.failures:
+            yield Text(f"  {escape_controls(failed.describe_failure())}")
         yield Text("")
     if worst.notes:
         yield Text("\n".join(map(escape_controls, worst.notes)), style="dim")
@@ -416,23 +414,23 @@ def _render_rich(worst: WorstOutputs, *, full: bool) -> RenderResult:
 
 def _render_markdown(worst: WorstOutputs, *, full: bool) -> str:
     forms = {"entry": "### {}", "system": "**{}**"}
-    blocks = [f"## {_markdown(worst.title)}"]
+    blocks = [f"## {markdown_text(worst.title)}"]
     for rank, entry in enumerate(worst.entries, 1):
         for line in _compose(rank, entry, worst.decimals, full=full):
             if isinstance(line, _NamedText):
                 blocks.append(_quote(line, full=full))
             elif line.error:
-                blocks.append(f"- [{line.error[0]}] {_markdown(line.text)}")
+                blocks.append(f"- [{line.error[0]}] {markdown_text(line.text)}")
             else:
-                text = _markdown(" ".join(line.text.split()))
-                name = f"*{_markdown(line.name)}*: " if line.name else ""
+                text = markdown_text(" ".join(line.text.split()))
+                name = f"*{markdown_text(line.name)}*: " if line.name else ""
                 blocks.append(name + forms.get(line.kind, "{}").format(text))
     if worst.failures:
-        blocks += ["### Not scored", *(f"- {_markdown(line)}" for line in _list_failures(worst))]
-    return "\n\n".join([*blocks, *map(_markdown, worst.notes)])
+        blocks += ["### Not scored", *(f"- {markdown_text(failed.describe_failure())}" for failed in worst.failures)]
+    return "\n\n".join([*blocks, *map(markdown_text, worst.notes)])
 
 
-def _markdown(text: str) -> str:
+def markdown_text(text: str) -> str:
     return escape_markdown(escape_controls(text))
 
 
@@ -440,7 +438,7 @@ def _quote(named: _NamedText, *, full: bool) -> str:
     """A text as a quotation, with errors in bold and their numbers after them."""
     shown = ""
     for piece, numbers, severity in named.pieces(full=full):
-        text = "\n".join(map(_markdown, piece.split("\n")))
+        text = "\n".join(map(markdown_text, piece.split("\n")))
         # A space at the edge or a line break inside would end the bold text.
         bold = severity is not None and text and text.strip() == text and "\n" not in text
         shown += f"**{text}**" if bold else text
@@ -470,23 +468,10 @@ _STYLE = """
 .metrist-worst mark.minor { background: var(--minor); border-bottom: 2px dotted; }
 .metrist-worst mark.other { background: var(--other); border-bottom: 1px dashed; }
 """
-_PAGE_STYLE = (
-    "body { margin: 0; } main.metrist-worst { min-height: 100vh; box-sizing: border-box; padding: 2rem 1rem; } "
-    "main.metrist-worst > * { max-width: 60rem; margin-left: auto; margin-right: auto; }"
-)
 
 
 def _html(text: str) -> str:
     return "<br>".join(escape(escape_controls(line)) for line in text.split("\n"))
-
-
-def _render_page(worst: WorstOutputs, *, full: bool) -> str:
-    head = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_html(worst.title)}</title>\n<style>{_STYLE}{_PAGE_STYLE}</style>\n</head>\n"
-    )
-    return f'{head}<body>\n<main class="metrist-worst">\n{_render_body(worst, full=full)}</main>\n</body>\n</html>\n'
 
 
 def _render_body(worst: WorstOutputs, *, full: bool) -> str:
@@ -504,7 +489,7 @@ def _render_body(worst: WorstOutputs, *, full: bool) -> str:
                 parts.append(forms.get(line.kind, "<p>{}</p>").format(name + _html(line.text)))
         parts.append("</article>")
     if worst.failures:
-        listed = "".join(f"<li>{_html(line)}</li>" for line in _list_failures(worst))
+        listed = "".join(f"<li>{_html(failed.describe_failure())}</li>" for failed in worst.failures)
         parts.append(f"<article><h2>Not scored</h2><ul>{listed}</ul></article>")
     return "\n".join([*parts, ""])
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.names import find_names, find_outputs
+from metrist.grid import pair_outputs
 from metrist.web.viewed_run import Floats, ViewedRun
 
 PAGE_SIZES = (25, 50, 100)
@@ -153,9 +153,13 @@ class Collection:
             raise RunError(f"the other side must be run:NUMBER or system:NAME, got {query.versus!r}")
         key = (query.run, query.versus)
         if key not in self._counterparts:
-            self._counterparts[key] = (
-                _pair_runs(run, other) if kind == "run" else _pair_system(run, run.systems.names.index(name))
-            )
+            own, others = run.systems.names, other.systems.names
+            pairs = {system: system for system in own}
+            if kind == "system":
+                pairs = {system: name for system in own if system != name}
+            elif len(own) == len(others) == 1:  # Whatever their names.
+                pairs = {own[0]: others[0]}
+            self._counterparts[key] = pair_outputs(run.items, run.systems, other.items, other.systems, pairs)
         return other, self._counterparts[key]
 
     def find_changes(self, query: Query, column: str) -> Floats:
@@ -272,10 +276,10 @@ class Collection:
     def _list_rows(self, query: Query, run: ViewedRun, rows: Sequence[int]) -> list[dict[str, Any]]:
         texts, picks = run.read_outputs(rows), run.picks.keys
         other = self.find_other(query)
-        severities = [_rank_severity(name) for name in run.labels["severity"]]
-        shown = set(rows)
+        ranks = {"critical": 0, "major": 0, "minor": 1}
+        severities = [ranks.get(name, 2) for name in run.labels["severity"]]
         found: dict[int, list[int]] = {}
-        for row, _, severity in run.errors[np.isin(run.errors[:, 0], list(shown))].tolist():
+        for row, _, severity in run.errors[np.isin(run.errors[:, 0], rows)].tolist():
             found.setdefault(row, []).append(severities[severity])
         listed = []
         for row in rows:
@@ -322,27 +326,6 @@ def _check_name(what: str, name: str, known: Iterable[str]) -> None:
         raise RunError(f"the run has no {what} {name!r}{did_you_mean(name, known)}")
 
 
-def _pair_runs(run: ViewedRun, other: ViewedRun) -> Rows:
-    """Each row's counterpart in another run: the same system's output of the same item. Where the runs share no system
-    and each has one, that system's."""
-    names = run.systems.names, other.systems.names
-    if len(names[0]) == len(names[1]) == 1 and names[0] != names[1]:
-        by_item = np.full(len(other.items.names) + 1, -1)  # The last is for items that the other does not have.
-        by_item[other.items.codes] = np.arange(len(other))
-        return by_item[find_names(run.items.names, other.items.names)][run.items.codes]
-    return find_outputs(run.items, run.systems, other.items, other.systems)
-
-
-def _pair_system(run: ViewedRun, system: int) -> Rows:
-    """The row of a system's output for each row's item; that system's own rows have none."""
-    own = np.flatnonzero(run.systems.codes == system)
-    by_item = np.full(len(run.items.names), -1)
-    by_item[run.items.codes[own]] = own
-    pairs = by_item[run.items.codes]
-    pairs[own] = -1
-    return pairs
-
-
 def _find_disagreement(run: ViewedRun) -> Floats:
     """The distance between the highest and the lowest percentile by metrics that have a better side."""
     from metrist.evaluate.worst import percentile_ranks
@@ -355,11 +338,6 @@ def _find_disagreement(run: ViewedRun) -> Floats:
     if len(ranks) < 2:
         raise RunError("a disagreement takes two metrics that have a better side")
     return np.asarray(np.ptp(np.stack(ranks), axis=0), np.float64)
-
-
-def _rank_severity(name: str) -> int:
-    ranks = {"critical": 0, "major": 0, "minor": 1}
-    return ranks.get(name, 2)
 
 
 def _shorten(text: str, words: str) -> str:

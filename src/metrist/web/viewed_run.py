@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from metrist.run.results import Results
-    from metrist.scores import Scores
 
 Kind = Literal["metric", "aspect", "rating", "length"]
 Key = tuple[str, str]
@@ -256,9 +255,13 @@ class ViewedRun:
             self.labels[tag].append(label)
         return numbers
 
-    def _list_errors(self) -> NDArray[np.int64]:
+    def _find_errors(self) -> list[Mapping[int, Sequence[Error]]]:
+        """The errors of each metric, and of people, by the position of the output."""
         found: list[Mapping[int, Sequence[Error]]] = [b.errors for b in self.results.scores.values() if b.errors]
-        found += [self._texts.errors] if self._texts else []
+        return [*found, self._texts.errors] if self._texts else found
+
+    def _list_errors(self) -> NDArray[np.int64]:
+        found = self._find_errors()
         self.labels |= {"aspect": [], "severity": []}
         places: dict[Key, int] = {}
 
@@ -337,8 +340,7 @@ class ViewedRun:
             for said in (block.explanations, block.failures):
                 for row, text in said.items() if said else ():
                     reasons.setdefault(row, []).append(text)
-        marked = [block.errors for block in self.results.scores.values() if block.errors]
-        for errors in (*marked, *([self._texts.errors] if self._texts else [])):
+        for errors in self._find_errors():
             for row, listed in errors.items():
                 texts = (text for error in listed for text in (error.aspect, error.explanation, error.text) if text)
                 reasons.setdefault(row, []).extend(texts)
@@ -370,7 +372,7 @@ class ViewedRun:
         """What metrics say about an output besides numbers, and their readings of its tokens, by metric."""
         said: dict[str, Any] = {}
         readings: dict[str, Any] = {}
-        blocks = take_scores(self.results, [row])
+        (item, system), blocks = self.key(row), take_scores(self.results, [row])
         for metric in self.results.metrics:
             block = blocks[metric.label]
             score = block[0]
@@ -383,13 +385,9 @@ class ViewedRun:
             if known := {name: value for name, value in details.items() if value}:
                 said[metric.label] = known
             if score.tokens:
-                readings[metric.label] = list_readings(self._draw(metric, block, row))
+                heat = build_heat([item], [system], [(metric, block)], item=item, system=system, limit=1)
+                readings[metric.label] = list_readings(heat.outputs[0])
         return said, readings
-
-    def _draw(self, metric: Metric, block: Scores, row: int) -> Any:
-        item, system = self.key(row)
-        heat = build_heat([item], [system], [(metric, block)], item=item, system=system, limit=1)
-        return heat.outputs[0]
 
 
 def list_readings(output: Any) -> list[dict[str, Any]]:

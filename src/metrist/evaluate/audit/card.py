@@ -108,7 +108,44 @@ class JudgeCard:
 
     def table(self) -> Table:
         """The verdict, and one row per finding that was measured, grouped by part."""
-        return _card_table(self)
+        sizes = ", ".join(f"{value} {name}" for name, value in self.data.items() if isinstance(value, int))
+        intervals = "Intervals are 95 %: Wilson's for shares, bootstrap over items for the rest."
+        ranks = {part: rank for rank, part in enumerate(_PARTS)}
+        measured = [finding for finding in self.findings if finding.verdict != "not measured"]
+        measured.sort(key=lambda finding: ranks.get(finding.part, len(ranks)))
+        parts = [_PARTS.get(finding.part, finding.part) for finding in measured]
+        baselines = dict.fromkeys(
+            f"{finding.name.partition(',')[0]}: {finding.baseline}" for finding in measured if "," in finding.baseline
+        )
+        over_items = any(finding.name.startswith(("acc_eq", "spearman")) for finding in measured)
+        missing: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if finding.verdict == "not measured":
+                missing.setdefault(finding.reason, []).append(finding.name)
+        unclear = any(map(_is_unclear, measured))
+        names = ("part", "what", "value", "n", "verdict", "problem if")
+        return Table(
+            title=self.verdict,
+            columns=[Column(name, "right" if name in ("value", "n") else "left") for name in names],
+            rows=[
+                # The part stands where it begins.
+                ["" if number and parts[number - 1] == part else part, *_card_row(finding)]
+                for number, (part, finding) in enumerate(zip(parts, measured, strict=True))
+            ],
+            notes=[
+                f"Judge card of {self.judge}. Audited on {sizes}. {intervals}",
+                *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
+                *baselines,
+                *(["length: the logarithm of the number of characters"] * ("length" in parts)),
+                *(["acc_eq and spearman compare outputs of all items; `metrist meta` those of one item"] * over_items),
+                *(
+                    ["unclear: the number is beyond the limit, but not its whole interval; more items may decide"]
+                    * unclear
+                ),
+                *describe_replay("The audit", self.usage),
+                *self.notes,
+            ],
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data."""
@@ -130,7 +167,16 @@ class JudgeCard:
 
     def to_markdown(self) -> str:
         """The card as a page."""
-        return _card_page(self)
+        lines = []
+        for finding in self.findings:
+            details = [
+                f"{key}: {value:.3g}" if isinstance(value, float) else f"{key}: {value}"
+                for key, value in finding.details.items()
+            ]
+            if details:
+                lines.append(f"- **{finding.name}**: {'; '.join(details)}")
+        section = ["", "## Behind the numbers", "", *lines] if lines else []
+        return "\n".join([self.table().render("markdown"), *section, "", f"Signature: `{self.signature}`", ""])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the card atomically to a .json or .md file."""
@@ -235,8 +281,9 @@ def describe_problems(findings: Sequence[Finding]) -> str:
     if not checks:
         return f"Nothing could be checked{rest}."
     if not problems:
-        return f"No problem found in {_count(checks, 'check')}{rest}."
-    return f"{_count(len(problems), 'problem')} in {_count(checks, 'check')}{rest}: {'; '.join(problems)}."
+        return f"No problem found in {format_count(checks, 'check')}{rest}."
+    found = f"{format_count(len(problems), 'problem')} in {format_count(checks, 'check')}"
+    return f"{found}{rest}: {'; '.join(problems)}."
 
 
 def _is_unclear(finding: Finding) -> bool:
@@ -247,10 +294,6 @@ def _is_unclear(finding: Finding) -> bool:
         return abs(finding.value) > float(finding.limit.split()[-1])
     sides = [side.split() for side in finding.limit.split(" or ")]
     return any(finding.value > float(x) if sign == ">" else finding.value < float(x) for sign, x in sides)
-
-
-def _count(number: int, noun: str) -> str:
-    return format_count(number, noun)
 
 
 def _describe_problem(finding: Finding) -> str:
@@ -275,44 +318,6 @@ def _describe_problem(finding: Finding) -> str:
     if finding.part == "scale":
         return f"{share} of outputs get one grade of {finding.name.removeprefix('most used grade of ')}"
     return sentences.get(finding.name, f"{finding.name}: {value:.3g}")
-
-
-def _card_table(card: JudgeCard) -> Table:
-    sizes = ", ".join(f"{value} {name}" for name, value in card.data.items() if isinstance(value, int))
-    intervals = "Intervals are 95 %: Wilson's for shares, bootstrap over items for the rest."
-    ranks = {part: rank for rank, part in enumerate(_PARTS)}
-    measured = [finding for finding in card.findings if finding.verdict != "not measured"]
-    measured.sort(key=lambda finding: ranks.get(finding.part, len(ranks)))
-    parts = [_PARTS.get(finding.part, finding.part) for finding in measured]
-    baselines = dict.fromkeys(
-        f"{finding.name.partition(',')[0]}: {finding.baseline}" for finding in measured if "," in finding.baseline
-    )
-    over_items = any(finding.name.startswith(("acc_eq", "spearman")) for finding in measured)
-    missing: dict[str, list[str]] = {}
-    for finding in card.findings:
-        if finding.verdict == "not measured":
-            missing.setdefault(finding.reason, []).append(finding.name)
-    unclear = any(map(_is_unclear, measured))
-    names = ("part", "what", "value", "n", "verdict", "problem if")
-    return Table(
-        title=card.verdict,
-        columns=[Column(name, "right" if name in ("value", "n") else "left") for name in names],
-        rows=[
-            # The part stands where it begins.
-            ["" if number and parts[number - 1] == part else part, *_card_row(finding)]
-            for number, (part, finding) in enumerate(zip(parts, measured, strict=True))
-        ],
-        notes=[
-            f"Judge card of {card.judge}. Audited on {sizes}. {intervals}",
-            *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
-            *baselines,
-            *(["length: the logarithm of the number of characters"] * ("length" in parts)),
-            *(["acc_eq and spearman compare outputs of all items; `metrist meta` those of one item"] * over_items),
-            *(["unclear: the number is beyond the limit, but not its whole interval; more items may decide"] * unclear),
-            *describe_replay("The audit", card.usage),
-            *card.notes,
-        ],
-    )
 
 
 def _card_row(finding: Finding) -> Sequence[Any]:
@@ -349,19 +354,6 @@ def _largest_baseline(finding: Finding) -> str:
         (text.rpartition(" ") for text in finding.baseline.split(", ")), key=lambda parts: float(parts[2] or 0)
     )
     return f"{name} {100 * float(value):.0f} %" if finding.is_share and value else f"{name} {value}".strip()
-
-
-def _card_page(card: JudgeCard) -> str:
-    lines = []
-    for finding in card.findings:
-        details = [
-            f"{key}: {value:.3g}" if isinstance(value, float) else f"{key}: {value}"
-            for key, value in finding.details.items()
-        ]
-        if details:
-            lines.append(f"- **{finding.name}**: {'; '.join(details)}")
-    section = ["", "## Behind the numbers", "", *lines] if lines else []
-    return "\n".join([card.table().render("markdown"), *section, "", f"Signature: `{card.signature}`", ""])
 
 
 def build_unmeasured(part: str, name: str, reason: str) -> Finding:
@@ -453,7 +445,8 @@ def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> 
     known = ~(np.isnan(first) | np.isnan(second))
     codes = _encode_items(items, known)
     x, y = _center(first[known], codes), _center(second[known], codes)
-    return _bootstrap_by_item(np.stack([x * x, y * y, x * y], axis=1), codes, _pool_pearson)
+    rows = np.stack([x * x, y * y, x * y], axis=1)
+    return _bootstrap_by_item(rows, codes, lambda sums: _divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1])))
 
 
 def partial_correlation_by_item(first: Floats, second: Floats, fixed: Floats, items: Sequence[str]) -> Interval:
@@ -486,10 +479,6 @@ def _center(values: Floats, codes: NDArray[np.intp]) -> Floats:
     means = np.bincount(codes, weights=values) / np.maximum(np.bincount(codes), 1)
     centered: Floats = values - means[codes]
     return centered
-
-
-def _pool_pearson(sums: Floats) -> Floats:
-    return _divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1]))
 
 
 def _pool_partial(sums: Floats) -> Floats:

@@ -98,7 +98,7 @@ class Choices:
     choice: Floats
     weight: Floats | None = None
 
-    def take(self, mask: Mask) -> Choices:
+    def take(self, mask: Mask | Codes) -> Choices:
         """Return some of the choices."""
         return Choices(
             first=self.first[mask],
@@ -247,31 +247,17 @@ def select_sample(
     dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes, corpus: CorpusStats | None = None
 ) -> SelectedSample:
     """Return the sample of these outputs; both columns hold one value per output of the data, larger being better."""
+    has_gold, has_both = (np.isfinite(take_outputs(column, outputs)) for column in (human, metric))
+    has_both &= has_gold
+    both = outputs if has_both.all() else outputs[has_both]
     # Whole columns are shared, not copied.
-    if are_all(outputs, len(dataset)):
-        has_gold, has_both = np.isfinite(human), np.isfinite(metric)
-        has_both &= has_gold
-        if has_both.all():
-            sample = Sample(
-                human=human,
-                metric=metric,
-                item=dataset.items.codes,
-                system=dataset.systems.codes,
-                corpus=corpus,
-                weight=dataset.weight,
-            )
-            return SelectedSample(sample=sample, outputs=outputs, rated=len(outputs))
-    else:
-        has_gold, has_both = np.isfinite(human[outputs]), np.isfinite(metric[outputs])
-        has_both &= has_gold
-    both = outputs[has_both]
     sample = Sample(
-        human=human[both],
-        metric=metric[both],
-        item=dataset.items.codes[both],
-        system=dataset.systems.codes[both],
-        corpus=corpus and corpus.take(both),
-        weight=None if dataset.weight is None else dataset.weight[both],
+        human=take_outputs(human, both),
+        metric=take_outputs(metric, both),
+        item=take_outputs(dataset.items.codes, both),
+        system=take_outputs(dataset.systems.codes, both),
+        corpus=corpus and (corpus if are_all(both, len(dataset)) else corpus.take(both)),
+        weight=None if dataset.weight is None else take_outputs(dataset.weight, both),
     )
     return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
 

@@ -27,7 +27,7 @@ from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice
-from metrist.report.tables import Column, Number, PValue, Table, format_number
+from metrist.report.tables import Number, PValue, Table, format_number, name_columns
 from metrist.stats import Floats
 from metrist.stats.bootstrap import FEW_UNITS
 from metrist.stats.significance import wins
@@ -357,7 +357,7 @@ _MAX_NAMED = 4
 
 def advice(evaluation: MetaEvaluation) -> list[str]:
     """Return the advice for each aspect, measure and slice, a sentence or more each."""
-    groups = _group_figures(evaluation)
+    groups = group_figures(evaluation)
     several = len({group.key[:2] for group in groups}) > 1
     return [(f"{', '.join(group.key[:2])}: " if several else "") + _advise(evaluation, group) for group in groups]
 
@@ -366,14 +366,14 @@ def advice_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Return the best metric of each aspect, measure and slice, with the advice as notes."""
     rows = [
         [*group.key, group.best.metric if group.best else None, Number(group.best.value if group.best else math.nan)]
-        for group in _group_figures(evaluation)
+        for group in group_figures(evaluation)
     ]
-    head = [*(Column(name) for name in ("aspect", "measure", "slice", "best metric")), Column("value", "right")]
+    head = name_columns("aspect", "measure", "slice", "best metric", right=["value"])
     return [Table(title="which metric to trust", columns=head, rows=rows, notes=advice(evaluation))]
 
 
 @dataclass(frozen=True, slots=True)
-class _FigureGroup:
+class FigureGroup:
     """The figures of one aspect, measure and slice."""
 
     key: tuple[str, str, str]
@@ -387,18 +387,19 @@ class _FigureGroup:
         return min(self.metrics, key=lambda figure: (figure.rank or math.inf, -figure.value), default=None)
 
 
-def _group_figures(evaluation: MetaEvaluation) -> list[_FigureGroup]:
+def group_figures(evaluation: MetaEvaluation) -> list[FigureGroup]:
+    """Return the figures by aspect, measure and slice, without means over slices."""
     tests = {table.key: table for table in evaluation.tests}
     groups = []
     for key in dict.fromkeys(figure.key for figure in evaluation.figures if not figure.slice.endswith(" mean")):
         figures = [figure for figure in evaluation.figures if figure.key == key]
         metrics = [figure for figure in figures if figure.metric != HUMANS and not math.isnan(figure.value)]
         human = next((figure for figure in figures if figure.metric == HUMANS), None)
-        groups.append(_FigureGroup(key, metrics, human, tests.get(key)))
+        groups.append(FigureGroup(key, metrics, human, tests.get(key)))
     return groups
 
 
-def _advise(evaluation: MetaEvaluation, group: _FigureGroup) -> str:
+def _advise(evaluation: MetaEvaluation, group: FigureGroup) -> str:
     place = "On all outputs" if group.key[2] == "all" else f"On {group.key[2]}"
     best = group.best
     if best is None:
@@ -420,16 +421,12 @@ def _advise(evaluation: MetaEvaluation, group: _FigureGroup) -> str:
 
 
 def _name_best(place: str, best: Figure) -> str:
-    value = format_number(best.value, 3)
-    baselines = {"guessing": best.chance, "calling every pair a tie": best.all_ties}
-    known = {name: baseline for name, baseline in baselines.items() if not math.isnan(baseline)}
-    if known:
-        name, baseline = max(known.items(), key=lambda entry: entry[1])
-        if (best.value if math.isnan(best.low) else best.low) <= baseline:
-            return (
-                f"{place} no metric is reliably better than {name} ({format_number(baseline, 3)}); the best is "
-                f"{best.metric} with {value}."
-            )
+    value, (name, baseline) = format_number(best.value, 3), best.baseline
+    if (best.value if math.isnan(best.low) else best.low) <= baseline:
+        return (
+            f"{place} no metric is reliably better than {name} ({format_number(baseline, 3)}); the best is "
+            f"{best.metric} with {value}."
+        )
     floor = _ACCURACY_FLOOR if best.measure.partition("(")[0] in _ACCURACIES else _CORRELATION_FLOOR
     if best.value < floor:
         return (
@@ -438,7 +435,7 @@ def _name_best(place: str, best: Figure) -> str:
     return f"{place} {best.metric} is best with {value}."
 
 
-def _name_equals(evaluation: MetaEvaluation, best: Figure, group: _FigureGroup) -> str:
+def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -> str:
     """Name the metrics that no test distinguishes from the best."""
     tests = group.tests
     if tests is None or np.isnan(tests.adjusted).all():

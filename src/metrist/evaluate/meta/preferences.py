@@ -35,7 +35,7 @@ from metrist.evaluate.meta.metric_tests import UNTESTED, PairResults, make_tests
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice, make_slices, select_outputs
-from metrist.stats import Codes, Floats, Mask
+from metrist.stats import Codes, Floats
 from metrist.stats import preferences as tables
 from metrist.stats.gold import UNKNOWN, Ratings, divide
 from metrist.stats.measures import MEASURES
@@ -51,21 +51,6 @@ _MANY_TIES = 0.1
 
 
 # ---- Choices of humans
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GoldPairs:
-    """One entry per pair: its two outputs, what humans chose (1 first, -1 second, 0 tie), and its sampling weight."""
-
-    first: Codes
-    second: Codes
-    human: Floats
-    weight: Floats | None = None
-
-    def take(self, mask: Mask | Codes) -> GoldPairs:
-        """Return some of the pairs."""
-        weight = None if self.weight is None else self.weight[mask]
-        return GoldPairs(first=self.first[mask], second=self.second[mask], human=self.human[mask], weight=weight)
 
 
 def preference_aspects(dataset: JudgedDataset, names: Sequence[str]) -> list[str]:
@@ -108,15 +93,15 @@ def _select_best_systems(dataset: JudgedDataset, choices: Choices, count: int) -
     return choices.take(selected)
 
 
-def compute_gold_pairs(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> GoldPairs:
+def compute_gold_pairs(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Choices:
     """Return the humans' choice on each pair: the raters' majority, or one rater's."""
     if plan.gold not in ("mean", "majority", *dataset.raters):
         raise RunError(describe_unknown("gold of preferences", plan.gold, ["majority", *dataset.raters]))
     return vote(select_choices(dataset, plan, aspect))
 
 
-def vote(choices: Choices) -> GoldPairs:
-    """Return one choice per pair: that of most raters, a tie if they are undecided."""
+def vote(choices: Choices) -> Choices:
+    """Return one choice per pair, of no rater: that of most raters, a tie if they are undecided."""
     pairs, pair_of, choice = distinct_pairs(choices)
     votes = np.zeros((pairs.shape[1], 3))
     np.add.at(votes, (pair_of, choice.astype(np.intp) + 1), 1.0)
@@ -126,7 +111,8 @@ def vote(choices: Choices) -> GoldPairs:
     if choices.weight is not None:
         weight = np.zeros(pairs.shape[1])
         np.maximum.at(weight, pair_of, choices.weight)
-    return GoldPairs(first=pairs[0], second=pairs[1], human=human, weight=weight)
+    unnamed = np.full(len(human), UNKNOWN)
+    return Choices(first=pairs[0], second=pairs[1], rater=unnamed, choice=human, weight=weight)
 
 
 def distinct_pairs(choices: Choices) -> tuple[Codes, Codes, Floats]:
@@ -202,7 +188,7 @@ class Chooser:
     stored: bool = False
 
 
-def make_choosers(dataset: JudgedDataset, pairs: GoldPairs, names: Sequence[str] | None) -> list[Chooser]:
+def make_choosers(dataset: JudgedDataset, pairs: Choices, names: Sequence[str] | None) -> list[Chooser]:
     """Return the choices of the named metrics, or of all, on the pairs."""
     known = [*dataset.choices, *(name for name in dataset.scores if name not in dataset.choices)]
     if not known:
@@ -213,7 +199,7 @@ def make_choosers(dataset: JudgedDataset, pairs: GoldPairs, names: Sequence[str]
     return [_make_chooser(dataset, pairs, n) for n in (known if names is None else check_names("metric", names, known))]
 
 
-def _make_chooser(dataset: JudgedDataset, pairs: GoldPairs, name: str) -> Chooser:
+def _make_chooser(dataset: JudgedDataset, pairs: Choices, name: str) -> Chooser:
     if name not in dataset.choices:
         values = dataset.scores[name].signed()
         return Chooser(name=name, leaning=values[pairs.first] - values[pairs.second])
@@ -352,7 +338,7 @@ class PreferenceAspect:
     dataset: JudgedDataset
     plan: MetaPlan
     aspect: str
-    pairs: GoldPairs
+    pairs: Choices
     choosers: Sequence[Chooser]
     #: A slice is one step of what is reported: pairs take little time.
     steps: ClassVar[int] = 1
@@ -422,7 +408,7 @@ class PreferenceAspect:
 
     def notes(self, _: Sequence[Figure]) -> list[str]:
         """What a reader must know about the choices of this aspect."""
-        human, total = self.pairs.human, len(self.pairs.human)
+        human, total = self.pairs.choice, len(self.pairs.choice)
         counts = {name: np.count_nonzero(human == v) for name, v in (("first", 1), ("second", -1), ("tie", 0))}
         most, count = max(counts.items(), key=lambda entry: entry[1])
         notes = [
@@ -453,12 +439,12 @@ class PreferenceAspect:
     def _epsilons(self, part: Slice, measure: str) -> list[float]:
         """Return each metric's tie threshold, 0 if it has none."""
         own = self.plan.epsilon_over == "slice"
-        pairs = part.outputs if own else np.arange(len(self.pairs.human))
+        pairs = part.outputs if own else np.arange(len(self.pairs.choice))
         epsilons = []
         for chooser in self.choosers:
             calibrated = measure == "acc_eq" and not chooser.stored
             own_pairs = self.pairs.take(pairs)
-            epsilon = best_epsilon(own_pairs.human, chooser.leaning[pairs], own_pairs.weight) if calibrated else 0.0
+            epsilon = best_epsilon(own_pairs.choice, chooser.leaning[pairs], own_pairs.weight) if calibrated else 0.0
             epsilons.append(0.0 if math.isnan(epsilon) else epsilon)
         return epsilons
 
@@ -473,7 +459,7 @@ class PreferenceAspect:
         own = self.pairs.take(part.outputs)
         return np.stack(
             [
-                choice_rows(own.human, chooser.leaning[part.outputs], epsilon, item, len(items), own.weight)
+                choice_rows(own.choice, chooser.leaning[part.outputs], epsilon, item, len(items), own.weight)
                 for chooser, epsilon in zip(self.choosers, epsilons, strict=True)
             ]
         )
@@ -488,6 +474,9 @@ class PreferenceAspect:
         for metric, value in enumerate(values):
             sums = stats[metric].sum(axis=0)
             low, high = interval(resampled[:, metric], plan.confidence, stats.shape[1], float(value))
+            reason = ""
+            if not math.isnan(value):
+                reason = explain_missing_interval(resampled[:, metric], plan.confidence, stats.shape[1], "items")
             leaning = self.choosers[metric].leaning
             count = sum(int(np.count_nonzero(~np.isnan(leaning[part.outputs]))) for part in slices)
             numbers.append(
@@ -495,7 +484,7 @@ class PreferenceAspect:
                     "value": float(value),
                     "low": low,
                     "high": high,
-                    "reason": self._explain_missing(resampled[:, metric], stats.shape[1], float(value)),
+                    "reason": reason,
                     "n": count,
                     "coverage": count / pairs,
                     "chance": float(measure.chance(sums)),
@@ -509,7 +498,7 @@ class PreferenceAspect:
         a miss, but no sign of the opposite direction. f1 is not marked."""
         chooser = next(chooser for chooser in self.choosers if chooser.name == figure.metric)
         item = np.searchsorted(items, self.dataset.items.codes[self.pairs.first[part.outputs]])
-        rows = choice_rows(self.pairs.human[part.outputs], chooser.leaning[part.outputs], 0.0, item, len(items))
+        rows = choice_rows(self.pairs.choice[part.outputs], chooser.leaning[part.outputs], 0.0, item, len(items))
         alike, opposed = map(int, tables.pair_counts(rows.sum(axis=0).reshape(3, 3))[:2])
         plan, tail = self.plan, (1 - self.plan.confidence) / 2
         # The resamples of a few pairs, all wrong, do not vary: an exact test guards against them.
@@ -522,9 +511,6 @@ class PreferenceAspect:
             return figure
         pairs = f"the {format_count(alike + opposed, 'pair')} that neither ties, chance 0.500"
         return replace(figure, against=f"right in {share:.3f} [{low:.3f}, {high:.3f}] of {pairs}")
-
-    def _explain_missing(self, resampled: Floats, items: int, value: float) -> str:
-        return "" if math.isnan(value) else explain_missing_interval(resampled, self.plan.confidence, items, "items")
 
     def _compare(self, part: Slice, measure: str, stats: Floats, values: Floats) -> Tests:
         """Test metrics by exchanging whole items; an item that either of two metrics did not judge is left out."""

@@ -151,6 +151,13 @@ class Figure:
         """The table that the figure belongs to: aspect, measure and slice."""
         return self.aspect, self.measure, self.slice
 
+    @property
+    def baseline(self) -> tuple[str, float]:
+        """What reaches most without a metric, and how much; NaN if that is unknown."""
+        baselines = {"guessing": self.chance, "calling every pair a tie": self.all_ties}
+        known = {name: value for name, value in baselines.items() if not math.isnan(value)}
+        return max(known.items(), key=lambda entry: entry[1], default=("", math.nan))
+
     def row(self) -> dict[str, Any]:
         """The figure as plain data; a number that does not exist is None."""
         row = {name: or_none(value) if isinstance(value, float) else value for name, value in asdict(self).items()}

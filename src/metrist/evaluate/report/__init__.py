@@ -17,7 +17,7 @@ from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
-from metrist.report.tables import Column, Count, Estimate, Table
+from metrist.report.tables import Column, Count, Estimate, Table, name_columns
 from metrist.run.results import sign_metrics
 from metrist.run.run import Run
 from metrist.run.stored_run import describe_options
@@ -65,20 +65,20 @@ def build_report(
     """
     data = ReportData(sources, ReportOptions(**options))
     comparison, evaluation = data.comparison, data.evaluation
-    lists = outputs.gather_lists(data)
+    cards = [TableBlock(table=_read_card(Path(path))) for path in judge_cards]
     sections = [
         systems.systems_section(data),
         agreement.agreement_section(data),
-        outputs.worst_section(lists),
-        outputs.changes_section(lists),
-        errors.errors_section(data, lists.heaviest),
+        outputs.worst_section(data),
+        outputs.changes_section(data),
+        errors.errors_section(data),
         systems.aspects_section(data),
         systems.distributions_section(data),
-        outputs.disagreements_section(lists),
+        outputs.disagreements_section(data),
         outputs.heat_section(data),
-        _cards_section(judge_cards),
+        Section(name="judges", title="Judge card", blocks=cards) if cards else None,
         systems.failures_section(data),
-        outputs.explorer_section(data, lists),
+        outputs.explorer_section(data),
         _methods_section(data, command),
     ]
     sentences = verdicts.describe_comparison(comparison) if comparison else _describe_system(data)
@@ -165,14 +165,6 @@ def _describe_system(data: ReportData) -> list[str]:
 # ---- Judge cards
 
 
-def _cards_section(paths: Sequence[str | os.PathLike[str]]) -> Section | None:
-    """What audits found about judges."""
-    tables = [_read_card(Path(path)) for path in paths]
-    if not tables:
-        return None
-    return Section(name="judges", title="Judge card", blocks=[TableBlock(table=table) for table in tables])
-
-
 def _read_card(path: Path) -> Table:
     try:
         card = read_json(path, RunError)
@@ -192,14 +184,7 @@ def _read_card(path: Path) -> Table:
         title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: expected a judge card that `metrist audit -o card.json` wrote ({error})") from None
-    head = [
-        Column("part"),
-        Column("what"),
-        Column("value", "right"),
-        Column("n", "right"),
-        Column("verdict"),
-        Column("problem if"),
-    ]
+    head = [*name_columns("part", "what", right=("value", "n")), *name_columns("verdict", "problem if")]
     notes = [
         f"Judge: {judge}",
         f"Signature: {signature}",

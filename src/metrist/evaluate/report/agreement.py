@@ -12,9 +12,10 @@ import numpy as np
 from metrist.errors import MetristError
 from metrist.evaluate.meta import Figure, MetaEvaluation, advice
 from metrist.evaluate.meta.analyses import analyse
-from metrist.evaluate.meta.dataset import select_sample
-from metrist.evaluate.meta.results import HUMANS
-from metrist.evaluate.meta.slices import ALL, group_codes, make_slices, system_means
+from metrist.evaluate.meta.analyses.metrics import compute_curve
+from metrist.evaluate.meta.notes import group_figures
+from metrist.evaluate.meta.results import HUMANS, Tests
+from metrist.evaluate.meta.slices import ALL, make_slices, system_means
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.systems import ratings_table
 from metrist.evaluate.report.verdicts import join_names
@@ -31,12 +32,9 @@ from metrist.report.meta_figures import (
 )
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import Table, format_number
-from metrist.stats import Floats
+from metrist.report.tables import format_number
 from metrist.stats.gold import majorities
 from metrist.stats.measures import measure
-from metrist.stats.threshold_search import tie_curve
-from metrist.stats.ties import pairing
 
 _CURVE_POINTS = 60
 #: Metrics in one figure of scatter plots or curves, the best ones.
@@ -99,8 +97,9 @@ def agreement_section(data: ReportData) -> Section | None:
             tables = analyse(evaluation, name)
         except MetristError:
             continue
-        if name == "agreement":
-            tables = [table for table in (_drop_undefined(table, single) for table in tables) if table.rows]
+        if name == "agreement":  # Without the rows of these aspects that hold a reason, not a value.
+            rows = [[r for r in table.rows if r[0] not in single or not isinstance(r[2], str)] for table in tables]
+            tables = [replace(table, rows=own) for table, own in zip(tables, rows, strict=True) if own]
         if tables:
             blocks.append(Fold(title=title, blocks=[TableBlock(table=table) for table in tables]))
     return Section(name="people", title="Which metric to trust", blocks=blocks)
@@ -147,11 +146,6 @@ def _describe_single_ratings(aspects: Sequence[str], evaluation: MetaEvaluation)
     )
 
 
-def _drop_undefined(table: Table, aspects: Sequence[str]) -> Table:
-    """The table of agreement among raters without the rows of these aspects that hold a reason, not a value."""
-    return replace(table, rows=[row for row in table.rows if row[0] not in aspects or not isinstance(row[2], str)])
-
-
 def recommend(evaluation: MetaEvaluation) -> list[str]:
     """The advice in words: all outputs first, then the slices where another metric is best."""
     sentences = advice(evaluation)
@@ -162,21 +156,18 @@ def recommend(evaluation: MetaEvaluation) -> list[str]:
 def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
     """The metric to trust, per aspect, in a sentence each for the verdict."""
     sentences = []
-    for aspect in dict.fromkeys(figure.aspect for figure in evaluation.figures):
-        own = [f for f in _on_all(evaluation, aspect) if f.metric != HUMANS and not math.isnan(f.value)]
-        if not own:
+    for group in group_figures(evaluation):
+        best, (aspect, *place) = group.best, group.key
+        if best is None or place != [evaluation.plan.measures[0], ALL]:
             continue
-        best = min(own, key=lambda figure: (figure.rank or math.inf, -figure.value))
-        baselines = {"guessing": best.chance, "calling every pair a tie": best.all_ties}
-        known = {name: value for name, value in baselines.items() if not math.isnan(value)}
         value = format_number(best.value, 3)
         interval = "" if math.isnan(best.low) else f" [{format_number(best.low, 3)}, {format_number(best.high, 3)}]"
         sentence = f"{best.metric} agrees best with people's {aspect}: {best.measure} {value}{interval}"
-        if equals := _list_equals(evaluation, best):
+        if equals := _list_equals(evaluation, best, group.tests):
             others = f"{len(equals)} others are" if len(equals) > 1 else f"{equals[0]} is"
             sentence += f"; {others} on a par"
-        if known:
-            name, floor = max(known.items(), key=lambda entry: entry[1])
+        name, floor = best.baseline
+        if name:
             reached = f"{name} reaches {format_number(floor, 3)}"
             if not (best.value if math.isnan(best.low) else best.low) > floor:
                 sentence = (
@@ -187,9 +178,8 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
     return sentences
 
 
-def _list_equals(evaluation: MetaEvaluation, best: Figure) -> list[str]:
+def _list_equals(evaluation: MetaEvaluation, best: Figure, tests: Tests | None) -> list[str]:
     """The metrics that were tested against the best one and do not differ from it, as the advice names them."""
-    tests = next((tests for tests in evaluation.tests if tests.key == best.key), None)
     if tests is None or best.metric not in tests.metrics:
         return []
     others = (metric for metric in tests.metrics if metric != best.metric)
@@ -313,16 +303,10 @@ def curves_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None =
     if evaluation is None or not evaluation.golds:
         return None
     aspect = aspect or next(iter(evaluation.golds))
-    dataset, plan = evaluation.dataset, evaluation.plan
     curves = {}
     for metric in order_metrics(evaluation)[:_MAX_PANELS]:
-        selected = select_sample(
-            dataset, evaluation.golds[aspect], dataset.scores[metric].signed(), evaluation.outputs[aspect]
-        )
-        groups = group_codes(dataset, plan.group, selected)
         try:
-            pairs = pairing(selected.sample.human, selected.sample.metric, groups, average=plan.group_average)
-            curve = tie_curve(pairs, _CURVE_POINTS)
+            curve = compute_curve(evaluation, aspect, metric, _CURVE_POINTS)
         except MetristError:
             continue
         points = np.stack([curve.epsilons, curve.accuracies, curve.tie_shares])
@@ -422,9 +406,10 @@ def levels_figure(
         task, _, language = part.value.partition(" · ") if "+" in column else (part.value, "", "")
         if column == "language":
             task, language = "", part.value
+        known = lengths[both][np.isfinite(lengths[both])] if lengths is not None and column in _TASKS else np.empty(0)
         columns.append(
             (
-                _mean(lengths[both].astype(np.float64)) if lengths is not None and column in _TASKS else 0.0,
+                float(known.astype(np.float64).mean()) if len(known) else 0.0,
                 LevelColumn(
                     task=task,
                     language=language,
@@ -445,11 +430,6 @@ def levels_figure(
     )
     entries = [entry for _, entry in ordered]
     return draw_levels(entries, metric=metric, measure=evaluation.plan.measures[0], aspect=aspect, style=style)
-
-
-def _mean(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else 0.0
 
 
 def majority_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:

@@ -26,13 +26,22 @@ from metrist.evaluate.selection import (
     has_metric,
     holds_results,
     list_names,
+    list_owners,
     open_run,
     select_metrics,
     select_systems,
 )
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
-from metrist.names import NameColumn, concatenate_names, encode_names, list_distinct, select_names, take_names
+from metrist.names import (
+    NameColumn,
+    concatenate_names,
+    encode_names,
+    list_distinct,
+    select_names,
+    split_positions,
+    take_names,
+)
 from metrist.ratings import Error
 from metrist.report.tables import Table
 from metrist.run import Results, score
@@ -121,7 +130,7 @@ class ReportData:
         chosen = common
         if names and any(map(holds_results, self.sources)):
             chosen = select_metrics(common, names, first.unfinished)
-        owners = list({(m := getattr(metric, "metric", metric)).label: m for metric in chosen}.values())
+        owners = list_owners(chosen)
         columns = [encode_names(run.systems) for run in self.runs.values()]
         renamed = [
             NameColumn(column.codes, new)
@@ -137,10 +146,10 @@ class ReportData:
         if self.options.baseline is not None:
             kept |= set(select_systems(systems, [self.options.baseline]))
         rows = select_names(systems, kept)
-        blocks = {
-            metric.label: _join_scores([run.scores[run.metric(metric).label] for run in self.runs.values()])
-            for metric in owners
-        }
+        blocks = {}
+        for metric in owners:
+            own = [run.scores[run.metric(metric).label] for run in self.runs.values()]
+            blocks[metric.label] = Scores.join(own) if others else own[0]
         everything = len(rows) == len(items)
         self._owners = np.repeat(np.arange(len(columns)), [len(column) for column in columns])[rows]
         return replace(
@@ -175,7 +184,7 @@ class ReportData:
     def positions(self) -> dict[str, NDArray[np.intp]]:
         """The rows of each system."""
         column = encode_names(self.results.systems)
-        return {name: np.flatnonzero(column.codes == code) for code, name in enumerate(column.names)}
+        return dict(zip(column.names, split_positions(column), strict=True))
 
     @cached_property
     def costs(self) -> dict[str, Cost]:
@@ -305,8 +314,7 @@ class ReportData:
         varied = []
         for name in ("task", "language"):
             labels = dataset.columns.get(name)
-            values = Counter(labels.codes[labels.codes >= 0].tolist()) if labels else Counter()
-            if _MIN_VALUES <= len(values) <= _MAX_VALUES:
+            if labels and _MIN_VALUES <= len(np.unique(labels.codes[labels.codes >= 0])) <= _MAX_VALUES:
                 varied.append(name)
         return (*varied, "task+language") if len(varied) == 2 else tuple(varied)
 
@@ -374,10 +382,6 @@ def _name_systems(runs: Mapping[str, Results]) -> dict[str, dict[str, str]]:
     }
 
 
-def _join_scores(blocks: Sequence[Scores]) -> Scores:
-    return blocks[0] if len(blocks) == 1 else Scores.join(blocks)
-
-
 def _use_stored_scores(dataset: JudgedDataset) -> Results:
     """Results from the scores that records hold themselves."""
     if not dataset.scores:
@@ -393,8 +397,8 @@ def _use_stored_scores(dataset: JudgedDataset) -> Results:
         metrics.append(metric)
         scores[metric.label], signatures[metric.label] = block, signature
     return Results(
-        items=NameColumn(dataset.items.codes, tuple(dataset.items.names)),
-        systems=NameColumn(dataset.systems.codes, tuple(dataset.systems.names)),
+        items=NameColumn(dataset.items.codes, dataset.items.names),
+        systems=NameColumn(dataset.systems.codes, dataset.systems.names),
         metrics=tuple(metrics),
         scores=scores,
         signatures=signatures,

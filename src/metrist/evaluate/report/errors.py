@@ -16,7 +16,7 @@ from metrist.report.errors import SEVERITIES, rank_severity
 from metrist.report.figures import draw_bars
 from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import Column, Count, Number, Table
+from metrist.report.tables import Count, Number, Table, name_columns
 from metrist.report.worst import PEOPLE, WorstEntry, WorstOutputs
 
 #: Outputs with errors that are shown.
@@ -63,7 +63,7 @@ def errors_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     )
 
 
-def errors_section(data: ReportData, heaviest: WorstOutputs) -> Section | None:
+def errors_section(data: ReportData) -> Section | None:
     """Errors by aspect and severity, per system, and the outputs that lose most by them."""
     found = list_errors(data)
     drawing = errors_figure(data)
@@ -74,6 +74,7 @@ def errors_section(data: ReportData, heaviest: WorstOutputs) -> Section | None:
     legend = Prose(
         sentences=["Point at a marked passage, or reach it with the Tab key, to read why it is one."], kind="notes"
     )
+    heaviest = _find_heaviest(data)
     with_errors = len({row for errors in found.values() for row, _ in errors})
     blocks.append(
         Fold(
@@ -85,7 +86,7 @@ def errors_section(data: ReportData, heaviest: WorstOutputs) -> Section | None:
     return Section(name="errors", title="Errors", blocks=blocks)
 
 
-def find_heaviest(data: ReportData) -> WorstOutputs:
+def _find_heaviest(data: ReportData) -> WorstOutputs:
     """The outputs that lose most by their errors."""
     penalties: dict[int, tuple[float, int]] = {}
     for errors in list_errors(data).values():
@@ -128,7 +129,7 @@ def _error_table(found: dict[str, list[tuple[int, Error]]]) -> Table:
     numbers = ("errors", *SEVERITIES, "outputs", "mean penalty")
     return Table(
         title="Errors by aspect and severity",
-        columns=[Column("found by"), Column("aspect"), *(Column(n, "right") for n in numbers)],
+        columns=name_columns("found by", "aspect", right=numbers),
         rows=rows,
     )
 
@@ -146,7 +147,7 @@ def _system_error_table(data: ReportData, found: dict[str, list[tuple[int, Error
             rows.append(
                 [system, name, Count(len(own)), rate, *(Count(severities[severity]) for severity in SEVERITIES)]
             )
-    head = [Column("system"), Column("found by"), *(Column(n, "right") for n in ("errors", "per output", *SEVERITIES))]
+    head = name_columns("system", "found by", right=("errors", "per output", *SEVERITIES))
     return Table(title="Errors by system", columns=head, rows=rows)
 
 

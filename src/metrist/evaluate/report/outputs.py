@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from metrist.errors import MetristError, format_count, label_item
 from metrist.evaluate.report.agreement import order_metrics
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.report.errors import find_heaviest
 from metrist.evaluate.report.verdicts import join_names
 from metrist.evaluate.worst import find_smallest, list_decimals, percentile_ranks, show_outputs, worst
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
-from metrist.report.output_cards import clean_text, cut_pieces, number_errors
+from metrist.report.errors import locate_errors
+from metrist.report.output_cards import clean_text, cut_pieces
 from metrist.report.page import Block, ExplorerBlock, Fold, HeatBlock, OutputsBlock, Prose, Section
 from metrist.report.tables import format_number, or_none
-from metrist.report.worst import ScoredOutput, WorstEntry, WorstOutputs
+from metrist.report.worst import WorstEntry, WorstOutputs
 
 #: Outputs shown per list.
 _SHOWN = 5
@@ -36,37 +36,6 @@ _MAX_RATED = 4
 _MAX_CHANGES = 4
 #: In a sample: outputs in all, and the worst of each metric that it has.
 _SAMPLE, _SAMPLE_WORST = 1000, 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputLists:
-    """The outputs whose texts a report shows: lists of the worst, of those that changed most, of disagreements, and of
-    those with the heaviest errors; and all outputs, or a sample by a `rule` that is stated. `trusted` is the metric of
-    the first list of the worst if that agrees best with people."""
-
-    worst: Sequence[WorstOutputs]
-    changes: Sequence[WorstOutputs]
-    disagreements: Sequence[WorstOutputs]
-    heaviest: WorstOutputs
-    sample: Sequence[ScoredOutput]
-    rule: Sequence[str]
-    trusted: str = ""
-
-
-def gather_lists(data: ReportData) -> OutputLists:
-    """Choose the outputs by their numbers, then read the texts of these alone."""
-    worst_lists, changes, disagreements = _rank_worst(data), _rank_changes(data), _rank_disagreements(data)
-    heaviest = find_heaviest(data)
-    rows, rule = _choose_rows(data)
-    return OutputLists(
-        worst=worst_lists,
-        changes=changes,
-        disagreements=disagreements,
-        heaviest=heaviest,
-        sample=show_outputs(data.results, data.texts.read(rows)),
-        rule=rule,
-        trusted=trusted.label if (trusted := _find_trusted(data)) is not None and len(data.directed) > 1 else "",
-    )
 
 
 def _rank(data: ReportData, metrics: str | Sequence[str], **ranking: Any) -> list[WorstOutputs]:
@@ -83,10 +52,19 @@ def _rank(data: ReportData, metrics: str | Sequence[str], **ranking: Any) -> lis
 def _rank_worst(data: ReportData) -> list[WorstOutputs]:
     """The worst outputs by each metric, then by people's ratings. The metric that agrees best with people comes first,
     then metrics that give reasons."""
-    decimals, lists, ranks = list_decimals(data.results), list[WorstOutputs](), _rank_by_everyone(data)
+    decimals, lists, results = list_decimals(data.results), list[WorstOutputs](), data.results
+    ranks = _Percentiles(
+        metrics={
+            m.label: percentile_ranks((-1.0 if m.higher_is_better is False else 1.0) * results[m].values)
+            for m in data.directed
+            if not isinstance(m, PartMetric)
+        },
+        aspects={name: percentile_ranks(rated.mean(len(results))) for name, rated in data.texts.ratings.items()},
+    )
     trusted = _find_trusted(data)
     first = [m for m in data.directed if m is trusted]
-    first += [m for m in data.directed if m not in first and not isinstance(m, PartMetric) and _gives_reasons(data, m)]
+    others = [m for m in data.directed if m not in first and not isinstance(m, PartMetric)]
+    first += [m for m in others if (block := results.scores[m.label]).errors or block.explanations]
     for metric in [*first, *(m for m in data.directed if m not in first)][:_MAX_LISTS]:
         for outputs in _rank(data, metric.label):
             places = decimals[metric.label]
@@ -152,71 +130,44 @@ class _Percentiles:
         return f"; also among the worst {_LOWEST} % by {', and by '.join(parts)}" if parts else ""
 
 
-def _rank_by_everyone(data: ReportData) -> _Percentiles:
-    results = data.results
-    metrics = {
-        m.label: percentile_ranks((-1.0 if m.higher_is_better is False else 1.0) * results[m].values)
-        for m in data.directed
-        if not isinstance(m, PartMetric)
-    }
-    aspects = {name: percentile_ranks(rated.mean(len(results))) for name, rated in data.texts.ratings.items()}
-    return _Percentiles(metrics=metrics, aspects=aspects)
+def worst_section(data: ReportData) -> Section | None:
+    """The worst outputs by each metric, and by people's ratings."""
+    blocks: list[Block] = [
+        Fold(title=f"{outputs.title} ({len(outputs)} shown)", blocks=[OutputsBlock(outputs=outputs)], opened=not number)
+        for number, outputs in enumerate(_rank_worst(data))
+    ]
+    if not blocks:
+        return None
+    if (trusted := _find_trusted(data)) is not None and len(data.directed) > 1:
+        best = "of the metrics with a better side it agrees best with people overall"
+        note = f"The list by {trusted.label} comes first: {best}."
+        blocks.insert(0, Prose(sentences=[note], kind="notes"))
+    return Section(name="worst", title="Worst outputs", blocks=blocks, brief=True)
 
 
-def _gives_reasons(data: ReportData, metric: Metric) -> bool:
-    block = data.results.scores[metric.label]
-    return bool(block.errors or block.explanations)
-
-
-def _rank_changes(data: ReportData) -> list[WorstOutputs]:
+def changes_section(data: ReportData) -> Section | None:
     """Where two systems differ most, in either direction."""
-    return [
+    changes = [
         outputs
         for first, second in data.pairs
         for metric in data.directed[:_MAX_CHANGES]
         for order in ("losses", "gains")
         for outputs in _rank(data, metric.label, vs=second, systems=[first], order=order)
     ]
+    if not changes:
+        return None
+    how = "Two outputs of the same item side by side; words that only one of them has are marked."
+    blocks: list[Block] = [Prose(sentences=[how], kind="notes"), *_fold(changes)]
+    return Section(name="changes", title="Most changed", blocks=blocks)
 
 
-def _rank_disagreements(data: ReportData) -> list[WorstOutputs]:
+def disagreements_section(data: ReportData) -> Section | None:
     """Outputs on which metrics disagree with each other, and with people."""
     metrics = [metric for metric in data.directed if not isinstance(metric, PartMetric)]
     lists = _rank(data, [m.label for m in metrics], by="disagreement") if len(metrics) > 1 else []
     if data.texts.ratings:
         lists += [outputs for m in metrics[:_MAX_LISTS] for outputs in _rank(data, m.label, by="people")]
-    return lists
-
-
-def worst_section(lists: OutputLists) -> Section | None:
-    """The worst outputs by each metric, and by people's ratings."""
-    blocks: list[Block] = [
-        Fold(title=f"{outputs.title} ({len(outputs)} shown)", blocks=[OutputsBlock(outputs=outputs)], opened=not number)
-        for number, outputs in enumerate(lists.worst)
-    ]
-    if not blocks:
-        return None
-    if lists.trusted:
-        best = "of the metrics with a better side it agrees best with people overall"
-        note = f"The list by {lists.trusted} comes first: {best}."
-        blocks.insert(0, Prose(sentences=[note], kind="notes"))
-    return Section(name="worst", title="Worst outputs", blocks=blocks, brief=True)
-
-
-def changes_section(lists: OutputLists) -> Section | None:
-    """Where two systems differ most."""
-    if not lists.changes:
-        return None
-    how = "Two outputs of the same item side by side; words that only one of them has are marked."
-    blocks: list[Block] = [Prose(sentences=[how], kind="notes"), *_fold(lists.changes)]
-    return Section(name="changes", title="Most changed", blocks=blocks)
-
-
-def disagreements_section(lists: OutputLists) -> Section | None:
-    """Outputs on which metrics disagree with each other, and with people."""
-    if not lists.disagreements:
-        return None
-    return Section(name="disagreements", title="Disagreements", blocks=_fold(lists.disagreements))
+    return Section(name="disagreements", title="Disagreements", blocks=_fold(lists)) if lists else None
 
 
 def _fold(lists: Sequence[WorstOutputs]) -> list[Block]:
@@ -242,9 +193,11 @@ def heat_section(data: ReportData) -> Section | None:
 # ---- All outputs
 
 
-def explorer_section(data: ReportData, lists: OutputLists) -> Section | None:
+def explorer_section(data: ReportData) -> Section | None:
     """All outputs with texts, or the sample of a large run, to be searched and sorted on the page."""
-    if not any(output.record for output in lists.sample):
+    rows, rule = _choose_rows(data)
+    sample = show_outputs(data.results, data.texts.read(rows))
+    if not any(output.record for output in sample):
         return None
     items: dict[str, int] = {}
     systems = {system: number for number, system in enumerate(data.systems)}
@@ -252,7 +205,7 @@ def explorer_section(data: ReportData, lists: OutputLists) -> Section | None:
     outputs: list[dict[str, Any]] = []
     decimals = list_decimals(data.results)
     columns = [metric.label for metric in data.columns]
-    for output in lists.sample:
+    for output in sample:
         if output.record is None:
             continue
         if output.item not in items:
@@ -265,8 +218,8 @@ def explorer_section(data: ReportData, lists: OutputLists) -> Section | None:
                     "references": [_join_pieces(reference) for reference in output.record.references],
                 }
             )
-        errors, names = number_errors(output)
-        located = [(n, e) for n, e in errors if e.start is not None and e.side == "output"]
+        errors, names = output.number_errors()
+        located = locate_errors(errors, "output")
         pieces = [piece.plain() for piece in cut_pieces(output.record.output, located, names=names, whole=True)]
         said = {name: _join_pieces(score.explanation) for name, score in output.scores.items() if score.explanation}
         outputs.append(
@@ -292,8 +245,8 @@ def explorer_section(data: ReportData, lists: OutputLists) -> Section | None:
     explorer = ExplorerBlock(data={"metrics": metrics, "systems": shown_systems, "items": contexts, "outputs": outputs})
     return Section(
         name="outputs",
-        title="All outputs" if not lists.rule else "Outputs",
-        blocks=[Prose(sentences=lists.rule, kind="notes"), explorer],
+        title="All outputs" if not rule else "Outputs",
+        blocks=[Prose(sentences=rule, kind="notes"), explorer],
     )
 
 

@@ -19,7 +19,7 @@ from metrist.names import encode_names
 from metrist.report.figures import Interval, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table
+from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, name_columns
 from metrist.scores import FailureKind
 from metrist.stats.resampling import pooled_interval
 
@@ -147,7 +147,7 @@ def standings_table(data: ReportData) -> Table:
     """How often each system beats another."""
     assert data.comparison is not None
     rows = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(data.comparison)]
-    head = [Column("system"), *(Column(name, "right") for name in ("wins", "losses", "not separated"))]
+    head = name_columns("system", right=("wins", "losses", "not separated"))
     notes = [
         "Over all other systems and all metrics that have a better side; the order is by wins minus losses.",
         _NOT_SEPARATED,
@@ -162,7 +162,7 @@ def coverage_table(data: ReportData) -> Table:
     for system, at in data.positions.items():
         shares = [float(np.mean(~np.isnan(data.results[metric].values[at]))) for metric in metrics]
         rows.append([system, Count(len(at)), *map(Share, shares)])
-    head = [Column("system"), Column("outputs", "right"), *(Column(m.label, "right") for m in metrics)]
+    head = name_columns("system", right=("outputs", *(metric.label for metric in metrics)))
     return Table(title="Coverage: the share of outputs with a score", columns=head, rows=rows)
 
 
@@ -182,12 +182,7 @@ def cost_table(data: ReportData) -> Table:
     names = ["ms per output", "seconds, all outputs"]
     names += ["money per output", "money, all outputs"] if paid else []
     notes = [f"Seconds are those of one process.{'' if paid else ' Nothing was paid for.'}"]
-    return Table(
-        title="Cost of the metrics",
-        columns=[Column("metric"), *(Column(n, "right") for n in names)],
-        rows=rows,
-        notes=notes,
-    )
+    return Table(title="Cost of the metrics", columns=name_columns("metric", right=names), rows=rows, notes=notes)
 
 
 # ---- Distributions
@@ -225,8 +220,8 @@ def _quantile_table(data: ReportData) -> Table:
             known = values[np.isfinite(values)]
             numbers = np.quantile(known, shares) if len(known) else np.full(len(shares), math.nan)
             rows.append([metric.label, system, *(Number(float(number)) for number in numbers), Count(len(known))])
-    head = [Column("metric"), Column("system"), *(Column(f"{share:.0%}", "right") for share in shares)]
-    return Table(title="Quantiles of the scores", columns=[*head, Column("scored", "right")], rows=rows)
+    head = name_columns("metric", "system", right=(*(f"{share:.0%}" for share in shares), "scored"))
+    return Table(title="Quantiles of the scores", columns=head, rows=rows)
 
 
 # ---- Rubric aspects
@@ -270,12 +265,7 @@ def failures_section(data: ReportData) -> Section | None:
             rows.append([metric.label, kind.value, Count(count), share, Count(len(systems[kind, message])), message])
     if not rows:
         return None
-    head = [
-        Column("metric"),
-        Column("kind"),
-        *(Column(n, "right") for n in ("outputs", "share", "systems")),
-        Column("reason"),
-    ]
+    head = [*name_columns("metric", "kind", right=("outputs", "share", "systems")), Column("reason")]
     total = sum(len(data.results.scores[m.label].failures) for m in data.results.metrics)
     blocks: list[Block] = [
         Prose(

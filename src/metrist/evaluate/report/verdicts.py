@@ -170,7 +170,9 @@ def describe_pair(record: PairRecord) -> str:
         )
         if not any(contest.testable for contest in record.undecided):
             sentence += " So few items could not separate any two systems."
-    return sentence + _describe_differences(record)
+    # What descriptive metrics, such as the length, say about the pair.
+    described = [_describe_scores(contest, first) for contest in record.described[:_MAX_NAMED]]
+    return f"{sentence} They also differ in {join_names(described)}." if described else sentence
 
 
 def _describe_scope(count: int, total: int) -> str:
@@ -179,12 +181,6 @@ def _describe_scope(count: int, total: int) -> str:
     if count == total:
         return "both metrics" if total == 2 else f"all {total} metrics"
     return f"{count} of {total} metrics"
-
-
-def _describe_differences(record: PairRecord) -> str:
-    """What descriptive metrics, such as the length, say about the pair."""
-    parts = [_describe_scores(contest, record.first) for contest in record.described[:_MAX_NAMED]]
-    return f" They also differ in {join_names(parts)}." if parts else ""
 
 
 def _describe_scores(contest: Contest, system: str) -> str:

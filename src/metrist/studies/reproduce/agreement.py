@@ -529,7 +529,7 @@ def find_pairs(judged: JudgedDataset, selected: Mask) -> RatedPairs:
     """Return the pairs with a winner: those that raters compared, or two outputs of an item with different ratings."""
     if judged.preferences:
         pairs = vote(next(iter(judged.preferences.values())))
-        first, second, lead = pairs.first, pairs.second, pairs.human
+        first, second, lead = pairs.first, pairs.second, pairs.choice
     else:
         gold = compute_gold(judged, next(iter(judged.ratings)), "mean")
         order = np.argsort(judged.items.codes, kind="stable")

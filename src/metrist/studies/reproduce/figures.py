@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import Choices, JudgedDataset, Labels, MetricScores, compute_gold, select_sample
+from metrist.evaluate.meta.dataset import JudgedDataset, Labels, MetricScores, compute_gold, select_sample
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.preferences import vote
@@ -303,9 +303,8 @@ def _restrict_to_shared(scores: Mapping[str, Floats]) -> dict[str, MetricScores]
 def _decide_pairs(judged: JudgedDataset, aspect: str) -> JudgedDataset:
     """Replace the choices by one for each pair, that of most raters; drop pairs without a majority or a winner."""
     pairs = vote(judged.preferences[aspect])
-    decided = pairs.take(np.flatnonzero(pairs.human))
-    raters = np.zeros(len(decided.human), dtype=np.intp)
-    choices = Choices(first=decided.first, second=decided.second, rater=raters, choice=decided.human)
+    decided = pairs.take(np.flatnonzero(pairs.choice))
+    choices = replace(decided, rater=np.zeros(len(decided.choice), dtype=np.intp), weight=None)
     return replace(judged, preferences={aspect: choices}, choices={})
 
 

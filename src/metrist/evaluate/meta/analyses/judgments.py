@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import Choices, ErrorSpans, JudgedDataset
+from metrist.evaluate.meta.dataset import ErrorSpans, JudgedDataset
 from metrist.evaluate.meta.preferences import (
     PREFERENCE_GOLDS,
     choice_table,
@@ -24,11 +24,11 @@ from metrist.evaluate.meta.preferences import (
 )
 from metrist.evaluate.meta.results import MetaEvaluation, MetaPlan
 from metrist.evaluate.meta.slices import select_outputs
-from metrist.report.tables import Column, Count, Estimate, Share, Table
+from metrist.report.tables import Count, Estimate, Share, Table, name_columns
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
 from metrist.stats.error_spans import UNSTATED, Errors, error_agreement, reduction_shares
-from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.gold import Ratings
 from metrist.stats.preferences import CHOICES, Preferences, bootstrap_strengths, bradley_terry, win_rates
 from metrist.stats.resampling import interval
 
@@ -75,7 +75,7 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     notes = [] if evaluation.figures else list(evaluation.notes)
     notes += [f"{', '.join(aspects)}: {refusal}" for refusal, aspects in refusals.items()]
     unit = "pairs" if on_choices else "outputs"
-    head = [Column("aspect"), Column("agreement"), *(Column(name, "right") for name in ("value", unit, "raters"))]
+    head = name_columns("aspect", "agreement", right=("value", unit, "raters"))
     return [Table(title="agreement among raters", columns=head, rows=rows, notes=list(dict.fromkeys(notes)))]
 
 
@@ -119,13 +119,12 @@ def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
     for aspect in preference_aspects(dataset, plan.aspects):
         pairs = compute_gold_pairs(dataset, plan, aspect)
         for chooser in make_choosers(dataset, pairs, plan.metrics):
-            counts = choice_table(pairs.human, chooser.leaning)
+            counts = choice_table(pairs.choice, chooser.leaning)
             rows += [
                 [aspect, chooser.name, name, *(Count(int(count)) for count in counts[i])]
                 for i, name in enumerate(CHOICES)
             ]
-    head = [Column("aspect"), Column("metric"), Column("humans chose")]
-    head += [Column(f"metric {name}", "right") for name in CHOICES]
+    head = name_columns("aspect", "metric", "humans chose", right=(f"metric {name}" for name in CHOICES))
     return [Table(title="choices of humans and metrics", columns=head, rows=rows)]
 
 
@@ -145,9 +144,7 @@ def _strength_table(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Tabl
         note = f"Counted: the choices of {plan.gold}."
     elif plan.gold == "majority":
         note = "Counted: one choice per pair, that of most raters, a tie if they are undecided."
-        pairs = vote(choices)
-        unnamed = np.full(len(pairs.human), UNKNOWN)
-        choices = Choices(first=pairs.first, second=pairs.second, rater=unnamed, choice=pairs.human)
+        choices = vote(choices)
     preferences, systems = compare_systems(dataset, choices)
     names = [dataset.systems.names[code] for code in systems]
     rates = win_rates(preferences, plan.draws, plan.rng(), plan.confidence)
@@ -161,7 +158,7 @@ def _strength_table(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Tabl
         ]
         for i in np.argsort(-rates.value, kind="stable")
     ]
-    head = [Column("system"), *(Column(name, "right") for name in ("preferences", "win rate", "log strength"))]
+    head = name_columns("system", right=("preferences", "win rate", "log strength"))
     return Table(title=f"systems by {aspect}", columns=head, rows=rows, notes=[note, *reasons])
 
 
@@ -227,11 +224,7 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
                 f"{name}: errors without a position in the output, or with an empty one, are left out: "
                 f"{result.human_unplaced:,} of the humans', {result.predicted_unplaced:,} of the metric's."
             )
-    head = [
-        Column("metric"),
-        Column("severity"),
-        *(Column(n, "right") for n in ("precision", "recall", "F1", "outputs")),
-    ]
+    head = name_columns("metric", "severity", right=("precision", "recall", "F1", "outputs"))
     return [Table(title="agreement on errors", columns=head, rows=rows, notes=notes)]
 
 
@@ -283,6 +276,5 @@ def reduction_tables(evaluation: MetaEvaluation) -> list[Table]:
             rows.append([metric, dataset.systems.names[code], *map(Share, shares), Count(result.scored)])
     if not rows:
         raise RunError("no metric deducts points (scores of 0 and below): there are no reductions to show")
-    head = [Column("metric"), Column("system")]
-    head += [Column(name, "right") for name in ("nothing off", "above -2", "at most 1 off", "scored")]
+    head = name_columns("metric", "system", right=("nothing off", "above -2", "at most 1 off", "scored"))
     return [Table(title="score reductions", columns=head, rows=rows)]

@@ -17,12 +17,12 @@ from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.figures import soft_ties
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, MetaEvaluation, Tests
 from metrist.evaluate.meta.slices import ALL, Slice, group_codes, make_slices, system_means
-from metrist.report.tables import Change, Column, Count, Number, PValue, Table
+from metrist.report.tables import Change, Column, Count, Number, PValue, Table, name_columns
 from metrist.stats import Codes, Floats
 from metrist.stats.bootstrap import bootstrap_gaps
 from metrist.stats.measures import measure
 from metrist.stats.significance import average_ranks, best_first, estimate_power, strictest_level
-from metrist.stats.threshold_search import tie_curve
+from metrist.stats.threshold_search import TieCurve, tie_curve
 from metrist.stats.ties import pairing, tie_share
 
 #: Thresholds of a curve: enough to see its shape.
@@ -50,7 +50,7 @@ def _matrix(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
     rows.sort(key=lambda metric: -values.get((metric, slices[0]), math.nan))
     return Table(
         title=f"{name} with {aspect}, metric by slice",
-        columns=[Column("metric"), *(Column(part, "right") for part in slices), Column("mean rank", "right")],
+        columns=name_columns("metric", right=(*slices, "mean rank")),
         rows=[
             [
                 metric,
@@ -78,7 +78,7 @@ def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [
         Table(
             title=f"{name} with {aspect} on the best systems",
-            columns=[Column("metric"), *(Column(f"top {k}", "right") for k in sizes)],
+            columns=name_columns("metric", right=(f"top {k}" for k in sizes)),
             rows=[
                 [metric, *(Number(run.figure(metric, aspect=aspect, measure=name).value) for run in runs)]
                 for metric in evaluation.metrics()
@@ -102,8 +102,9 @@ def correlation_tables(evaluation: MetaEvaluation) -> list[Table]:
             both = np.isfinite(first) & np.isfinite(second)
             row.append(Number(spearman.value(first[both], second[both]) if both.any() else math.nan, 2))
         rows.append(row)
-    head = [Column("metric"), *(Column(name, "right") for name in names)]
-    return [Table(title="Spearman's correlation between metrics", columns=head, rows=rows)]
+    return [
+        Table(title="Spearman's correlation between metrics", columns=name_columns("metric", right=names), rows=rows)
+    ]
 
 
 # ---- Tests
@@ -118,8 +119,7 @@ def tested_tables(evaluation: MetaEvaluation) -> list[Table]:
             rows += [_tested_row(tests, first, j) for j in order[i + 1 :] if not np.isnan(tests.raw[first, j])]
     if not rows:
         raise RunError("no tests between metrics: there is one metric, or --test none")
-    head = [Column(name) for name in ("aspect", "measure", "slice", "better", "worse")]
-    head += [Column(name, "right") for name in ("difference", "p", "p corrected")]
+    head = name_columns("aspect", "measure", "slice", "better", "worse", right=("difference", "p", "p corrected"))
     methods = dict.fromkeys(tests.how for tests in evaluation.tests if tests.how != NO_TESTS)
     return [Table(title="tests between metrics", columns=head, rows=rows, notes=[f"Test: {' or '.join(methods)}."])]
 
@@ -153,8 +153,8 @@ def power_tables(evaluation: MetaEvaluation) -> list[Table]:
                 rows += _power_rows(evaluation, aspect, name, level)
     if not rows:
         raise RunError(f"power: how many {units} would separate two metrics needs two metrics and draws")
-    head = [Column(name) for name in ("aspect", "measure", "better", "worse")]
-    head += [Column("difference", "right"), Column(units, "right"), Column("to separate them")]
+    head = name_columns("aspect", "measure", "better", "worse", right=("difference", units))
+    head.append(Column("to separate them"))
     notes = [
         "A normal approximation at power .8 that takes the observed difference as the true one: a guide, not a test. "
         f"Separated: p of at most {level:.2g}, {_LEVELS[plan.correction]}."
@@ -230,7 +230,7 @@ def _tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     parted = data.parts.any() and CALIBRATED in evaluation.plan.measures
     return Table(
         title=f"ties among pairs of outputs, {aspect}",
-        columns=[Column("metric"), *(Column(name, "right") for name in ("tie share", "± sd over slices", "ε"))],
+        columns=name_columns("metric", right=("tie share", "± sd over slices", "ε")),
         rows=rows,
         notes=["Only outputs that share a threshold are paired, and tie at that threshold."] if parted else [],
     )
@@ -268,19 +268,24 @@ def curve_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [_curve_table(evaluation, aspect) for aspect in evaluation.golds]
 
 
+def compute_curve(evaluation: MetaEvaluation, aspect: str, metric: str, points: int) -> TieCurve:
+    """Return a metric's accuracy and tie share at thresholds from 0 to the widest gap."""
+    dataset, plan = evaluation.dataset, evaluation.plan
+    scores = dataset.scores[metric].signed()
+    selected = select_sample(dataset, evaluation.golds[aspect], scores, evaluation.outputs[aspect])
+    groups = group_codes(dataset, plan.group, selected)
+    return tie_curve(pairing(selected.sample.human, selected.sample.metric, groups, average=plan.group_average), points)
+
+
 def _curve_table(evaluation: MetaEvaluation, aspect: str) -> Table:
-    dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     rows: list[list[Any]] = []
     for metric in evaluation.metrics():
-        selected = select_sample(dataset, gold, dataset.scores[metric].signed(), outputs)
-        groups = group_codes(dataset, evaluation.plan.group, selected)
-        pairs = pairing(selected.sample.human, selected.sample.metric, groups, average=evaluation.plan.group_average)
-        curve = tie_curve(pairs, _CURVE_POINTS)
+        curve = compute_curve(evaluation, aspect, metric, _CURVE_POINTS)
         points = zip(curve.epsilons, curve.accuracies, curve.tie_shares, strict=True)
         rows += [[metric, Number(e, 4), Number(accuracy, 4), Number(share, 3)] for e, accuracy, share in points]
     return Table(
         title=f"pairwise accuracy by threshold, {aspect}",
-        columns=[Column("metric"), *(Column(name, "right") for name in ("ε", "accuracy", "tie share"))],
+        columns=name_columns("metric", right=("ε", "accuracy", "tie share")),
         rows=rows,
         notes=["The last threshold ties everything: its accuracy is the all-ties baseline."],
     )
@@ -332,11 +337,7 @@ def _cost_table(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
         ]
         for i, on_front in zip(timed, front, strict=True)
     ]
-    head = [
-        Column("metric"),
-        *(Column(n, "right") for n in (name, "ms per output", "cost per output")),
-        Column("front"),
-    ]
+    head = [*name_columns("metric", right=(name, "ms per output", "cost per output")), Column("front")]
     notes = ["front: no other metric is as good at a lower cost."]
     if len(timed) < len(figures):
         notes.append(f"Not shown: {len(figures) - len(timed)} without a recorded time.")

@@ -17,7 +17,7 @@ from metrist.evaluate.meta.slices import make_slices, pool_systems, resolve_colu
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
-from metrist.report.tables import Change, Column, Count, Estimate, Number, Share, Table
+from metrist.report.tables import Change, Count, Estimate, Number, Share, Table, name_columns
 from metrist.run import score
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import majorities, mean_by_code
@@ -70,7 +70,7 @@ def _bias_table(evaluation: MetaEvaluation, aspect: str) -> Table:
                 rows.append(row(f"{column}={name}", human[known].mean(), np.nanmean(differences[known], axis=0)))
     return Table(
         title=f"bias by {aspect}: rank by humans minus rank by the metric",
-        columns=[Column("system"), Column("rank by humans", "right"), *(Column(name, "right") for name in metrics)],
+        columns=name_columns("system", right=("rank by humans", *metrics)),
         rows=rows,
         notes=["Above 0: the metric ranks the system higher than humans do. Rank 1 is the best system score."],
     )
@@ -118,10 +118,7 @@ def _mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     rows.append(["metric above humans by", "", "", *(Change(level.bias, decimals=1) for level in levels)])
     return Table(
         title=f"mean {aspect} per system, {scale[0]:g} to {scale[1]:g} rescaled to 0 to 100",
-        columns=[
-            *(Column("system"), Column("n", "right"), Column("humans", "right")),
-            *(Column(name, "right") for name in metrics),
-        ],
+        columns=name_columns("system", right=("n", "humans", *metrics)),
         rows=rows,
     )
 
@@ -131,8 +128,7 @@ def rating_tables(evaluation: MetaEvaluation) -> list[Table]:
     than half of an output's raters agree (the lower panels of Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
     aspects = list(evaluation.golds)
     rows = [[aspect, *row][len(aspects) == 1 :] for aspect in aspects for row in _rating_rows(evaluation, aspect)]
-    head = [Column("aspect")] * (len(aspects) > 1) + [Column("slice"), Column("by")]
-    head += [Column(name, "right") for name in ("n", "mean", "0 to 1", "majority")]
+    head = name_columns("aspect", "slice", "by", right=("n", "mean", "0 to 1", "majority"))[len(aspects) == 1 :]
     notes = [
         "0 to 1: where the mean lies between the worst and the best rating (metrics: if on the raters' scale).",
         "Majority: the share of outputs, of those with two or more ratings, where more than half of the raters agree.",
@@ -246,10 +242,7 @@ def _level_table(evaluation: MetaEvaluation, aspect: str, metric: str) -> Table:
     ]
     return Table(
         title=f"{metric} at each level of {aspect}",
-        columns=[
-            *(Column("humans"), Column("n", "right"), Column("same level", "right")),
-            *(Column(f"{metric} {level:g}", "right") for level in table.judge),
-        ],
+        columns=name_columns("humans", right=("n", "same level", *(f"{metric} {level:g}" for level in table.judge))),
         rows=rows,
         notes=["Same level: the share of the outputs at this human level that the metric puts there too."],
     )
@@ -282,10 +275,7 @@ def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
         )
     return Table(
         title=f"scores of the outputs that humans rate lowest by {aspect}",
-        columns=[
-            *(Column("slice"), Column("metric")),
-            *(Column(name, "right") for name in ("levels", "mean at lowest", "mean at highest", "ratio")),
-        ],
+        columns=name_columns("slice", "metric", right=("levels", "mean at lowest", "mean at highest", "ratio")),
         rows=rows,
         notes=[
             "ratio: the mean at the lowest level as a share of that at the highest, both counted from the worst score "
@@ -329,8 +319,8 @@ def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
             space = inflation(labels, metric)
             numbers = (space.right, space.wrong, space.highest_wrong)
             rows.append([task, Count(len(labels)), metric.label, *map(Number, numbers), Number(space.inflation, 2)])
-    head = [Column("task"), Column("answers", "right"), Column("metric")]
-    head += [Column(name, "right") for name in ("right answer", "wrong, mean", "wrong, most", "inflation")]
+    figures = ("right answer", "wrong, mean", "wrong, most", "inflation")
+    head = [*name_columns("task", right=["answers"]), *name_columns("metric", right=figures)]
     notes = ["inflation: the score of a system that is always wrong, as a share of one that is always right."]
     return [Table(title="scores of wrong answers from a closed set", columns=head, rows=rows, notes=notes)]
 
