@@ -101,7 +101,7 @@ def convert_run(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Con
     check_folder(source, _ENTRIES, RunError)
     store.check()
     begun = store.read_manifest()
-    is_used = begun is not None and bool(begun.inputs or begun.metrics)
+    is_used = begun is not None and (bool(begun.inputs or begun.metrics) or not begun.texts)
     if is_used or source.resolve() in (store.path.resolve(), *store.path.resolve().parents):
         raise RunError(f"{store.name} is in use: name a new folder for the converted run")
     conversion = Conversion()
