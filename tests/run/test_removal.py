@@ -116,7 +116,7 @@ def test_what_people_said_of_a_system_and_choices_about_it_go_with_it(
     (part,) = comparator.versions[0].parts
     rows = run.read_part(comparator.place, part)
     assert set(zip(rows["first"].to_pylist(), rows["second"].to_pylist(), strict=True)) == {("s", "u")}
-    (export,) = (tmp_path / "run/preferences").glob("*.jsonl")
+    (export,) = (tmp_path / "run/exports").glob("*.jsonl")
     assert {tuple(json.loads(line)["systems"]) for line in export.read_text().splitlines()} == {("s", "u")}
     del run  # It reads the run, so that no part is deleted.
     remove(Path("run"), metrics=[comparator.label])

@@ -133,7 +133,7 @@ def _convert(source: Path, store: Store, conversion: Conversion) -> Manifest:
     for metric in metrics:
         export = source / _SHARDS.partition("/")[0] / f"{_old_folder_name(metric.text)}.jsonl"
         if metric.compares and export.is_file():
-            store.write_bytes(f"preferences/{metric.folder}.jsonl", export.read_bytes())
+            store.write_bytes(metric.export, export.read_bytes())
     return Manifest(texts=texts, inputs=tuple(inputs), metrics=tuple(metrics))
 
 

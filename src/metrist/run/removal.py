@@ -76,12 +76,8 @@ def plan_removal(
 
 def _delete(store: Store) -> list[str]:
     manifest = store.read_manifest() or Manifest()
-    store.delete_run([_export_name(metric) for metric in manifest.metrics if metric.compares])
+    store.delete_run([metric.export for metric in manifest.metrics if metric.compares])
     return []
-
-
-def _export_name(metric: StoredMetric) -> str:
-    return f"preferences/{metric.folder}.jsonl"
 
 
 class _Choice(NamedTuple):
@@ -207,7 +203,7 @@ class _Remaining(Run):
         """What is left of the files with a comparator's choices; None: nothing."""
         exports = dict[str, bytes | None]()
         for metric in self.manifest.metrics:
-            name = _export_name(metric)
+            name = metric.export
             data = self.store.read_bytes(name) if metric.compares else None
             if data is None:
                 continue

@@ -3,6 +3,7 @@
 run/manifest.json                    the inputs, the metrics, and the parts of each
 run/records/<hash>.parquet           records with their texts; ratings/, errors/, preferences/, given/: what people said
 run/scores/<metric>/<hash>.parquet   one metric's scores, by the hash of the record; judgments/<comparator>/ of pairs
+run/exports/<comparator>.jsonl       the choices of the latest `metrist prefer`, for other tools
 run/log/<id>.log                     results of the last seconds, until they are in a part
 
 A part is named by the SHA-256 of its bytes. It is written under another name, synced and renamed; then a new manifest
@@ -43,14 +44,15 @@ from metrist.run.tables import REQUIRED, Damaged, has_schema
 MANIFEST = "manifest.json"
 FORMAT = 3
 TABLES = ("records", "ratings", "errors", "preferences", "given")
-LOG = "log"
-ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
+LOG, EXPORTS = "log", "exports"
+ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", EXPORTS, LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 #: A file that a killed writer did not come to rename.
 _UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
 #: Parts and unfinished files; whatever else is in the folder is not ours to delete.
 _OWN_FILE = re.compile(
     rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
+    rf"|{EXPORTS}/{_UNFINISHED.pattern}"
     r"|\.(manifest|writer)\.json\.[0-9a-f]{12}\.part"
 )
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
@@ -124,6 +126,11 @@ class StoredMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def place(self) -> str:
         """The folder of its parts, seen from the run folder."""
         return f"{'judgments' if self.compares else 'scores'}/{self.folder}"
+
+    @property
+    def export(self) -> str:
+        """The file with the choices of a comparator, seen from the run folder."""
+        return f"{EXPORTS}/{self.folder}.jsonl"
 
     @property
     def finished(self) -> Version | None:
