@@ -75,8 +75,7 @@ def plan_removal(
 
 
 def _delete(store: Store) -> list[str]:
-    manifest = store.read_manifest() or Manifest()
-    store.delete_run([metric.export for metric in manifest.metrics if metric.compares])
+    store.delete_run()
     return []
 
 

@@ -574,12 +574,14 @@ class Store:
                 listed = set(manifest.list_parts())
                 self.delete(name for name in self._written if name not in listed)
 
-    def delete_run(self, exports: Sequence[str] = ()) -> None:
+    def delete_run(self) -> None:
         """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
         removal can be repeated. A run that another process uses is refused."""
         with self._lock_out_others():
+            known = self.read_manifest() or Manifest()
+            self.delete(metric.export for metric in known.metrics if metric.compares)
             self.update(lambda manifest: Manifest(texts=manifest.texts))
-            self.delete([*exports, *self.list_written(), *self.list_files(LOG)])
+            self.delete([*self.list_written(), *self.list_files(LOG)])
             self.delete([MANIFEST])
             self._delete_folder()
 
@@ -588,7 +590,7 @@ class Store:
         """Let nobody else write or read the run, as far as the file system has locks."""
         with self._open_folder() as folder, self._open_file(WRITERS) as file:
             is_locked = _try_lock(file)
-            if is_locked is False or _try_lock(folder) is False:
+            if is_locked is False or _try_lock(folder) is False or not _is_at(file, self.path / WRITERS):
                 raise RunError(f"{self.name} is in use by another command: try again when it has ended")
             if not is_locked:
                 file.close()  # Windows has no such locks, and deletes no file that is open.
