@@ -226,7 +226,7 @@ def test_choices_are_read_with_both_orders_merged(rows_file: Path, tmp_path: Pat
     with pytest.raises(RunError, match="item 'i0' has no text of 'a' or 'b'"):
         read_judge(tmp_path / "run", texts=[write(tmp_path / "part.jsonl", rows[1:])])
     # The table of the run counts, not the file that is written for other tools.
-    exported = next((tmp_path / "run" / "preferences").glob("*.jsonl"))
+    exported = next((tmp_path / "run" / "exports").glob("*.jsonl"))
     exported.write_text(exported.read_text().replace('"first"', '"second"'))
     assert read_judge(tmp_path / "run", texts=[rows_file]).choices == outputs.choices
     # Where the run has the records, too, their texts are known.

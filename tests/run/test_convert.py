@@ -157,7 +157,7 @@ def test_choices_are_kept_with_their_answers(old: Path) -> None:
         )
         assert (list(judgment.raws), list(judgment.shown)) == (row.get("raws", []), row.get("shown", []))
         assert (judgment.flipped, judgment.usage) == (row.get("flipped"), timing["usage"].get(str(number)))
-    assert next(Path("new/preferences").glob("*.jsonl")).read_bytes() == export
+    assert next(Path("new/exports").glob("*.jsonl")).read_bytes() == export
     # A folder that holds nothing else is one, too.
     shutil.copytree(old / "preferences", "alone/preferences")
     assert convert_run("alone", "new2").describe() == ["0 records, 0 scores, 9 choices by 1 metric"]

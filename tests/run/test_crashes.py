@@ -128,7 +128,7 @@ def check_files(run: Path) -> None:
     manifest = Store(run).read_manifest()
     assert manifest is not None
     found = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
-    exported = {name for name in found if name.startswith("preferences/") and name.endswith(".jsonl")}
+    exported = {name for name in found if name.startswith("exports/") and name.endswith(".jsonl")}
     assert found - exported == {*manifest.list_parts(), "manifest.json", ".lock", ".writers"}
 
 

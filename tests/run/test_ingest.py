@@ -331,3 +331,11 @@ def test_parts_hold_declared_columns_whatever_is_in_them(tmp_path: Path) -> None
         assert not any(pa.types.is_timestamp(field.type) for schema in schemas for field in schema)
         assert pq.read_table(tmp_path / "run" / table).num_rows == size
         assert len(polars.read_parquet(tmp_path / "run" / table / "**/*.parquet")) == size
+
+
+def test_the_folder_of_a_table_holds_nothing_but_its_parts(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "in.jsonl", JUDGED)
+    score(path, ["length"], out=tmp_path / "run")
+    metrist.prefer(path, ["by_score(metric=length, better='higher')"], out=tmp_path / "run")
+    for table in ("records", "ratings", "preferences", "errors", "given", "scores", "judgments"):
+        assert pq.read_table(tmp_path / "run" / table).num_rows, table

@@ -20,6 +20,7 @@ from metrist.errors import RunError
 from metrist.ratings import Error
 from metrist.run import load, score, stored_pipeline
 from metrist.run.prefer import prefer
+from metrist.run.removal import plan_removal
 from metrist.run.store import _FRAME, LOG
 
 SECRET = "s3cr3t"
@@ -193,6 +194,18 @@ def test_a_folder_with_texts_does_not_become_one_without(tmp_path: Path) -> None
             with pytest.raises(RunError, match="stores texts: name a new folder for a run without them"):
                 action(tmp_path / folder)
         assert sorted((tmp_path / folder).rglob("*")) == before
+
+
+def test_a_folder_without_texts_stays_one_when_all_was_removed(tmp_path: Path) -> None:
+    path, out = write_rows(tmp_path / "in.jsonl", ROWS), tmp_path / "run"
+    score(path, ["length"], out=out, texts=False)
+    plan_removal(out, inputs=[str(path)], metrics=["length"]).apply()
+    assert not open_run(out).manifest.metrics
+    score(path, ["length"], out=out)
+    assert find_secrets(out) == []
+    plan_removal(out, inputs=[str(path)], metrics=["length"]).apply()
+    prefer(path, [Choosing()], out=out)
+    assert find_secrets(out) == []
 
 
 def test_commands_that_need_texts_read_the_files_again_and_say_so(tmp_path: Path) -> None:

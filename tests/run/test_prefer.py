@@ -175,7 +175,7 @@ def test_pairs_that_all_fail_are_written_with_their_reasons_before_the_run_ends(
     for out in (tmp_path / "prefs.jsonl", tmp_path / "folder"):
         with pytest.raises(RunError, match=rf"an output is empty \(all of it is in {re.escape(str(out))}"):
             metrist.prefer(rows, Longer(), out=out)
-    for file in (tmp_path / "prefs.jsonl", *(tmp_path / "folder" / "preferences").glob("*.jsonl")):
+    for file in (tmp_path / "prefs.jsonl", *(tmp_path / "folder" / "exports").glob("*.jsonl")):
         assert [json.loads(line)["failure"] for line in file.read_text().splitlines()] == ["an output is empty"] * 2
 
 
@@ -276,7 +276,7 @@ class ByExtra(Comparator):
 
 def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
     metrist.prefer(ROWS, [Longer()], out=tmp_path)
-    (file,) = (tmp_path / "preferences").glob("*.jsonl")
+    (file,) = (tmp_path / "exports").glob("*.jsonl")
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
     CALLS.clear()

@@ -220,7 +220,7 @@ def test_preferences_are_added_by_url(url: str) -> None:
     metrist.prefer(ROWS, ["bleu"], out=f"{url}/")
     again = metrist.prefer(ROWS, ["chrf"], out=f"{url}/")
     assert again.judgments == first.judgments
-    assert len([name for name in list_files(url) if name.startswith("preferences/")]) == 2
+    assert len([name for name in list_files(url) if name.startswith("exports/")]) == 2
 
 
 def test_a_dry_run_counts_what_the_store_holds(url: str) -> None:

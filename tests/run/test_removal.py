@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import suppress
+import threading
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,9 @@ def test_what_people_said_of_a_system_and_choices_about_it_go_with_it(
     (part,) = comparator.versions[0].parts
     rows = run.read_part(comparator.place, part)
     assert set(zip(rows["first"].to_pylist(), rows["second"].to_pylist(), strict=True)) == {("s", "u")}
-    (export,) = (tmp_path / "run/preferences").glob("*.jsonl")
+    (export,) = (tmp_path / "run/exports").glob("*.jsonl")
     assert {tuple(json.loads(line)["systems"]) for line in export.read_text().splitlines()} == {("s", "u")}
+    del run  # It reads the run, so that no part is deleted.
     remove(Path("run"), metrics=[comparator.label])
     assert not export.exists()
     assert not list((tmp_path / "run").glob("judgments/*/*"))
@@ -182,6 +184,64 @@ def test_the_whole_run_goes_but_for_other_people_s_files(run: Path) -> None:
     (run / "thesis.tex").write_text("years of work")
     assert remove(run) == ["the whole run run: scores by length, distinct of 4 records"]
     assert [path for path in run.rglob("*") if path.is_file()] == [run / "thesis.tex"]
+
+
+@pytest.mark.parametrize("use", ["write", "read"])
+def test_a_run_that_another_process_uses_is_not_deleted(run: Path, use: str) -> None:
+    before, other = files(run), Store(run)
+    removal = plan_removal(run)
+    with other.write() if use == "write" else nullcontext():
+        if use == "read":
+            other.hold_parts()
+        with pytest.raises(RunError, match="run is in use by another command: try again when it has ended"):
+            removal.apply()
+        assert files(run) == before
+    del other
+    removal.apply()
+    assert not run.exists()
+
+
+def test_a_writer_that_comes_while_a_run_is_deleted_begins_a_new_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete_folder, entered = Store._delete_folder, threading.Event()
+    threads: list[threading.Thread] = []
+
+    def write() -> None:
+        store = Store(run)
+        with store.write():
+            entered.set()
+            store.update(lambda manifest: manifest)
+
+    def delete(store: Store) -> None:
+        threads.append(threading.Thread(target=write))
+        threads[0].start()
+        assert not entered.wait(0.2)
+        delete_folder(store)
+
+    monkeypatch.setattr(Store, "_delete_folder", delete)
+    plan_removal(run).apply()
+    threads[0].join(10)
+    assert entered.is_set()
+    assert sorted(files(run)) == ["run/.lock", "run/.writers", "run/manifest.json"]
+    assert metrist.open_run(run).manifest.inputs == ()
+
+
+def test_parts_that_a_reader_uses_stay_until_it_has_ended(run: Path) -> None:
+    reader = metrist.open_run(run)
+    before = set(reader.manifest.list_parts())
+    (message,) = plan_removal(run, inputs=["a.jsonl"]).apply()
+    assert message == (
+        "3 files may be in use by another command: `metrist remove run/ --unused` deletes what is left when it has "
+        "ended"
+    )
+    assert len(reader.records()) == 5
+    assert len(reader.scores()) == 8
+    listed = set(metrist.open_run(run).manifest.list_parts())
+    assert set(Store(run).list_written()) == before | listed
+    del reader
+    assert plan_removal(run, unused=True).apply() == []
+    assert set(Store(run).list_written()) == listed
 
 
 @pytest.mark.parametrize(

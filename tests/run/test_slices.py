@@ -243,6 +243,19 @@ def test_dead_workers_leave_no_part_behind(fake: FakeRay, tmp_path: Path) -> Non
     assert sorted(manifest.list_parts()) == sorted(str(path.relative_to(out)) for path in out.rglob("*.parquet"))
 
 
+def test_slices_that_are_refused_leave_the_parts_that_the_run_lists(fake: FakeRay, tmp_path: Path) -> None:
+    """Slices of an unchanged beginning are the very parts that the run has."""
+    source, out = write(tmp_path / "in.jsonl", make_rows()), tmp_path / "run"
+    score(source, METRICS, out=out, executor=Ray())
+    before, files = contents(out), sorted(out.rglob("*"))
+    write(source, [*make_rows(), '{"item": "new", "system": '])
+    with pytest.raises(MetristError, match=r"in\.jsonl:61: not valid JSON"):
+        score(source, METRICS, out=out, executor=Ray())
+    assert jobs(fake, ReadSlice)
+    assert contents(out) == before
+    assert sorted(out.rglob("*")) == files
+
+
 def test_workers_that_do_not_see_the_folder_are_sent_the_records(fake: FakeRay, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", make_rows())
     expected = run(source, tmp_path / "serial", "serial")

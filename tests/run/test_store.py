@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gc
 import json
 import os
 import re
 import resource
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +27,7 @@ from metrist import open_run
 from metrist.errors import RunError
 from metrist.records import hash_units
 from metrist.run import export, load, score, stored_pipeline, stored_scores
-from metrist.run.store import Rows, Store, StoredMetric, folder_name
+from metrist.run.store import Rows, Store, StoredMetric, folder_name, read_log
 from metrist.run.tables import Damaged, scores_table
 from metrist.scores import Scores
 from run_contents import contents
@@ -193,6 +196,20 @@ def test_another_part_under_the_name_of_one_is_found(run: Path) -> None:
         (chrf,) = (run / "scores/chrf").iterdir()
 
 
+def test_a_damaged_part_stays_as_long_as_the_run_is_read(run: Path) -> None:
+    (chrf,) = (run / "scores/chrf").iterdir()
+    whole = chrf.read_bytes()
+    reader = open_run(run)
+    chrf.write_bytes(whole[:-1])
+    score(ROWS, ["chrf"], out=run)
+    assert chrf.exists()
+    chrf.write_bytes(whole)
+    assert len(reader.scores()) == 24
+    del reader
+    score(ROWS, ["chrf"], out=run)
+    assert len(list((run / "scores/chrf").iterdir())) == 1
+
+
 def test_a_part_has_its_signature_and_timing(run: Path) -> None:
     store = Store(run)
     manifest = store.read_manifest()
@@ -315,6 +332,41 @@ def test_a_writer_that_fails_leaves_nothing_that_was_not_there(tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
+def test_a_writer_whose_folder_was_deleted_begins_no_other_run(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run")
+    store.add_results([make_rows([1.0])])
+    with store.write():
+        shutil.rmtree(tmp_path / "run")
+        with pytest.raises(RunError, match="run was deleted while this command wrote to it"):
+            store.add_results([make_rows([2.0])])
+    assert store.read_manifest() is None
+
+
+def test_where_nobody_knows_whether_the_folder_is_read_no_part_is_deleted(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS locks no folder that is open for reading."""
+    lock = fcntl.flock
+
+    def fail(file: Any, operation: int) -> None:
+        if operation & fcntl.LOCK_EX and stat.S_ISDIR(
+            os.stat(file if isinstance(file, int) else file.fileno()).st_mode
+        ):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        lock(file, operation)
+
+    unlisted = run / "scores" / "chrf" / f"{'0' * 32}.parquet"
+    unlisted.write_text("a reader may use it")
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", fail)
+        score(ROWS, ["exact"], out=run)
+    assert unlisted.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", fail)
+        Store(run).delete_run()
+    assert not run.exists()
+
+
 def test_a_log_with_a_folder_out_of_the_run_is_not_put_into_parts(tmp_path: Path) -> None:
     store = Store(tmp_path / "run")
     store.add_results([make_rows([1.0])])
@@ -359,6 +411,19 @@ def test_a_full_disk_keeps_what_is_there(run: Path, size: int) -> None:
     assert [path for path in sorted(run.rglob("*.part")) if path not in files] == []
     score(ROWS, ["chrf", "bleu", "rougeL"], out=run)
     assert list(load(run).scores) == ["chrf", "length", "bleu", "rougeL"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE as Linux has it")
+def test_what_is_logged_after_half_a_frame_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.write():
+        store.add_to_log(make_rows([1.0]))
+        (log,) = (tmp_path / "log").iterdir()
+        with pytest.raises(RunError, match="File too large"), small_disk(log.stat().st_size + 100):
+            store.add_to_log(make_rows([2.0], first=1))
+        store.add_to_log(make_rows([3.0], first=2))
+        logged = [rows.table["value"].to_pylist() for rows in read_log(log.read_bytes())]
+    assert logged == [[1.0], [3.0]]
 
 
 def test_last_results_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

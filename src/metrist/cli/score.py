@@ -215,4 +215,5 @@ def remove(
         if not typer.confirm("Delete?", err=True):
             print_note("nothing was deleted")
             raise typer.Exit(1)
-    removal.apply()
+    for message in removal.apply():
+        print_note(message)

@@ -101,7 +101,7 @@ def convert_run(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Con
     check_folder(source, _ENTRIES, RunError)
     store.check()
     begun = store.read_manifest()
-    is_used = begun is not None and bool(begun.inputs or begun.metrics)
+    is_used = begun is not None and (bool(begun.inputs or begun.metrics) or not begun.texts)
     if is_used or source.resolve() in (store.path.resolve(), *store.path.resolve().parents):
         raise RunError(f"{store.name} is in use: name a new folder for the converted run")
     conversion = Conversion()
@@ -133,7 +133,7 @@ def _convert(source: Path, store: Store, conversion: Conversion) -> Manifest:
     for metric in metrics:
         export = source / _SHARDS.partition("/")[0] / f"{_old_folder_name(metric.text)}.jsonl"
         if metric.compares and export.is_file():
-            store.write_bytes(f"preferences/{metric.folder}.jsonl", export.read_bytes())
+            store.write_bytes(metric.export, export.read_bytes())
     return Manifest(texts=texts, inputs=tuple(inputs), metrics=tuple(metrics))
 
 

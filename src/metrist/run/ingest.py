@@ -161,7 +161,7 @@ class Ingest:
             or any(self._others.find_conflict(read.names[: len(read.hashes)], read.hashes) for read in every)
             or not self._reader.adopt([[read.findings for read in reads] for reads in found])
         ):
-            self._store.delete(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
+            self._store.discard(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
             return False
         for draft, reads in zip(self._drafts, found, strict=True):
             for read in reads:

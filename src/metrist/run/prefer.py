@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from metrist.run.store import Store
 
 PairChoice = Literal["given", "all"]
-_FOLDER = "preferences"
 
 
 @writes_remotely
@@ -154,14 +153,14 @@ def _build_comparators(comparators: MetricList) -> tuple[Comparator, ...]:
 def _export_judgments(store: Store, pairs: Sequence[Pair], results: PreferenceResults) -> None:
     """Write each comparator's judgments as one file, which `read_records` and `metrist meta --preferences` read.
     Resuming uses the tables of the run, not these files."""
-    from metrist.run.store import folder_name
+    from metrist.run.store import EXPORTS, folder_name
 
     for comparator in results.comparators:
         label = comparator.label
         rows = zip(pairs, results.judgments[label], strict=True)
         lines = (json_line({**pair_row(pair), **judgment_row(label, judgment)}) for pair, judgment in rows)
         data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
-        store.write_bytes(f"{_FOLDER}/{folder_name(comparator.text)}.jsonl", data)
+        store.write_bytes(f"{EXPORTS}/{folder_name(comparator.text)}.jsonl", data)
 
 
 # ---- Pairs ----

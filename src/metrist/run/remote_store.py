@@ -317,6 +317,17 @@ class RemoteStore(Store):
     def _has_readers(self) -> bool:
         return False
 
+    def discard(self, names: Iterable[str]) -> None:
+        """There is no other writer; a reader of a part that was listed has to open the run again."""
+        manifest = self.read_manifest()
+        listed = set(manifest.list_parts()) if manifest else set[str]()
+        self.delete(name for name in names if name not in listed)
+
+    @contextmanager
+    def _lock_out_others(self) -> Iterator[None]:
+        with self.write():
+            yield
+
     def is_alone(self) -> bool:
         return True
 

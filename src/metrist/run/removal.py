@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean, format_count
+from metrist.errors import RunError, did_you_mean, format_count, quote_word
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run, open_run
 from metrist.run.store import MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version
@@ -29,16 +29,17 @@ class Removal:
     """What would be deleted, in words, and `apply` to delete it."""
 
     messages: list[str]
-    delete: Callable[[], None]
+    #: Returns what has to be said afterwards.
+    delete: Callable[[], list[str]]
 
     @property
     def deletes(self) -> bool:
         return bool(self.messages)
 
-    def apply(self) -> None:
-        """Delete it. Whatever else is in the folder stays; a killed removal can be repeated."""
-        if self.messages:
-            self.delete()
+    def apply(self) -> list[str]:
+        """Delete it, and return what has to be said about files that other processes use. Whatever else is in the
+        folder stays; a killed removal can be repeated."""
+        return self.delete() if self.messages else []
 
 
 def plan_removal(
@@ -73,14 +74,9 @@ def plan_removal(
     return Removal(messages=messages, delete=lambda: _remove(open_store(run), choice))
 
 
-def _delete(store: Store) -> None:
-    manifest = store.read_manifest() or Manifest()
-    store.delete(_export_name(metric) for metric in manifest.metrics if metric.compares)
+def _delete(store: Store) -> list[str]:
     store.delete_run()
-
-
-def _export_name(metric: StoredMetric) -> str:
-    return f"preferences/{metric.folder}.jsonl"
+    return []
 
 
 class _Choice(NamedTuple):
@@ -206,7 +202,7 @@ class _Remaining(Run):
         """What is left of the files with a comparator's choices; None: nothing."""
         exports = dict[str, bytes | None]()
         for metric in self.manifest.metrics:
-            name = _export_name(metric)
+            name = metric.export
             data = self.store.read_bytes(name) if metric.compares else None
             if data is None:
                 continue
@@ -220,8 +216,9 @@ class _Remaining(Run):
         return exports
 
 
-def _remove(store: Store, choice: _Choice) -> None:
-    """Write the parts that are left, then the manifest that lists them, then delete the others."""
+def _remove(store: Store, choice: _Choice) -> list[str]:
+    """Write the parts that are left, then the manifest that lists them, then delete the others. Parts that another
+    process may use stay until a later one is alone."""
     listed = set[str]()
     exports = dict[str, bytes | None]()
 
@@ -232,12 +229,15 @@ def _remove(store: Store, choice: _Choice) -> None:
         return remaining.write()
 
     with store.write():
-        manifest = store.update(change)
-        store.delete(listed - set(manifest.list_parts()))
+        kept = set(store.update(change).list_parts())
+        store.discard(listed - kept)
         store.delete(name for name, data in exports.items() if data is None)
         for name, data in exports.items():
             if data is not None:
                 store.write_bytes(name, data)
+    left = sum(name not in kept for name in store.list_written())
+    hint = f"`metrist remove {quote_word(f'{store.name}/')} --unused` deletes what is left when it has ended"
+    return [f"{format_count(left, 'file')} may be in use by another command: {hint}"] if left else []
 
 
 def _list_compared(run: Run) -> Iterable[str]:

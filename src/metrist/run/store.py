@@ -3,6 +3,7 @@
 run/manifest.json                    the inputs, the metrics, and the parts of each
 run/records/<hash>.parquet           records with their texts; ratings/, errors/, preferences/, given/: what people said
 run/scores/<metric>/<hash>.parquet   one metric's scores, by the hash of the record; judgments/<comparator>/ of pairs
+run/exports/<comparator>.jsonl       the choices of the latest `metrist prefer`, for other tools
 run/log/<id>.log                     results of the last seconds, until they are in a part
 
 A part is named by the SHA-256 of its bytes. It is written under another name, synced and renamed; then a new manifest
@@ -43,14 +44,15 @@ from metrist.run.tables import REQUIRED, Damaged, has_schema
 MANIFEST = "manifest.json"
 FORMAT = 3
 TABLES = ("records", "ratings", "errors", "preferences", "given")
-LOG = "log"
-ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", LOG)
+LOG, EXPORTS = "log", "exports"
+ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", EXPORTS, LOG)
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 #: A file that a killed writer did not come to rename.
 _UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
 #: Parts and unfinished files; whatever else is in the folder is not ours to delete.
 _OWN_FILE = re.compile(
     rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
+    rf"|{EXPORTS}/{_UNFINISHED.pattern}"
     r"|\.(manifest|writer)\.json\.[0-9a-f]{12}\.part"
 )
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
@@ -124,6 +126,11 @@ class StoredMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def place(self) -> str:
         """The folder of its parts, seen from the run folder."""
         return f"{'judgments' if self.compares else 'scores'}/{self.folder}"
+
+    @property
+    def export(self) -> str:
+        """The file with the choices of a comparator, seen from the run folder."""
+        return f"{EXPORTS}/{self.folder}.jsonl"
 
     @property
     def finished(self) -> Version | None:
@@ -240,6 +247,8 @@ class Store:
         self._writer: Any = None
         self._written: list[str] = []
         self._log = f"{LOG}/{os.getpid()}-{secrets.token_hex(6)}.log"
+        #: The bytes of the log that were written to their end.
+        self._log_size = 0
 
     @property
     def name(self) -> str:
@@ -274,24 +283,25 @@ class Store:
 
     def require_texts(self, manifest: Manifest, texts: bool) -> Manifest:
         """The manifest of a run to which texts are to be added, or none. A new run follows `texts`; to one that stores
-        none, none are added."""
-        if not (manifest.inputs or manifest.metrics):
-            return msgspec.structs.replace(manifest, texts=texts)
-        if manifest.texts and not texts:
+        none, none are added, also when everything in it was removed."""
+        if texts or not manifest.texts:
+            return manifest
+        if manifest.inputs or manifest.metrics:
             raise RunError(f"{self.name} stores texts: name a new folder for a run without them")
-        return manifest
+        return msgspec.structs.replace(manifest, texts=False)
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """Change the latest manifest, and return the new one once it is on disk."""
+        if self._writer and not _is_at(self._writer, self.path / WRITERS):
+            raise RunError(f"{self.name} was deleted while this command wrote to it: run the same command again")
         try:
-            lock = self._open_lock(_LOCK)
+            lock, _ = self._open_lock(_LOCK, wait=True)
         except RunError:
             known = self.read_manifest()
             if known is None or change(known) != known:
                 raise
             return known
         with lock:
-            _lock(lock, wait=True)
             old = self.read_manifest() or Manifest()
             new = change(old)
             if new != old or not (self.path / MANIFEST).exists():
@@ -367,15 +377,19 @@ class Store:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
+                # Nothing could be read after the half of a frame that a full disk has left.
+                file.truncate(min(file.tell(), self._log_size))
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+        self._log_size += len(data)
 
     def clear_log(self) -> None:
         """Forget what was logged: it is in parts that the manifest lists."""
         self.delete([self._log])
+        self._log_size = 0
 
     # ---- Parts
 
@@ -480,17 +494,12 @@ class Store:
         """Be a writer of the folder. The only one first saves and removes what killed writers have left. A run that
         cannot be written is accepted: the same command again changes nothing."""
         try:
-            file = self._open_lock(WRITERS)
+            file, is_alone = self._open_lock(WRITERS, wait=False)
         except RunError:
             if self.read_manifest() is None:
                 raise
             yield
             return
-        is_alone = _lock(file, wait=False)
-        while not _is_at(file, self.path / WRITERS):  # A writer that was refused has deleted the folder meanwhile.
-            file.close()
-            file = self._open_lock(WRITERS)
-            is_alone = _lock(file, wait=False)
         with file:
             if is_alone:
                 self.recover()
@@ -500,13 +509,18 @@ class Store:
             try:
                 yield
             except BaseException:
-                if _lock(file, wait=False):  # Another writer may have written the same part, and be about to list it.
+                # Another writer may have written the same part, and be about to list it.
+                if self._is_last(file):
                     self._discard_unlisted()
                 raise
             finally:
                 self._writer = None
-            if self.has_strays and _lock(file, wait=False):
+            if self.has_strays and self._is_last(file):
                 self.recover()
+
+    def _is_last(self, file: Any) -> bool:
+        """Whether there is no other writer, and the folder is still that which this one has locked."""
+        return _is_at(file, self.path / WRITERS) and _lock(file, wait=False)
 
     def is_alone(self) -> bool:
         """Whether nobody else writes to the run or reads it, so that this writer may replace parts by others."""
@@ -526,45 +540,77 @@ class Store:
             fcntl.flock(folder, fcntl.LOCK_SH)
 
     def _has_readers(self) -> bool:
-        """Whether readers may use parts that are no longer listed."""
-        try:
-            import fcntl
+        """Whether readers may use parts that are no longer listed, also where the file system cannot tell."""
+        with self._open_folder() as folder:
+            return _try_lock(folder) is not True
 
-            folder = os.open(self.path, os.O_RDONLY)
-        except (ImportError, OSError):
-            return False
+    @contextmanager
+    def _open_folder(self) -> Iterator[int | None]:
+        """The folder for a lock; None where folders cannot be opened."""
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-        except OSError as error:
-            return isinstance(error, BlockingIOError)
+            folder = os.open(self.path, os.O_RDONLY)
+        except OSError:
+            yield None
+            return
+        try:
+            yield folder
         finally:
             os.close(folder)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete parts that are not listed when this writer ends, if nobody else uses the folder then. Another writer
+        may have written the same part, and a reader may use one that was listed. Else a later writer deletes them."""
+        self._written += names
+        self.has_strays = True
 
     def _discard_unlisted(self) -> None:
         """Delete what this writer has written and not listed, and the folder if nothing else is in it."""
         with suppress(RunError, OSError):
             manifest = self.read_manifest()
-            listed = set(manifest.list_parts()) if manifest else set[str]()
-            self.delete(name for name in self._written if name not in listed)
             if manifest is None:
+                self.delete(self._written)
                 self._delete_folder()
+            elif not self._has_readers():  # They may use a part that was listed before.
+                listed = set(manifest.list_parts())
+                self.delete(name for name in self._written if name not in listed)
 
     def delete_run(self) -> None:
         """Delete everything that runs wrote, and the folder if nothing else is in it. The manifest goes last: a killed
-        removal can be repeated."""
-        with self.write():
+        removal can be repeated. A run that another process uses is refused."""
+        with self._lock_out_others():
+            known = self.read_manifest() or Manifest()
+            self.delete(metric.export for metric in known.metrics if metric.compares)
             self.update(lambda manifest: Manifest(texts=manifest.texts))
             self.delete([*self.list_written(), *self.list_files(LOG)])
             self.delete([MANIFEST])
-        self._delete_folder()
+            self._delete_folder()
+
+    @contextmanager
+    def _lock_out_others(self) -> Iterator[None]:
+        """Let nobody else write or read the run, as far as the file system has locks."""
+        with self._open_folder() as folder, self._open_file(WRITERS) as file:
+            is_locked = _try_lock(file)
+            if is_locked is False or _try_lock(folder) is False or not _is_at(file, self.path / WRITERS):
+                raise RunError(f"{self.name} is in use by another command: try again when it has ended")
+            if not is_locked:
+                file.close()  # Windows has no such locks, and deletes no file that is open.
+            yield
 
     def _delete_folder(self) -> None:
         self.delete([_LOCK, WRITERS])
         with suppress(OSError):  # Something else is in it.
             self.path.rmdir()
 
-    def _open_lock(self, name: str) -> Any:
+    def _open_lock(self, name: str, *, wait: bool) -> tuple[Any, bool]:
+        """A file that is locked until it is closed, and whether this process alone has it."""
+        while True:
+            file = self._open_file(name)
+            is_alone = _lock(file, wait=wait)
+            if _is_at(file, self.path / name):
+                return file, is_alone
+            file.close()  # Another process has deleted the folder meanwhile.
+
+    def _open_file(self, name: str) -> Any:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             return (self.path / name).open("ab")
@@ -789,6 +835,22 @@ def _lock(file: Any, *, wait: bool) -> bool:
             raise
         fcntl.flock(file, fcntl.LOCK_SH)
         return False
+    return True
+
+
+def _try_lock(file: Any) -> bool | None:
+    """Lock a file or folder for this process alone until it is closed; False if another has it, None where the system
+    cannot tell: NFS locks no folder that is open for reading."""
+    if file is None:
+        return None
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
     return True
 
 

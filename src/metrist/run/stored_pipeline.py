@@ -332,7 +332,6 @@ class StoredPipeline(Pipeline):
             if damaged:
                 self.notes += [f"{reason}: it was set aside and scored again" for reason in damaged.values()]
                 self._store.drop_parts(text, list(damaged))
-                self._store.delete(f"{stored.place}/{part.file}" for part in damaged)
             self._writers[text] = _Writer(stored, signature, HashIndex(hashes))
         rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
         self._store.add_results(rows)
