@@ -308,6 +308,7 @@ class ScoreReader:
             joined[start : start + len(block), : block.shape[1]] = block
         return _arrange(joined, self.positions, 0)
 
+    @refuses_damage
     def read_failures(self) -> dict[int, Failure]:
         """The failures, those of records without a score included."""
         failures: dict[int, Failure] = {}
