@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -41,16 +40,41 @@ class Record:
     def __reduce__(self) -> tuple[Any, ...]:
         # Records are sent to worker processes by the thousand: a flat tuple pickles three times faster than the state
         # of a slotted dataclass, and a mapping proxy cannot be pickled.
-        return _make_record, (*_get_texts(self), dict(self.extra))
+        return _record, (
+            self.item,
+            self.system,
+            self.output,
+            self.source,
+            self.references,
+            self.instruction,
+            self.task,
+            self.language,
+            dict(self.extra),
+        )
 
 
-_NAMES = tuple(field.name for field in fields(Record))
-_get_texts = attrgetter(*_NAMES[:-1])
-
-
-def _make_record(*values: Any) -> Record:
-    record = dict(zip(_NAMES, values, strict=True))
-    return Record(**{**record, "extra": record["extra"] or _EMPTY})
+def _record(
+    item: str,
+    system: str,
+    output: str,
+    source: str | None,
+    references: tuple[str, ...],
+    instruction: str | None,
+    task: str | None,
+    language: str | None,
+    extra: dict[str, Any],
+) -> Record:
+    return Record(
+        item=item,
+        system=system,
+        output=output,
+        source=source,
+        references=references,
+        instruction=instruction,
+        task=task,
+        language=language,
+        extra=extra or _EMPTY,
+    )
 
 
 def records_from_lists(

@@ -487,11 +487,8 @@ def _test_together(
         for group in one.groups:
             by_items.setdefault(group.contestants.sums.items, []).append((number, group))
     tests: list[dict[int, PairTest]] = [{} for _ in prepared]
-    names, done, total = (
-        ", ".join(one.metric.label for one in prepared),
-        0,
-        plan.draws * len(plan.tests) * len(by_items),
-    )
+    names = ", ".join(one.metric.label for one in prepared)
+    done, total = 0, plan.draws * len(plan.tests) * len(by_items)
 
     def report_draws(draws: int) -> None:
         nonlocal done

@@ -171,14 +171,13 @@ def _list_pieces(flat: Flat, metric: str, items: Any, systems: Any, start: int, 
         # Statistics are mostly counts.
         stats += [", " if number else "", _numbers(column, short=True)]
     optional = [(name, v) for name, v in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
-    pieces: list[Any] = [
-        *('{"item": ', items, ', "system": ', systems, f', "metric": {quoted(metric)}, "value": '),
-        *(_numbers(scores.values), ', "parts": {', *parts, '}, "stats": [', *stats, '], "errors": '),
-        *(_sparse_texts(scores.errors, size, "[]", lambda errors: json.dumps(error_rows(errors))),),
-        *(', "explanation": ', _sparse_texts(scores.explanations, size, "null", quoted)),
-        *(', "failure": ', _sparse_texts(scores.failures, size, "null", quoted)),
-        f', "signature": {quoted(flat.signatures[metric])}',
-    ]
+    pieces: list[Any] = ['{"item": ', items, ', "system": ', systems]
+    pieces += [f', "metric": {quoted(metric)}, "value": ', _numbers(scores.values)]
+    pieces += [', "parts": {', *parts, '}, "stats": [', *stats, "]"]
+    pieces += [', "errors": ', _sparse_texts(scores.errors, size, "[]", lambda errors: json.dumps(error_rows(errors)))]
+    pieces += [', "explanation": ', _sparse_texts(scores.explanations, size, "null", quoted)]
+    pieces += [', "failure": ', _sparse_texts(scores.failures, size, "null", quoted)]
+    pieces += [f', "signature": {quoted(flat.signatures[metric])}']
     for name, values in optional:
         pieces += [f', "{name}": ', _sparse_texts(values, size, "null", _json)]
     return [*pieces, "}\n"]

@@ -117,7 +117,8 @@ def prefer(
         reasons = [judgment.failure for judgment in block if judgment.failure is not None]
         if 1 < len(block) == len(reasons):
             raws = (raw for judgment in block for raw in judgment.raws)
-            where = f" (all of it is in {file or (store and store.name)})" if file or store else ""
+            place = file or (store.name if store else None)
+            where = f" (all of it is in {place})" if place else ""
             raise RunError(f"{describe_failures(label, 'pairs', reasons, raws)}{where}")
     return results
 

@@ -100,7 +100,10 @@ def name_metrics(store: Store, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
     listed = manifest.metrics if manifest else ()
     new = {metric.short_name for metric in metrics}
     names = {metric.text: metric.name for metric in listed if metric.name not in new}
-    renamed = tuple(m if m.short_name or not names.get(m.text) else m.named(names[m.text]) for m in metrics)
+    renamed = tuple(
+        metric.named(names[metric.text]) if names.get(metric.text) and not metric.short_name else metric
+        for metric in metrics
+    )
     texts = {metric.text for metric in renamed}
     others = {metric.label: metric.text for metric in listed if metric.text not in texts}
     for metric in renamed:
@@ -131,7 +134,11 @@ class _Writer:
     usages: dict[bytes, Any] = field(default_factory=dict)
 
     def clear(self) -> None:
-        self.hashes, self.units, self.blocks, self.rows, self.seconds = [], [], [], 0, 0.0
+        self.hashes = []
+        self.units = []
+        self.blocks = []
+        self.rows = 0
+        self.seconds = 0.0
         self.since = self.logged_since = None
 
 
@@ -226,7 +233,9 @@ class StoredPipeline(Pipeline):
         elif self._workers and self._read_slices(ingest, self._workers):
             manifest = ingest.finish()
         else:
-            needs, keeps = NeedsCheck(self._metrics), not reader.names or (not reader.is_repeatable and not self._texts)
+            needs = NeedsCheck(self._metrics)
+            # Rows that can be read neither from the store nor again from where they came.
+            keeps = not reader.names or not (reader.is_repeatable or self._texts)
             kept = list[tuple[Sequence[Unit], Hashes]]()
             source = None
             with _pause_collector():
@@ -245,9 +254,10 @@ class StoredPipeline(Pipeline):
         self.notes += ingest.notes
         self._run = Run(self._store, manifest)
         own_inputs = [one for one in manifest.inputs if one.number in self._own_inputs]
-        self._count = sum(len(hashes) for _, hashes in self._kept or ()) or sum(one.records for one in own_inputs)
+        self._count = sum(one.records for one in own_inputs)
         if self._kept is not None:
             self._own_hashes = [hashes for _, hashes in self._kept]
+            self._count = sum(map(len, self._own_hashes)) or self._count
         elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
             self._own_hashes = [read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"])]
         if ingest.is_stored:

@@ -279,8 +279,9 @@ def records_table(
 def _refuse_texts_as_items(records: RecordColumns) -> None:
     """Refuse items that are texts, such as sources: a run without texts would store them as names."""
     for item, *texts in zip(records.items, records.outputs, records.sources, records.instructions, strict=True):
-        quotes = any(text and text in item and len(text.split()) >= (2 if text == item else 4) for text in texts)
-        if quotes or (len(item) > _LONGEST_NAME and item.count(" ") > 5):
+        is_text = any(text == item and len(text.split()) >= 2 for text in texts if text)
+        quotes_text = any(text in item and len(text.split()) >= 4 for text in texts if text)
+        if is_text or quotes_text or (len(item) > _LONGEST_NAME and item.count(" ") > 5):
             raise RunError(
                 "items are named by their texts, which a run without texts does not store: name another column "
                 "(--field item=COLUMN), or none for numbers"

@@ -61,7 +61,9 @@ def system_scores(sample: Sample, weights: Draws | Floats | None = None) -> tupl
     starts = np.append(starts, len(ordered))
     drawn, at, picked = _weights(ordered, weights, order, systems)
     if ordered.weight is not None:
-        drawn, at = (drawn if at is None else drawn.take(at, axis=1)) * ordered.weight, None
+        by_output = drawn if at is None else drawn.take(at, axis=1)
+        drawn = by_output * ordered.weight
+        at = None
     means, size = group_means((ordered.human, ordered.metric), drawn, starts, at)
     human, metric = means[..., 0], means[..., 1]
     present = picked * (size > 0)
