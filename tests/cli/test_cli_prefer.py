@@ -133,7 +133,7 @@ def test_prefer_rejects_invalid_requests(metrist, outputs, tmp_path):
         "no system named 'god'; did you mean 'good'"
         in metrist("prefer", outputs, "-m", "chrf", "--baseline", "god").err
     )
-    assert "expected a folder, or a file" in metrist("prefer", outputs, "-m", "chrf", "-o", tmp_path / "x.csv").err
+    assert "expected a folder (end it with" in metrist("prefer", outputs, "-m", "chrf", "-o", tmp_path / "x.csv").err
     scored = metrist("score", outputs, "-m", "by_score(metric=chrf)")
     assert scored.code == 2
     assert "by_score(metric=chrf) compares two outputs of an item" in scored.err

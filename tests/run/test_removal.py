@@ -235,7 +235,7 @@ def test_parts_that_a_reader_uses_stay_until_it_has_ended(run: Path) -> None:
         "3 files may be in use by another command: `metrist remove run/ --unused` deletes what is left when it has "
         "ended"
     )
-    assert len(reader.records()) == 5
+    assert len(reader.records()) == 4
     assert len(reader.scores()) == 8
     listed = set(metrist.open_run(run).manifest.list_parts())
     assert set(Store(run).list_written()) == before | listed
