@@ -195,33 +195,25 @@ class Scores(Sequence[Score]):
 
     def take(self, positions: Sequence[int]) -> Scores:
         """The scores at these positions, in their order."""
-        at = np.asarray(positions, dtype=np.intp)
+        return self._select(np.asarray(positions, dtype=np.intp), positions)
+
+    def block(self, start: int, stop: int) -> Scores:
+        """The scores between two positions."""
+        return self._select(slice(start, stop), range(start, stop))
+
+    def _select(self, rows: NDArray[np.intp] | slice, positions: Sequence[int]) -> Scores:
+        """The scores at some rows of the columns, which are at these positions of the maps."""
         sparse = {
             name: {n: column[i] for n, i in enumerate(positions) if i in column} if column else {}
             for name in _SPARSE
             for column in (getattr(self, name),)
         }
+        incomplete = (n for n, i in enumerate(positions) if i in self.incomplete) if self.incomplete else ()
         return Scores(
-            values=self.values[at],
-            parts={name: column[at] for name, column in self.parts.items()},
-            stats=self.stats[at],
-            incomplete=frozenset(n for n, i in enumerate(positions) if i in self.incomplete),
-            **sparse,
-        )
-
-    def block(self, start: int, stop: int) -> Scores:
-        """The scores between two positions."""
-        part = slice(start, stop)
-        sparse = {
-            name: {i - start: column[i] for i in range(start, stop) if i in column} if column else {}
-            for name in _SPARSE
-            for column in (getattr(self, name),)
-        }
-        return Scores(
-            values=self.values[part],
-            parts={name: column[part] for name, column in self.parts.items()},
-            stats=self.stats[part],
-            incomplete=frozenset(i - start for i in self.incomplete if start <= i < stop),
+            values=self.values[rows],
+            parts={name: column[rows] for name, column in self.parts.items()},
+            stats=self.stats[rows],
+            incomplete=frozenset(incomplete),
             **sparse,
         )
 

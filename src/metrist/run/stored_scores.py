@@ -99,7 +99,6 @@ class ScoreReader:
         self.size = len(hashes)
         self.positions = self._find_positions(hashes)
         self._last_block: tuple[int, Scores] | None = None
-        self._last_parts: tuple[Part, dict[str, NDArray[np.float64]]] | None = None
 
     @property
     def name(self) -> str:
@@ -267,28 +266,17 @@ class ScoreReader:
         """How many statistics a score has."""
         return int(self.read_first_statistics().shape[1])
 
-    def list_ranges(
-        self, name: str | None, shape: tuple[int, ...]
-    ) -> Iterator[tuple[int, int, Callable[[], NDArray[Any]]]]:
-        """The rows that each part holds, and how to read a part of the scores, or without a name the statistics."""
+    def list_ranges(self) -> Iterator[tuple[int, int, Callable[[], NDArray[Any]]]]:
+        """The rows that each part holds, and how to read their statistics."""
         start = 0
         for part in self._parts:
 
             def read(part: Part = part) -> NDArray[Any]:
-                if name is not None:
-                    return self._read_parts_of(part).get(name, np.full(part.rows, np.nan))
                 rows = _read_statistics(self._run.read_part(self.metric.place, part, ["value", "statistics"]))
-                return tables.widen_rows(rows, shape[0])
+                return tables.widen_rows(rows, self.width)
 
             yield start, start + part.rows, read
             start += part.rows
-
-    def _read_parts_of(self, part: Part) -> dict[str, NDArray[np.float64]]:
-        """The parts of the scores in one file, which are mostly asked for one after another."""
-        if self._last_parts is None or self._last_parts[0] != part:
-            table = self._run.read_part(self.metric.place, part, ["parts"], _PART_NAMES)
-            self._last_parts = part, tables.read_parts(table["parts"])
-        return self._last_parts[1]
 
     @refuses_damage
     def read_statistics(self) -> NDArray[Any]:
@@ -449,7 +437,8 @@ class ColumnOnDisk:
     def __getitem__(self, index: Any) -> NDArray[Any]:
         if isinstance(index, slice) and index == slice(1) and self._name is None:
             return self._reader.read_first_statistics()
-        if isinstance(index, slice) and self._reader.positions is None and len(self) > MANY:
+        is_in_order = self._reader.positions is None and len(self) > MANY
+        if isinstance(index, slice) and is_in_order and self._name is None:
             chosen = range(*index.indices(len(self)))
             if chosen.step == 1:
                 return np.asarray(self._read_range(chosen.start, chosen.stop), np.float64)
@@ -469,7 +458,7 @@ class ColumnOnDisk:
         """Rows that are mostly within one part, or in the part after it."""
         blocks = []
         first, rows = self._last
-        for begin, end, read in self._reader.list_ranges(self._name, self.shape[1:]):
+        for begin, end, read in self._reader.list_ranges():
             if begin < stop and start < end:
                 if (first, first + len(rows)) != (begin, end):
                     del rows
