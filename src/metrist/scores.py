@@ -236,6 +236,15 @@ class Scores(Sequence[Score]):
         )
 
     @property
+    def width(self) -> int:
+        """The number of statistics of a score."""
+        return int(self.stats.shape[1])
+
+    def take_stats(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        """Some rows of the statistics. Those of a run are read from it, and whole numbers have a narrow type."""
+        return self.stats[rows]
+
+    @property
     def pending(self) -> int:
         """The number of outputs that the metric was not asked for yet: they have no score, and did not fail."""
         return sum(failure.kind is FailureKind.pending for failure in self.failures.values())
@@ -265,11 +274,6 @@ def plain_stats(values: Column) -> Column:
     """The statistics of a metric that gives none: (value, 1), which pools to the mean, or zeros without a score."""
     scored = ~np.isnan(values)
     return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=-1)
-
-
-def take_rows(rows: Any, positions: NDArray[np.intp]) -> NDArray[Any]:
-    """The rows at these positions. Those of columns on disk may have a narrower type."""
-    return np.asarray(getattr(rows, "rows", rows)[positions])
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")

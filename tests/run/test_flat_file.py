@@ -19,7 +19,7 @@ from metrist.errors import RunError
 from metrist.io import read_rows
 from metrist.ratings import Error
 from metrist.run import flat_file as flat_module
-from metrist.run import stored_run, stored_scores
+from metrist.run import stored_run
 from metrist.run.flat_file import COLUMNS, Flat, write_flat
 from metrist.scores import Score, Scores
 
@@ -153,8 +153,7 @@ def test_a_large_run_is_exported_as_a_small_one(tmp_path: Path, monkeypatch: pyt
     metrist.score(rows[:40], ["bleu", "chrf", "length"], out=tmp_path / "run", shard_size=7)
     metrist.score(rows, ["bleu", "chrf", "length"], out=tmp_path / "run", shard_size=7)
     metrist.export(tmp_path / "run", tmp_path / f"small.{suffix}")
-    for module in (stored_run, stored_scores):
-        monkeypatch.setattr(module, "MANY", 1)
+    monkeypatch.setattr(stored_run.RecentColumns.__init__, "__defaults__", (1,))
     reads = list[str]()
     read = stored_run.StoredRun.read_part
 

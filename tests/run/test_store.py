@@ -26,7 +26,7 @@ import metrist
 from metrist import open_run
 from metrist.errors import RunError
 from metrist.records import hash_units
-from metrist.run import export, load, score, stored_pipeline, stored_scores
+from metrist.run import export, load, score, stored_pipeline
 from metrist.run.store import Rows, Store, StoredMetric, folder_name, read_log
 from metrist.run.tables import Damaged, scores_table
 from metrist.scores import Scores
@@ -225,7 +225,6 @@ def test_parts_of_several_row_groups_that_are_read_in_pieces_hold_the_same(
 ) -> None:
     export(run, tmp_path / "one.jsonl")
     monkeypatch.setattr("metrist.run.store._GROUP_ROWS", 5)
-    monkeypatch.setattr(stored_scores, "MANY", 1)
     score(ROWS, ["chrf", "length"], out=tmp_path / "several")
     export(tmp_path / "several", tmp_path / "several.jsonl")
     assert (tmp_path / "several.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()

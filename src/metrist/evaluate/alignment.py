@@ -15,7 +15,7 @@ from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric
 from metrist.names import NameColumn, concatenate_names, encode_names, select_names, take_names
-from metrist.scores import FailureKind, take_rows
+from metrist.scores import FailureKind, Scores
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -74,7 +74,7 @@ class AlignedScores:
     @property
     def width(self) -> int:
         """The number of statistics. A run in which every output failed does not know it."""
-        return max(int(part.stats.shape[1]) for part in self.stats)
+        return max(part.scores.width for part in self.stats)
 
     def rows(self, systems: Sequence[int], items: Mask) -> Floats:
         """Statistics (systems, items, k) of cells that all have a score."""
@@ -87,15 +87,15 @@ class AlignedScores:
         for part in self.stats:
             own = (cells >= part.start) & (cells < part.start + len(part.positions))
             at = part.positions[cells[own] - part.start]
-            rows[own, : part.stats.shape[1]] = take_rows(part.stats, at)
+            rows[own, : part.scores.width] = part.scores.take_stats(at)
         return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunStats:
-    """Statistics of a run, the positions of the rows that were chosen, and the number of the first of them."""
+    """The scores of a run, the positions of the rows that were chosen, and the number of the first of them."""
 
-    stats: Floats
+    scores: Scores
     positions: NDArray[np.intp]
     start: int
 
@@ -115,7 +115,7 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         labels = NameColumn(labels.codes, tuple(names[system] for system in labels.names))
         sources = results.sources if len(results.sources) else NameColumn(np.zeros(len(results), np.intp), ("",))
         chosen.append(_ChosenRows(labels, items, values, take_names(encode_names(sources), rows)))
-        stats.append(_RunStats(scores.stats, rows, start))
+        stats.append(_RunStats(scores, rows, start))
         start += len(rows)
     labels, items = concatenate_names([one.labels for one in chosen]), concatenate_names([one.items for one in chosen])
     grid = Grid.of(metric.label, labels, items, np.concatenate([one.values for one in chosen]))

@@ -80,7 +80,8 @@ class ScorePercentiles:
         for system in dict.fromkeys(self.results.systems):
             own = systems == system
             scored, known = own & has_score, own & has_percentile
-            raw = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if scored.any() else np.nan
+            stats = scores.take_stats(np.flatnonzero(scored)).astype(np.float64)
+            raw = float(pool_rows(stats[None], metric.pool)[0]) if len(stats) else np.nan
             mean = float(percentiles[known].mean()) if known.any() else np.nan
             score = Number(raw, choose_decimals(metric, raw))
             rows.append([system, score, Number(mean, 1), Count(int(known.sum())), Count(int(own.sum()))])

@@ -299,7 +299,7 @@ def _check_scores(
 def _take_numbers(scores: Scores, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     """The values, parts and statistics of some scores."""
     parts = {f"part {name}": np.asarray(column[rows], np.float64) for name, column in scores.parts.items()}
-    statistics = {f"statistic {n}": column for n, column in enumerate(np.asarray(scores.stats[rows], np.float64).T)}
+    statistics = {f"statistic {n}": column for n, column in enumerate(scores.take_stats(rows).astype(np.float64).T)}
     return {"value": scores.values[rows], **parts, **statistics}
 
 

@@ -306,10 +306,10 @@ def build_stored_metric(text: str, signature: str, higher_is_better: bool | None
     if len(scores.failures) < len(scores):  # Where nothing was scored, the width of the rows is not known.
         try:
             with np.errstate(all="ignore"):
-                known.pool(scores.stats[:1][None])
+                known.pool(np.zeros((1, 1, scores.width)))
         except (IndexError, ValueError):
             raise RunError(
-                f"{known.text}: the stored statistics have {scores.stats.shape[1]} columns, which are not those of "
+                f"{known.text}: the stored statistics have {scores.width} columns, which are not those of "
                 "this metric: the file was changed, or another program wrote it"
             ) from None
     return known

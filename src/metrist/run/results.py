@@ -462,7 +462,7 @@ def _sum_by_system(metric: Metric, scores: Scores, systems: NameColumn) -> Itera
     values = scores.values
     for start in range(0, len(scores), _BLOCK_ROWS):
         part = slice(start, start + _BLOCK_ROWS)
-        rows, scored = narrow_numbers(scores.stats[part]), ~np.isnan(values[part])
+        rows, scored = narrow_numbers(scores.take_stats(part)), ~np.isnan(values[part])
         for own, positions in zip(blocks, split_positions(NameColumn(systems.codes[part], systems.names)), strict=True):
             own.append(rows[positions[scored[positions]]])
     counts = np.bincount(systems.codes, minlength=len(systems.names))

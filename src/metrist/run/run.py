@@ -110,7 +110,7 @@ class Run(StoredRun):
         if folder == "records":
             parts = [table for _, table in self.iterate_records(names)]
         else:
-            parts = [self.read_part(folder, part, names) for _, part in self.list_parts(folder)]
+            parts = [table for _, table in self.iterate_parts(folder, names)]
         schema = pa.schema([schema.field(name) for name in names])
         return pa.concat_tables([part.select(names) for part in parts]) if parts else schema.empty_table()
 

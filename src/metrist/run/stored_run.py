@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,9 +25,8 @@ from metrist.run import tables
 from metrist.run.store import Input, Manifest, Missing, Part, Store, StoredMetric
 from metrist.run.tables import Damaged, find_unsettled, read_hashes
 
-#: Records from on which columns are read again each time they are asked for, and statistics are narrow numbers: a run
-#: of ten million outputs must fit into a gigabyte.
-MANY = 1 << 20
+#: How much of what was read last is kept. The values of ten million outputs by one metric are 80 MB.
+_KEPT_BYTES = 1 << 27
 
 
 @dataclass(eq=False)
@@ -86,20 +86,59 @@ def refuses_damage(method: _Method) -> _Method:
     return call  # type: ignore[return-value]
 
 
+class RecentColumns:
+    """What was read last, up to a number of bytes. Safe to use from several threads."""
+
+    def __init__(self, limit: int = _KEPT_BYTES) -> None:
+        self._limit, self._kept, self._lock = limit, dict[Any, Any](), threading.Lock()
+
+    def get(self, key: Any, size: int, read: Callable[[], Any]) -> Any:
+        """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now."""
+        with self._lock:
+            found = self._kept.pop(key, None)
+            if found is None:
+                self._forget(size)  # Before others take its place in memory.
+            else:
+                self._kept[key] = found
+                return found
+        found = read()
+        self.add(key, found)
+        return found
+
+    def add(self, key: Any, columns: Any) -> None:
+        """Keep what was just read."""
+        with self._lock:
+            self._forget(_count_bytes(columns))
+            self._kept[key] = columns
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes can be kept without forgetting others."""
+        with self._lock:
+            return sum(map(_count_bytes, self._kept.values())) + size <= self._limit
+
+    def _forget(self, size: int) -> None:
+        """Forget the oldest, so that there is room for so many bytes."""
+        used = sum(map(_count_bytes, self._kept.values()))
+        while self._kept and used + size > self._limit:
+            used -= _count_bytes(self._kept.pop(next(iter(self._kept))))
+            tables.release_memory()
+
+
+def _count_bytes(columns: Any) -> int:
+    return sum(column.nbytes for column in (columns.values() if isinstance(columns, dict) else [columns]))
+
+
 class StoredRun:
     """What all readers of a run share."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.store, self.manifest = store, manifest
-        #: Of many scores, the values and the statistics that were read last, and by whom.
-        self.latest: dict[str, tuple[object, NDArray[Any]]] = {}
-        self._hashes: Hashes | None = None
+        self.recent = RecentColumns()
 
     def release(self) -> None:
         """Forget what was read; it is read again where it is asked for."""
         self.__dict__.pop("view", None)
-        self._hashes = None
-        self.latest.clear()
+        self.recent = RecentColumns()
         tables.release_memory()
 
     @property
@@ -132,16 +171,20 @@ class StoredRun:
             return RunError(f"{self.name} changed while it was read: run the command again")
         return RunError(f"{error}: run the same `metrist score` again to redo it")
 
+    def iterate_parts(
+        self, folder: str, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> Iterator[tuple[Input, pa.Table]]:
+        """The rows of a table part by part, each with its input."""
+        for one, part in self.list_parts(folder):
+            yield one, self.read_part(folder, part, columns, encoded)
+
     def iterate_records(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Input, pa.Table]]:
         """The records part by part, each with its input; a record that several inputs share is there once."""
-        start = 0
-        kept = self.kept_rows
-        for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, columns)
-            if kept is not None:
-                table = table.filter(pa.array(kept[start : start + part.rows]))
-            start += part.rows
-            yield one, table
+        start, kept = 0, self.kept_rows
+        for one, table in self.iterate_parts("records", columns):
+            stop = start + len(table)
+            yield one, table if kept is None else table.filter(pa.array(kept[start:stop]))
+            start = stop
 
     # ---- Records
 
@@ -166,11 +209,9 @@ class StoredRun:
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
         count, several = 0, self._has_several_inputs
-        # Hashes of many records are needed only to find those that several inputs share.
-        is_small = sum(part.rows for _, part in self.list_parts("records")) <= MANY
-        key = ["record"] if several or is_small else []
-        for one, part in self.list_parts("records"):
-            table = self.read_part("records", part, [*key, *names, "original"], names)
+        # Hashes tell which records several inputs share.
+        key = ["record"] if several else []
+        for one, table in self.iterate_parts("records", [*key, *names, "original"], names):
             for name in names:
                 columns[name] += table[name].chunks
             hashes += [read_hashes(table["record"])] if key else []
@@ -208,20 +249,14 @@ class StoredRun:
             check = SourceCheck()
             check.add(records.items, records.sources)
             records.notes += check.describe()
-        if is_small:
-            self._hashes = all_hashes if rows is None else all_hashes[rows]
-        else:
-            tables.release_memory()
         return records
 
     @refuses_damage
     def read_hashes(self) -> Hashes:
         """The hashes of all records, as long as the names are."""
+        blocks = [read_hashes(table["record"]) for _, table in self.iterate_parts("records", ["record"])]
+        hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
         rows = self.view.rows
-        if self._hashes is not None:
-            return self._hashes
-        parts = (self.read_part("records", part, ["record"]) for _, part in self.list_parts("records"))
-        hashes = np.concatenate([read_hashes(table["record"]) for table in parts])
         return hashes if rows is None else hashes[rows]
 
     def _choose_records(self, records: RunRecords, hashes: Hashes) -> NDArray[np.int64] | None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from metrist.errors import RunError
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
-from metrist.run.store import Part, StoredMetric
-from metrist.run.stored_run import MANY, StoredRun, refuses_damage
+from metrist.run.store import StoredMetric
+from metrist.run.stored_run import StoredRun, refuses_damage
 from metrist.run.tables import find_unsettled, read_hashes
 from metrist.scores import Failure, FailureKind, Scores, plain_stats
 from metrist.stats.resampling import narrow_numbers
@@ -91,14 +91,19 @@ class ScoreReader:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
         self.metric, self._run, self._parts = metric, run, version.parts
         self._rows = sum(part.rows for part in version.parts)
-        self._kept: dict[str, Any] = {}
+        #: What only some scores carry.
+        self._sparse: dict[str, dict[int, Any]] = {}
         self._incomplete: dict[int, bool] = {}
         #: Whether a part has failures.
         self._has_failures: list[bool] = []
         #: For each record the row of its score, -1 if there is none; None: all rows are in order.
         self.size = len(hashes)
         self.positions = self._find_positions(hashes)
+        #: The columns that have values, of each part.
+        self.filled = [run.store.find_filled(metric.place, part) for part in version.parts]
+        #: The part that was read last with all that scores carry, or its statistics alone, and its number.
         self._last_block: tuple[int, Scores] | None = None
+        self._last_statistics: tuple[int, NDArray[Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -117,10 +122,11 @@ class ScoreReader:
 
     @refuses_damage
     def _find_positions(self, wanted: Hashes) -> NDArray[np.int64] | None:
+        """For each record the row of its score; None: all are in order. Values are read on the way if they fit."""
         in_order, unsettled, values = True, [np.empty(0, np.int64)], [np.empty(0)]
-        is_small = self.size <= MANY
-        for start, table in self._read(["record", "failure_kind", "incomplete", *(["value"] if is_small else [])]):
-            values += [tables.read_numbers(table["value"])] if is_small else []
+        reads_values = self._run.recent.has_room(8 * self.size)
+        for start, table in self._read(["record", "failure_kind", "incomplete", *(["value"] if reads_values else [])]):
+            values += [tables.read_numbers(table["value"])] if reads_values else []
             self._has_failures.append(table["failure_kind"].null_count < len(table))
             self._incomplete |= {start + row: True for row in pc.indices_nonzero(table["incomplete"]).to_pylist()}
             unsettled.append(start + find_unsettled(table))
@@ -131,8 +137,8 @@ class ScoreReader:
             blocks = (read_hashes(table["record"]) for _, table in self._read(["record"]))
             hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
             positions = find_rows(wanted, hashes, np.concatenate(unsettled))
-        if is_small:
-            self._kept["values"] = _arrange(np.concatenate(values), positions, np.nan)
+        if reads_values:
+            self._run.recent.add((self.metric.place, "values"), _arrange(np.concatenate(values), positions, np.nan))
         return positions
 
     @property
@@ -146,25 +152,15 @@ class ScoreReader:
         wanted = np.flatnonzero(np.isin(self.positions, list(values)))
         return {n: values[row] for n, row in zip(wanted.tolist(), self.positions[wanted].tolist(), strict=True)}
 
-    def _recall(self, key: str, read: Callable[[], Any]) -> Any:
-        """What was read before, or is read now. Of many scores, only what was read last is kept."""
-        if key in self._kept:
-            return self._kept[key]
-        if self.size <= MANY:
-            return self._kept.setdefault(key, read())
-        reader, rows = self._run.latest.get(key, (None, None))
-        if reader is not self:
-            del rows
-            self._run.latest.pop(key, None)  # Before others take its place in memory.
-            rows = read()
-            self._run.latest[key] = self, rows
-            tables.release_memory()
-        return rows
+    def _recall(self, name: str, size: int, read: Callable[[], Any]) -> Any:
+        return self._run.recent.get((self.metric.place, name), size, read)
 
     @refuses_damage
     def read_values(self) -> NDArray[np.float64]:
         """The values of the scores."""
-        values: NDArray[np.float64] = self._recall("values", self._read_values)
+        values: NDArray[np.float64] = self._run.recent.get(
+            (self.metric.place, "values"), 8 * self.size, self._read_values
+        )
         return values
 
     def _read_values(self) -> NDArray[np.float64]:
@@ -176,7 +172,10 @@ class ScoreReader:
     @refuses_damage
     def read_parts(self) -> dict[str, NDArray[np.float64]]:
         """The parts of the scores."""
-        parts: dict[str, NDArray[np.float64]] = self._recall("parts", self._read_parts)
+        size = 8 * self.size * len(self.part_names)
+        parts: dict[str, NDArray[np.float64]] = self._run.recent.get(
+            (self.metric.place, "parts"), size, self._read_parts
+        )
         return parts
 
     def _read_parts(self) -> dict[str, NDArray[np.float64]]:
@@ -187,31 +186,15 @@ class ScoreReader:
                 column[start : start + len(table)] = numbers
         return {name: _arrange(column, self.positions, np.nan) for name, column in columns.items()}
 
+    @cached_property
     @refuses_damage
-    def list_parts(self) -> list[str]:
+    def part_names(self) -> list[str]:
         """The names of the parts."""
         names: dict[str, None] = {}
         for _, table in self._read(["parts"], encoded=_PART_NAMES):
             for chunk in table["parts"].chunks:
                 names |= dict.fromkeys(chunk.keys.unique().to_pylist())
         return list(names)
-
-    @cached_property
-    def filled(self) -> list[set[str]]:
-        """The columns that have values, of each part."""
-        return [self._run.store.find_filled(self.metric.place, part) for part in self._parts]
-
-    @refuses_damage
-    def read_first_statistics(self) -> NDArray[np.float64]:
-        """The statistics of one score, by which their number is known."""
-        for part, filled in zip(self._parts, self.filled, strict=True):
-            if "statistics" in filled:
-                with self._run.store.open_part(self.metric.place, part) as file:
-                    for batch in file.iter_batches(_FIRST_ROWS, columns=["statistics", "value"], use_threads=False):
-                        if batch["statistics"].null_count < len(batch):
-                            rows: NDArray[np.float64] = _read_statistics(pa.Table.from_batches([batch]))[:1]
-                            return rows
-        return plain_stats(self.read_values()[:1])
 
     @refuses_damage
     def take(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> Scores:
@@ -256,44 +239,60 @@ class ScoreReader:
             self._last_block = number, tables.read_scores_table(table)
         return self._last_block[1]
 
-    @cached_property
-    def part_names(self) -> list[str]:
-        """The names of the parts."""
-        return self.list_parts()
+    @property
+    def has_statistics(self) -> bool:
+        """Whether scores have other statistics than their values."""
+        return any("statistics" in filled for filled in self.filled)
 
     @cached_property
+    @refuses_damage
     def width(self) -> int:
-        """How many statistics a score has."""
-        return int(self.read_first_statistics().shape[1])
-
-    def list_ranges(self) -> Iterator[tuple[int, int, Callable[[], NDArray[Any]]]]:
-        """The rows that each part holds, and how to read their statistics."""
-        start = 0
-        for part in self._parts:
-
-            def read(part: Part = part) -> NDArray[Any]:
-                rows = _read_statistics(self._run.read_part(self.metric.place, part, ["value", "statistics"]))
-                return tables.widen_rows(rows, self.width)
-
-            yield start, start + part.rows, read
-            start += part.rows
+        """How many statistics a score has: those of the first one that has any."""
+        for part, filled in zip(self._parts, self.filled, strict=True):
+            if "statistics" in filled:
+                with self._run.store.open_part(self.metric.place, part) as file:
+                    for batch in file.iter_batches(_FIRST_ROWS, columns=["statistics", "value"], use_threads=False):
+                        if batch["statistics"].null_count < len(batch):
+                            return int(_read_statistics(pa.Table.from_batches([batch])).shape[1])
+        return 2
 
     @refuses_damage
-    def read_statistics(self) -> NDArray[Any]:
-        """The rows of statistics."""
-        rows: NDArray[Any] = self._recall("statistics", self._read_statistics)
-        return rows
+    def read_statistics(self, rows: slice | NDArray[np.intp] = slice(None)) -> NDArray[Any]:
+        """These rows of statistics, whole numbers in a narrow type."""
+        if not self.has_statistics:
+            return plain_stats(self.read_values()[rows])
+        if isinstance(rows, slice) and self.positions is None:
+            start, stop, step = rows.indices(self.size)
+            if step == 1 and stop - start < self.size:
+                return self._read_range(start, stop)
+        size = self.size * self.width
+        statistics: NDArray[Any] = self._run.recent.get(
+            (self.metric.place, "statistics"), size, self._read_all_statistics
+        )
+        return statistics[rows]
 
-    def _read_statistics(self) -> NDArray[Any]:
-        joined: NDArray[Any] = np.zeros((self._rows, 0), np.uint8)
+    def _read_range(self, start: int, stop: int) -> NDArray[Any]:
+        """Statistics that are in order, mostly within the part that was read last, or in the one after it."""
+        first = 0
+        blocks = [np.empty((0, self.width), np.uint8)]
+        for number, part in enumerate(self._parts):
+            if first < stop and start < first + part.rows:
+                if self._last_statistics is None or self._last_statistics[0] != number:
+                    self._last_statistics = None
+                    table = self._run.read_part(self.metric.place, part, ["value", "statistics"])
+                    own = tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
+                    self._last_statistics = number, own
+                    tables.release_memory()
+                blocks.append(self._last_statistics[1][max(start - first, 0) : stop - first])
+            first += part.rows
+        return np.concatenate(blocks)
+
+    def _read_all_statistics(self) -> NDArray[Any]:
+        joined: NDArray[Any] = np.zeros((self._rows, self.width), np.uint8)
         for start, table in self._read(["value", "statistics"]):
-            block = _read_statistics(table)
-            block = narrow_numbers(block) if self.size > MANY else block
-            # A block in which every output failed cannot know the width of its metric's rows.
-            missing, dtype = max(0, block.shape[1] - joined.shape[1]), np.result_type(joined.dtype, block.dtype)
-            if missing or dtype != joined.dtype:
-                joined = np.pad(joined.astype(dtype, copy=False), ((0, 0), (0, missing)))
-            joined[start : start + len(block), : block.shape[1]] = block
+            block = tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
+            joined = joined.astype(np.result_type(joined.dtype, block.dtype), copy=False)
+            joined[start : start + len(block)] = block
         return _arrange(joined, self.positions, 0)
 
     @refuses_damage
@@ -315,25 +314,19 @@ class ScoreReader:
     @refuses_damage
     def read_sparse(self, name: str) -> dict[int, Any]:
         """Errors, explanations and so on, by position."""
-        if name not in self._kept:
+        if name not in self._sparse:
             column, found = _SPARSE[name], dict[int, Any]()
             chosen = [column in filled for filled in self.filled]
             for start, table in self._read(["value", "failure_kind", column, "original"], chosen):
                 values = getattr(tables.read_scores_table(table), name)
                 found |= {start + row: value for row, value in values.items()}
-            self._kept[name] = self._arrange_sparse(found)
-        kept: dict[int, Any] = self._kept[name]
-        return kept
+            self._sparse[name] = self._arrange_sparse(found)
+        return self._sparse[name]
 
     @property
     def incomplete(self) -> frozenset[int]:
         """The positions of scores that a resumed run computes again."""
         return frozenset(self._arrange_sparse(self._incomplete))
-
-    @property
-    def has_statistics(self) -> bool:
-        """Whether scores have other statistics than their values."""
-        return any("statistics" in filled for filled in self.filled)
 
 
 def _arrange(column: NDArray[Any], positions: NDArray[np.int64] | None, fill: float) -> NDArray[Any]:
@@ -350,15 +343,13 @@ class StoredScores(Scores):
     """The scores of all records of a run by one metric, read when they are asked for. `usages` are those of this
     process instead of the stored ones."""
 
-    __slots__ = ("_reader", "_rows")
-    _reader: ScoreReader
-    _rows: Any
+    __slots__ = ("reader",)
+    reader: ScoreReader
 
     def __init__(self, reader: ScoreReader, usages: Mapping[int, Any] | None = None) -> None:
         values: dict[str, Any] = {name: LazyMapping(reader, name) for name in _SPARSE}
         values |= {
-            "_reader": reader,
-            "_rows": ColumnOnDisk(reader) if reader.has_statistics else MeanRows(reader),
+            "reader": reader,
             "parts": LazyParts(reader),
             "failures": reader.read_failures(),
             "incomplete": reader.incomplete,
@@ -370,22 +361,34 @@ class StoredScores(Scores):
     @property
     def values(self) -> NDArray[np.float64]:
         """The values as an array; NaN where an output could not be scored."""
-        return self._reader.read_values()
+        return self.reader.read_values()
 
     @property
     def stats(self) -> NDArray[np.float64]:
-        """The rows of statistics: an array, or of many scores something that is read as one, row by row or whole."""
-        if self._reader.size <= MANY:
-            object.__setattr__(self, "_rows", np.asarray(self._rows))
-        rows: NDArray[np.float64] = self._rows
-        return rows
+        """The rows of statistics as an array."""
+        return self.reader.read_statistics().astype(np.float64)
+
+    @property
+    def width(self) -> int:
+        """The number of statistics of a score."""
+        return self.reader.width
+
+    def take_stats(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        """Some rows of the statistics, whole numbers in a narrow type."""
+        return self.reader.read_statistics(rows)
 
     def block(self, start: int, stop: int) -> Scores:
-        """The scores between two positions. Of many, the part of the run that was read last is in memory."""
-        return self._reader.read_block(start, stop) if self._reader.size > MANY else super().block(start, stop)
+        """The scores between two positions. The part of the run that was read last is in memory."""
+        return self.reader.read_block(start, stop)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return super().__getitem__(index)
+        start = range(len(self))[index]
+        return self.block(start, start + 1)[0]
 
     def __len__(self) -> int:
-        return self._reader.size
+        return self.reader.size
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Scores, **{field.name: getattr(self, field.name) for field in fields(Scores)}), ()
@@ -414,107 +417,23 @@ class LazyMapping(Mapping[int, Any]):
         return dict, (dict(self),)
 
 
-class ColumnOnDisk:
-    """A part of scores, or without a name their statistics. Of many scores only what is asked for is in memory."""
-
-    def __init__(self, reader: ScoreReader, name: str | None = None) -> None:
-        self._reader, self._name = reader, name
-        self.dtype = np.dtype(np.float64)
-        #: The first row of the part that was read last, and its rows.
-        self._last: tuple[int, NDArray[Any]] = (0, np.empty(0))
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self), self._reader.width) if self._name is None else (len(self),)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape))
-
-    def __len__(self) -> int:
-        return self._reader.size
-
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        if isinstance(index, slice) and index == slice(1) and self._name is None:
-            return self._reader.read_first_statistics()
-        is_in_order = self._reader.positions is None and len(self) > MANY
-        if isinstance(index, slice) and is_in_order and self._name is None:
-            chosen = range(*index.indices(len(self)))
-            if chosen.step == 1:
-                return np.asarray(self._read_range(chosen.start, chosen.stop), np.float64)
-        return np.asarray(self.rows[index], np.float64)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self.rows.astype(dtype or np.float64, copy=bool(copy))
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """All rows, in a type that may be narrower."""
-        if self._name is not None:
-            return self._reader.read_parts()[self._name]
-        return self._reader.read_statistics()
-
-    def _read_range(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows that are mostly within one part, or in the part after it."""
-        blocks = []
-        first, rows = self._last
-        for begin, end, read in self._reader.list_ranges():
-            if begin < stop and start < end:
-                if (first, first + len(rows)) != (begin, end):
-                    del rows
-                    self._last = 0, np.empty(0)
-                    first, rows = self._last = begin, read()
-                    tables.release_memory()
-                blocks.append(rows[max(start - begin, 0) : stop - begin])
-        return np.concatenate([np.empty((0, *self.shape[1:])), *blocks])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return np.asarray, (np.asarray(self),)
-
-
-class MeanRows:
-    """The rows (value, 1) of scores that pool to their mean, or (0, 0) where there is no score, made when asked for."""
-
-    def __init__(self, reader: ScoreReader) -> None:
-        self._reader = reader
-        self.dtype = np.dtype(np.float64)
-        self.shape = reader.size, 2
-        self.size = 2 * reader.size
-
-    def __len__(self) -> int:
-        return self._reader.size
-
-    def __getitem__(self, index: Any) -> NDArray[np.float64]:
-        return plain_stats(np.asarray(self._reader.read_values()[index]))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self[:].astype(dtype or np.float64, copy=False)
-
-
 class LazyParts(Mapping[str, Any]):
     """The parts of scores by name, read when they are first asked for."""
 
     def __init__(self, reader: ScoreReader) -> None:
-        self.reader = reader
+        self._reader = reader
 
-    @cached_property
-    def _columns(self) -> dict[str, Any]:
-        reader = self.reader
-        if reader.size <= MANY:
-            return dict(reader.read_parts())
-        return {name: ColumnOnDisk(reader, name) for name in reader.part_names}
-
-    def __getitem__(self, name: str) -> Any:
-        return self._columns[name]
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        return self._reader.read_parts()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._reader.part_names)
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._reader.part_names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, ({name: np.asarray(column) for name, column in self.items()},)
+        return dict, (dict(self),)
 
 
 def _read_statistics(table: pa.Table) -> NDArray[np.float64]:

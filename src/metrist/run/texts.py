@@ -29,7 +29,7 @@ from metrist.run.inputs import StoredReader, read_inputs
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
 from metrist.run.store import Input, Manifest, Part, Store
 from metrist.run.stored_run import StoredRun, read_names
-from metrist.run.stored_scores import LazyParts
+from metrist.run.stored_scores import StoredScores
 from metrist.run.tables import RECORDS, judged_tables, read_numbers, read_records_table, records_table
 from metrist.scores import Scores
 
@@ -197,8 +197,8 @@ class OutputTexts:
         )
 
     def _read_table(self, name: str, columns: Sequence[str], encoded: Sequence[str]) -> pa.Table | None:
-        parts = [self.run.read_part(name, part, columns, encoded) for _, part in self.run.list_parts(name)]
-        return pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
+        parts = [table.replace_schema_metadata() for _, table in self.run.iterate_parts(name, columns, encoded)]
+        return pa.concat_tables(parts) if parts else None
 
 
 def _restore_names(column: NameColumn, known: Sequence[str]) -> NameColumn:
@@ -214,8 +214,8 @@ def take_scores(results: Results, positions: Sequence[int]) -> dict[str, Scores]
     run = results.inputs if len(results) > _MANY else None
     with closing(open_database(run)) if isinstance(run, StoredRun) else nullcontext() as database:
         return {
-            label: block.parts.reader.take(positions, database)
-            if isinstance(block.parts, LazyParts) and database
+            label: block.reader.take(positions, database)
+            if isinstance(block, StoredScores) and database
             else block.take(positions)
             for label, block in results.scores.items()
         }

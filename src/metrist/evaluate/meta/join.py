@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import InputError, RunError, label_item
 from metrist.evaluate.meta.build import OutputNames, build_dataset, collect_error_spans
@@ -26,6 +27,7 @@ from metrist.run.results import sign_metrics
 from metrist.run.run import Run, open_run
 from metrist.run.store import StoredMetric
 from metrist.run.stores import is_run
+from metrist.scores import Scores
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
 
@@ -195,9 +197,9 @@ def _read_runs(
                     column[at] = values
                 corpus = None
                 if label == metric.label and not pools_to_mean(metric):
-                    stats = block.stats
+                    stats: Any = _StatisticsRows(block)
                     if at is not None:
-                        stats = np.zeros((size, block.stats.shape[1]))
+                        stats = np.zeros((size, block.width))
                         stats[at] = block.stats
                     corpus = CorpusStats(rows=stats, pool=metric.pool)
                 scores.append(
@@ -221,6 +223,25 @@ def _read_runs(
                 )
                 errors[metric.label] = collect_error_spans(pairs)
     return scores, errors
+
+
+class _StatisticsRows:
+    """The rows of statistics of scores, which are read where a measure between systems asks for them."""
+
+    def __init__(self, scores: Scores) -> None:
+        self._scores = scores
+        self.shape = len(scores), scores.width
+
+    def __len__(self) -> int:
+        return len(self._scores)
+
+    def __getitem__(self, rows: NDArray[Any]) -> Floats:
+        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        taken: Floats = self._scores.take_stats(rows).astype(np.float64)
+        return taken
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self._scores.stats.astype(dtype or np.float64, copy=bool(copy))
 
 
 def _select_parts(

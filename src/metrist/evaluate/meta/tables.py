@@ -118,11 +118,9 @@ class SourceTables:
         if len(inputs) == len(keys) and run.kept_rows is None:
             self.run_rows[run] = slice(start, start + done)
         for name, columns in _JUDGED.items():
-            for one, part in run.list_parts(name):
+            for one, table in run.iterate_parts(name, [*columns, "rater", "weight", "row"]):
                 if one.number in places:
-                    self._add_table(
-                        name, run.read_part(name, part, [*columns, "rater", "weight", "row"]), places[one.number]
-                    )
+                    self._add_table(name, table, places[one.number])
 
     def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
         rows: list[ParsedRow] = []
