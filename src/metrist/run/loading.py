@@ -79,12 +79,15 @@ def fetch_flat(source: Any) -> Any:
 
 
 def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
+    from metrist.run.tables import release_memory
+
     finished = run.finished_metrics()
     if not finished or not len(run.view):
         raise RunError(f"{run.name} holds no finished metric: run the same `metrist score` again to finish it")
     stored, notes = list[Stored](), list(run.view.notes)
     with ThreadPoolExecutor(_READERS) as pool:
         read = list(pool.map(run.read_scores, finished, repeat(run.read_hashes())))
+    release_memory()
     for metric, (scores, missing) in zip(finished, read, strict=True):
         version = metric.finished
         assert version is not None
@@ -114,7 +117,7 @@ def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
         if metric.is_outdated
     ]
     results = _make_results(stored, metrics, inputs=run, notes=notes)
-    return replace(results, unfinished=unfinished, reference_counts=run.reference_counts, sources=run.view.sources)
+    return replace(results, unfinished=unfinished, reference_counts=run.reference_counts, sources=run.sources)
 
 
 def _make_results(

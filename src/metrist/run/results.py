@@ -185,15 +185,21 @@ class Results:
             )
         columns = self.columns if metrics is None else tuple(map(self.metric, metrics))
         estimates: dict[tuple[str, str], SystemScore] = {}
-        waiting, size = list[_SystemSums](), 0
+        waiting = list[_SystemSums]()
+
+        def estimate(coming: int) -> None:
+            """Estimate what is waiting, if there is no room for so many bytes more."""
+            if sum(one.sums.nbytes for one in waiting) + coming > _MAX_BYTES:
+                estimates.update(_estimate_together(waiting, draws, seed, confidence))
+                waiting.clear()
+
         systems = encode_names(self.systems)
         for metric in columns:
-            for sums in _sum_by_system(metric, self._select(metric), systems):
+            scores = self._select(metric)
+            estimate(len(scores) * scores.width)  # Most statistics are whole numbers of one byte.
+            for sums in _sum_by_system(metric, scores, systems):
                 waiting.append(sums)
-                size += sums.sums.nbytes
-                if size > _MAX_BYTES:
-                    estimates |= _estimate_together(waiting, draws, seed, confidence)
-                    waiting, size = [], 0
+                estimate(0)
         estimates |= _estimate_together(waiting, draws, seed, confidence)
         return [estimates[system, metric.label] for system in systems.names for metric in columns]
 

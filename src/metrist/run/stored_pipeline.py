@@ -608,7 +608,7 @@ class StoredPipeline(Pipeline):
     def _collect(self) -> dict[str, Any]:
         run = self.stored_run = Run.open(self._store)
         view = run.view
-        self.items, self.systems, self.sources = view.items, view.systems, view.sources
+        self.items, self.systems, self.sources = view.items, view.systems, run.sources
         self.reference_counts = set(run.reference_counts)
         self.notes += [note for note in view.notes if note not in self.notes]
         own = np.isin(view.inputs, self._own_inputs)

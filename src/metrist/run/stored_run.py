@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, format_path, label_item, quote_word
 from metrist.io.dedup import SourceCheck
 from metrist.io.remote import find_copy, is_remote, local_path
-from metrist.names import NameColumn, encode_names, take_names
+from metrist.names import Codes, NameColumn, encode_names, take_names
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
 from metrist.run.store import Input, Manifest, Missing, Part, Store, StoredMetric
 from metrist.run.tables import Damaged, find_unsettled, read_hashes
 
 #: How much of what was read last is kept. The values of ten million outputs by one metric are 80 MB.
-_KEPT_BYTES = 1 << 27
+_KEPT_BYTES = 1 << 26
 
 
 @dataclass(eq=False)
@@ -36,8 +36,6 @@ class RunRecords:
 
     items: NameColumn
     systems: NameColumn
-    #: Digests of the sources, by which systems' items are compared; empty where there is none.
-    sources: NameColumn
     inputs: NDArray[np.int32]
     #: The rows of all parts that the records are in; None: they are all rows in order.
     rows: NDArray[np.int64] | None = None
@@ -205,7 +203,7 @@ class StoredRun:
     @refuses_damage
     def view(self) -> RunRecords:
         """The names of all records."""
-        names = ("item", "system", "source_digest")
+        names = ("item", "system")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
         hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
         count, several = 0, self._has_several_inputs
@@ -231,7 +229,6 @@ class StoredRun:
         records = RunRecords(
             items=encoded["item"],
             systems=encoded["system"],
-            sources=encoded["source_digest"],
             inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
         )
         all_hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *hashes])
@@ -240,16 +237,27 @@ class StoredRun:
             records = RunRecords(
                 items=take_names(records.items, rows),
                 systems=take_names(records.systems, rows),
-                sources=take_names(records.sources, rows),
                 inputs=records.inputs[rows],
                 rows=rows,
                 notes=records.notes,
             )
         if several:
             check = SourceCheck()
-            check.add(records.items, records.sources)
+            check.add(records.items, self._read_sources(rows))
             records.notes += check.describe()
         return records
+
+    @property
+    def sources(self) -> NameColumn:
+        """Digests of the sources, by which systems' items are compared; empty where there is none."""
+        return NamesOnDemand(len(self.view), lambda: self._read_sources(self.view.rows))
+
+    @refuses_damage
+    def _read_sources(self, rows: NDArray[np.int64] | None) -> NameColumn:
+        """The digests of the sources of all rows, or of these."""
+        key = ["source_digest"]
+        names = read_names([chunk for _, t in self.iterate_parts("records", key, key) for chunk in t[key[0]].chunks])
+        return names if rows is None else take_names(names, rows)
 
     @refuses_damage
     def read_hashes(self) -> Hashes:
@@ -376,6 +384,34 @@ class StoredRun:
         if not is_remote(self.store.path):
             places.append(Path(os.path.normpath(Path(self.store.path).parent / Path(one.name).name)))
         return next((path for path in places if path.is_file()), None)
+
+
+class NamesOnDemand(NameColumn):
+    """A column of names that is read when it is first asked for."""
+
+    __slots__ = ("_read", "_size")
+    _read: Callable[[], NameColumn]
+    _size: int
+
+    def __init__(self, size: int, read: Callable[[], NameColumn]) -> None:
+        object.__setattr__(self, "_size", size)
+        object.__setattr__(self, "_read", cache(read))
+
+    @property
+    def codes(self) -> Codes:
+        """The code of each name."""
+        return self._read().codes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The distinct names."""
+        return self._read().names
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NameColumn, (self.codes, self.names)
 
 
 def describe_options(options: Mapping[str, Any]) -> list[str]:
