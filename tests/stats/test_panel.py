@@ -32,9 +32,9 @@ def test_sets_of_metrics_that_scored_the_same_outputs_form_a_batch() -> None:
         ([0, 2], [0, 1, 2], [(0, 1), (1, 2)]),
         ([1], [0, 2], [(1, 0)]),
     ]
-    assert result[0].panel.metrics.tolist() == [[1, 3], [4, 6], [7, 9]]
+    assert np.array(result[0].panel.metrics).tolist() == [[1, 3], [4, 6], [7, 9]]
     assert result[0].panel.item.tolist() == [0, 2]
-    assert result[1].panel.metrics.tolist() == [[1, 2, 3], [7, 8, 9]]
+    assert np.array(result[1].panel.metrics).tolist() == [[1, 2, 3], [7, 8, 9]]
 
 
 def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
@@ -46,14 +46,14 @@ def test_samples_of_the_same_outputs_make_a_panel() -> None:
     first_sample = Sample.of([1, 2], [3, 4], ["a", "b"], ["s", "s"])
     second_sample = Sample.of([1, 2], [5, 6], ["a", "b"], ["s", "s"])
     panel = Panel.of([first_sample, second_sample])
-    assert panel.metrics.tolist() == [[3, 4], [5, 6]]
+    assert np.array(panel.metrics).tolist() == [[3, 4], [5, 6]]
     assert all_pairs(panel) == [(0, 1)]
     with pytest.raises(RunError, match="sample 1 has other outputs than sample 0, or in another order"):
         Panel.of([first_sample, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
 
 
 def test_a_panel_is_refused_where_its_columns_do_not_fit() -> None:
-    with pytest.raises(RunError, match=r"got 2 human values, 2 items, 2 systems and metric values of shape \(1, 3\)"):
+    with pytest.raises(RunError, match=r"got 2 human values, 2 items, 2 systems and \[3\] values of metrics"):
         Panel(human=np.zeros(2), metrics=np.zeros((1, 3)), item=np.arange(2), system=np.arange(2))
     with pytest.raises(RunError, match="a human value for each output, and metric values that are finite or NaN"):
         Panel(human=np.array([math.nan]), metrics=np.zeros((1, 1)), item=np.arange(1), system=np.arange(1))

@@ -327,6 +327,7 @@ class StoredPipeline(Pipeline):
 
     def _open_metrics(self) -> None:
         """List the metrics in the manifest, and find out what the store has of them. Damaged parts are dropped."""
+        index = HashIndex(np.empty((0, HASH_BYTES), np.uint8))
         for metric in self._metrics:
             text, signature = metric.text, self.signatures[metric.text]
             stored = self._run.manifest.metric(text) or StoredMetric(text=text, folder=folder_name(text))
@@ -342,7 +343,9 @@ class StoredPipeline(Pipeline):
             if damaged:
                 self.notes += [f"{reason}: it was set aside and scored again" for reason in damaged.values()]
                 self._store.drop_parts(text, list(damaged))
-            self._writers[text] = _Writer(stored, signature, HashIndex(hashes))
+            if not np.array_equal(hashes, index.hashes):  # Most metrics have scored the same records as the one before.
+                index = HashIndex(hashes)
+            self._writers[text] = _Writer(stored, signature, index)
         rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
         self._store.add_results(rows)
 

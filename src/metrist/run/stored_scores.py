@@ -44,7 +44,7 @@ class HashIndex:
     """Finds hashes among many others."""
 
     def __init__(self, hashes: Hashes) -> None:
-        self._hashes = hashes
+        self.hashes = hashes
         beginnings = _begin(hashes)
         self._order = np.argsort(beginnings, kind="stable")
         self._beginnings = beginnings[self._order]
@@ -56,13 +56,13 @@ class HashIndex:
         wanted = _begin(hashes)
         at = np.searchsorted(self._beginnings, wanted, "right") - 1
         rows = self._order[np.maximum(at, 0)]
-        same = (at >= 0) & (self._hashes[rows] == hashes).all(axis=1)
+        same = (at >= 0) & (self.hashes[rows] == hashes).all(axis=1)
         found = np.where(same, rows, -1).astype(np.int64)
         # Two hashes with the same beginning are one in 10^19 pairs; the rest of them decides.
         for n in np.flatnonzero(~same & (at >= 0) & (self._beginnings[np.maximum(at, 0)] == wanted)).tolist():
             first = int(np.searchsorted(self._beginnings, wanted[n], "left"))
             rows_here = self._order[first : int(at[n]) + 1]
-            equal = rows_here[(self._hashes[rows_here] == hashes[n]).all(axis=1)]
+            equal = rows_here[(self.hashes[rows_here] == hashes[n]).all(axis=1)]
             found[n] = equal[-1] if len(equal) else -1
         return found
 

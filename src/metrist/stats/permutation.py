@@ -182,16 +182,17 @@ def _units(panel: Panel, exchange: ExchangeUnit) -> tuple[int, Codes]:
 
 
 def _standardised(panel: Panel) -> Panel:
-    if not panel.metrics.size:
+    rows = np.array(panel.metrics)
+    if not rows.size:
         return panel
     # Scale to 1 first: squares of very large values would overflow, of very small ones vanish.
-    scaled = panel.metrics / np.maximum(np.abs(panel.metrics).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    scaled = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     centred = scaled - scaled.mean(axis=1, keepdims=True)
     spread = np.sqrt((centred**2).mean(axis=1, keepdims=True))
-    constant = (panel.metrics == panel.metrics[:, :1]).all(axis=1, keepdims=True)
+    constant = (rows == rows[:, :1]).all(axis=1, keepdims=True)
     # A constant metric stays constant: rounding must not order it.
     metrics = np.where(constant, 0.0, centred / np.where(constant, 1.0, spread))
-    return Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
+    return Panel(human=panel.human, metrics=list(metrics), item=panel.item, system=panel.system)
 
 
 # ---- Exchanged rows that add up
@@ -228,8 +229,8 @@ def exchange_rows(
 
 def _pearson_rows(panel: Panel, unit_of: Codes, units: int) -> Floats:
     """Return sums (metrics, units, 3) of z, z squared and z times the human value."""
-    human = panel.human - panel.human.mean()
-    columns = np.stack([panel.metrics, panel.metrics**2, panel.metrics * human], axis=-1)
+    human, values = panel.human - panel.human.mean(), np.array(panel.metrics)
+    columns = np.stack([values, values**2, values * human], axis=-1)
     order = np.argsort(unit_of, kind="stable")
     starts = np.searchsorted(unit_of[order], np.arange(units))
     return np.add.reduceat(columns[:, order], starts, axis=1)

@@ -206,22 +206,23 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Panel:
-    """One entry per output with a human value; `metrics` (m, n) is NaN for missing scores. Larger is better. `corpus`
-    is empty or has an entry per metric, see `Sample` for it and for `weight`."""
+    """One entry per output with a human value; `metrics` has a column for each metric, NaN for missing scores. Larger
+    is better. `corpus` is empty or has an entry per metric, see `Sample` for it and for `weight`."""
 
     human: Floats
-    metrics: Floats
+    metrics: Sequence[Floats]
     item: Codes
     system: Codes
     corpus: tuple[CorpusStats | None, ...] = ()
     weight: Floats | None = None
 
     def __post_init__(self) -> None:
-        if self.metrics.ndim != 2 or not self.metrics.shape[1] == len(self.human) == len(self.item) == len(self.system):
+        sizes = {len(self.human), len(self.item), len(self.system), *map(len, self.metrics)}
+        if len(sizes) > 1:
             raise RunError(
-                "a panel needs one entry per output in each column and a row per metric, got "
-                f"{len(self.human)} human values, {len(self.item)} items, {len(self.system)} systems and metric "
-                f"values of shape {self.metrics.shape}"
+                f"a panel needs one entry per output in each column, got {len(self.human)} human values, "
+                f"{len(self.item)} items, {len(self.system)} systems and {sorted(set(map(len, self.metrics)))} values "
+                "of metrics"
             )
         if np.isnan(self.human).any() or any(np.isinf(row).any() for row in self.metrics):
             raise RunError("a panel needs a human value for each output, and metric values that are finite or NaN")
@@ -234,7 +235,7 @@ class Panel:
             if not (np.array_equal(sample.item, first.item) and np.array_equal(sample.system, first.system)):
                 raise RunError(f"sample {number} has other outputs than sample 0, or in another order")
         return Panel(
-            human=first.human, metrics=np.stack([s.metric for s in samples]), item=first.item, system=first.system
+            human=first.human, metrics=[sample.metric for sample in samples], item=first.item, system=first.system
         )
 
     def scored(self, metrics: Iterable[int]) -> Mask:
@@ -250,7 +251,7 @@ class Panel:
             return self
         return Panel(
             human=self.human[outputs],
-            metrics=self.metrics[list(metrics)][:, outputs],
+            metrics=[self.metrics[metric][outputs] for metric in metrics],
             item=self.item[outputs],
             system=self.system[outputs],
             corpus=tuple(stats and stats.take(outputs) for stats in (self.corpus[m] for m in metrics if self.corpus)),

@@ -119,10 +119,8 @@ class AspectData:
         else:
             calibrated = [CalibratedScores(column, measure(name), math.nan, parted=False) for column in columns]
             epsilons = np.full(len(columns), np.nan)
-        values = np.empty((len(calibrated), len(rated)))
-        for row, scores in zip(values, calibrated, strict=True):
-            row[:] = scores.values[rated]
-            row[~np.isfinite(row)] = np.nan
+        values = [take_outputs(scores.values, rated) for scores in calibrated]
+        values = [np.where(np.isinf(own), np.nan, own) if np.isinf(own).any() else own for own in values]
         selected = select_sample(self.dataset, self.gold, self.gold, rated)
         parted = any(scores.parted for scores in calibrated)
         return SlicePanel(

@@ -204,7 +204,8 @@ def _test_signs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResult
     if isinstance(groups, str):
         groups = group_codes(data.dataset, data.plan.group, selected)
     for batch in batch_by_outputs(panel.panel, pairs):
-        wins = pair_wins(batch.panel.human, batch.panel.metrics, panel.ties[batch.metrics], groups[batch.outputs])
+        metrics, ties = np.array(batch.panel.metrics), panel.ties[batch.metrics]
+        wins = pair_wins(batch.panel.human, metrics, ties, groups[batch.outputs])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             test = sign_test(wins, first, second, rng, alternative)
             reverse = sign_test(wins, second, first, rng, alternative).p if data.plan.one_sided else math.nan
@@ -230,7 +231,7 @@ def _test_williams(plan: MetaPlan, panel: SlicePanel, pairs: Pairs) -> PairResul
         if isinstance(grouping, str) and grouping == "system-level":
             scores = [system_scores(sample) for sample in samples]
             scored = np.logical_and.reduce([present[0] > 0 for _, _, present in scores])
-            human, columns = scores[0][0][0][scored], np.stack([metric[0][scored] for _, metric, _ in scores])
+            human, columns = scores[0][0][0][scored], [metric[0][scored] for _, metric, _ in scores]
         elif not isinstance(grouping, str) or grouping != "none":
             groups = ties.group_codes(samples[0], grouping)
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
