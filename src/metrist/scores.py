@@ -212,7 +212,7 @@ class Scores(Sequence[Score]):
         return Scores(
             values=self.values[rows],
             parts={name: column[rows] for name, column in self.parts.items()},
-            stats=self.stats[rows],
+            stats=np.asarray(self.take_stats(rows), np.float64),
             incomplete=frozenset(incomplete),
             **sparse,
         )

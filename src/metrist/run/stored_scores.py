@@ -232,12 +232,13 @@ class ScoreReader:
 
     def _read_part_scores(self, number: int) -> Scores:
         """The scores in one part, which are mostly asked for one after another."""
-        if self._last_block is None or self._last_block[0] != number:
-            self._last_block = None
+        last = self._last_block
+        if last is None or last[0] != number:
+            self._last_block = last = None
             wanted = [name for name in tables.SCORES.names if name not in ("record", "metric")]
             table = self._run.read_part(self.metric.place, self._parts[number], wanted, _PART_NAMES)
-            self._last_block = number, tables.read_scores_table(table)
-        return self._last_block[1]
+            self._last_block = last = number, tables.read_scores_table(table)
+        return last[1]
 
     @property
     def has_statistics(self) -> bool:
@@ -277,13 +278,14 @@ class ScoreReader:
         blocks = [np.empty((0, self.width), np.uint8)]
         for number, part in enumerate(self._parts):
             if first < stop and start < first + part.rows:
-                if self._last_statistics is None or self._last_statistics[0] != number:
-                    self._last_statistics = None
+                last = self._last_statistics
+                if last is None or last[0] != number:
+                    self._last_statistics = last = None
                     table = self._run.read_part(self.metric.place, part, ["value", "statistics"])
-                    own = tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
-                    self._last_statistics = number, own
+                    last = number, tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
+                    self._last_statistics = last
                     tables.release_memory()
-                blocks.append(self._last_statistics[1][max(start - first, 0) : stop - first])
+                blocks.append(last[1][max(start - first, 0) : stop - first])
             first += part.rows
         return np.concatenate(blocks)
 
