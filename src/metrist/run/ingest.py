@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
+from metrist.io.batches import Batch
 from metrist.io.hashes import hash_file
-from metrist.io.reader import Batch
 from metrist.io.remote import is_remote
 from metrist.io.slices import cut_file
 from metrist.records import HASH_BYTES, Hashes, RecordColumns

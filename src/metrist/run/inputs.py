@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
+from metrist.io.batches import BATCH_RECORDS, Batch, drop_repeated
 from metrist.io.hashes import hash_file
-from metrist.io.reader import BATCH_RECORDS, Batch, RowProgress, drop_repeated
+from metrist.io.reader import RowProgress
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.io.rows import RowSource
 from metrist.ratings import Error, Preference, Rating
