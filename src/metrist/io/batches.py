@@ -212,14 +212,15 @@ class SourceRows:
     def _parse_judgments(self, line: int, row: Any, parts: RowParts | None) -> ParsedRow | RatedRow:
         """What a row says; `parts` are None for a plain one."""
         if parts is None:
-            ratings, record = row.simple_ratings, row
+            ratings = row.simple_ratings
+            if ratings is not None:
+                return RatedRow(line, row.item, row.system, ratings)
+            parts = plain_parts(row)
         elif len(parts.records) == 1:
-            ratings, record = simple_ratings(parts.judged), parts.records[0]
-        else:
-            ratings = None
-        if ratings is not None:
-            return RatedRow(line, record.item, record.system, ratings)
-        return parse_judgments(parts or plain_parts(row), self.source.location(line))
+            ratings = simple_ratings(parts.judged)
+            if ratings is not None:
+                return RatedRow(line, *parts.keys[0], ratings)
+        return parse_judgments(parts, self.source.location(line))
 
     def describe_error(self, line: int, reason: object) -> str:
         """A message about a row; about one in memory, with the arguments of Python for the options that it names."""
@@ -314,8 +315,8 @@ class Block:
 
 
 def _has_judgment(entry: ParsedRow) -> bool:
-    e = entry
-    return bool(e.ratings or e.scores or e.errors or e.preferences or e.choices or e.raters or e.columns or e.weight)
+    names = ("ratings", "scores", "errors", "preferences", "choices", "raters", "columns", "weight")
+    return any(getattr(entry, name) for name in names)
 
 
 def drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:

@@ -181,12 +181,14 @@ class Reader:
         for system, numbers in groups.items():
             if len({os.path.realpath(str(self.sources[n].path)) for n in numbers}) < 2:
                 continue
-            outputs = {n: texts for n in numbers if (texts := self._list_outputs(n, system))}
+            outputs = {n: self._list_outputs(n, system) for n in numbers}
+            outputs = {n: texts for n, texts in outputs.items() if texts}
             # Pairs of files that have outputs of the same items, all of them equal, are one system.
             shared = [(one, other, one.keys() & other.keys()) for one, other in combinations(outputs.values(), 2)]
             if all(items and all(one[i] == other[i] for i in items) for one, other, items in shared):
                 continue
-            for n, name in zip(outputs, _distinct_names([str(self.sources[n].path) for n in outputs]), strict=True):
+            names = _distinct_names([str(self.sources[n].path) for n in outputs])
+            for n, name in zip(outputs, names, strict=True):
                 systems[n] = name
         return tuple(systems)
 
@@ -482,13 +484,14 @@ class Reader:
             known = chain(known if file == rows.file else (), again)
         with suppress(InputError):
             earlier = next((r for r in known if (r.item, r.system) == (record.item, record.system)), None)
-        others = ", ".join(["task", "language", *map(format_value, record.extra)])
+        field_name = differing_field(record, earlier) if earlier else ""
         if earlier is None:
             other = "other texts"
-        elif name := differing_field(record, earlier):
-            other = f"a different text in {format_value(name)}"
+        elif field_name:
+            other = f"a different text in {format_value(field_name)}"
         else:
-            other = f"different values in one of {others}"
+            names = ", ".join(["task", "language", *map(format_value, record.extra)])
+            other = f"different values in one of {names}"
         more = ""
         if "system" in rows.columns.recognised and len(self.sources) > 1:
             more = ", or --field system= if the files are the systems"
@@ -516,7 +519,8 @@ def _distinct_names(paths: Sequence[str]) -> list[str]:
 
 def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:
     """Raise TypeError, in the name of `function`, for a keyword that neither it nor `read_records` accepts."""
-    own, passed_on = _keyword_parameters(function), _keyword_parameters(read_records)
+    own = _keyword_parameters(function)
+    passed_on = _keyword_parameters(read_records)
     for name in reading:
         if name not in passed_on:
             raise TypeError(

@@ -95,7 +95,8 @@ def convert_run(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Con
     runs that were not finished are versions of it. Texts and ratings are added from the files that the run read, if
     these still have each record as it was scored; else the new run stores none, as the old one did.
     """
-    source, store = Path(old), Store(Path(new))
+    source = Path(old)
+    store = Store(Path(new))
     if not is_old_run(source):
         raise RunError(f"{format_path(source)} is not a run folder of an older version of metrist")
     check_folder(source, _ENTRIES, RunError)
@@ -346,7 +347,8 @@ def _convert_metrics(source: Path, store: Store, conversion: Conversion, *, comp
     results = source / "results"
     existing = sorted(folder.name for folder in results.iterdir() if folder.is_dir()) if results.is_dir() else ()
     for name in dict.fromkeys([*listed, *existing]):
-        facts, page = listed.get(name, {}), _read_page(results / name)
+        facts = listed.get(name, {})
+        page = _read_page(results / name)
         # Of several scores of a record the last counts: one that the page lists.
         files = sorted(_list_shards(results / name), key=lambda file: (file in page.get("shards", ()), file))
         shards = _read_shards(source, name, files, conversion.damaged)
@@ -364,8 +366,10 @@ def _convert_metrics(source: Path, store: Store, conversion: Conversion, *, comp
         )
         parts = _write_parts(store, metric, shards if first is None else chain([first], shards))
         rows = sum(part.rows for listed_parts in parts.values() for part in listed_parts)
-        conversion.choices += rows if metric.compares else 0
-        conversion.scores += 0 if metric.compares else rows
+        if metric.compares:
+            conversion.choices += rows
+        else:
+            conversion.scores += rows
         yield msgspec.structs.replace(metric, versions=_list_versions(parts, facts.get("signature"), page))
 
 
@@ -466,7 +470,9 @@ def _decode_shard(data: bytes, timing: Mapping[str, Any]) -> _Shard:
     if len(rows) != header["count"]:
         raise ValueError(f"it holds {len(rows)} records, its first line promises {header['count']}")
     usages = {int(row): usage for row, usage in timing["usage"].items()}
-    names, pairs, block = list[tuple[str, str]](), list[Pair](), list[Judgment]()
+    names = list[tuple[str, str]]()
+    pairs = list[Pair]()
+    block = list[Judgment]()
     if rows and isinstance(rows[0], dict):
         for number, row in enumerate(rows):
             first, second = (Record(item=row["item"], system=system, output="") for system in row["systems"])

@@ -109,7 +109,8 @@ class Ingest:
         """Add rows. A record whose name another input holds with other texts is refused."""
         draft = self._drafts[batch.source]
         names = zip(batch.records.items, batch.records.systems, strict=True)
-        if self._others and (conflict := self._others.find_conflict(hash_names(names), batch.hashes)):
+        conflict = self._others.find_conflict(hash_names(names), batch.hashes) if self._others else None
+        if conflict:
             row, other = conflict
             raise RunError(self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other))
         draft.waiting.append(batch)
@@ -326,8 +327,8 @@ class Ingest:
         if changed:
             parts.append(f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again")
         if gone:
-            verb, ending = agree(gone, "is", "are"), agree(gone, "was", "were")
-            parts.append(f"{gone:,} {verb} no longer in the file and {ending} set aside")
+            what = agree(gone, "is no longer in the file and was", "are no longer in the file and were")
+            parts.append(f"{gone:,} {what} set aside")
         if parts:
             self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
         if any(self._lacks_judgment(name, earlier.tables, tables, now) for name in differing):
@@ -432,8 +433,8 @@ class Ingest:
         removal = f"`metrist remove {quote_word(f'{self._store.name}/')} --input {quote_word(where)}`"
         if draft.path is not None and other.path == self._place(draft):
             now = msgspec.structs.replace(other, options=dict(draft.options))
-            earlier, later = self._run.describe_reading(other), self._run.describe_reading(now)
-            where += f", read as `{earlier}` and now as `{later}` (--output NAME=COLUMN for each column reads both)"
+            readings = f"read as `{self._run.describe_reading(other)}` and now as `{self._run.describe_reading(now)}`"
+            where += f", {readings} (--output NAME=COLUMN for each column reads both)"
         return (
             f"{draft.name or 'rows in memory'}: item {label_item(item)!r} of system {system!r} is in "
             f"{self._store.name} already, with other texts, from {where}; nothing was scored. Give these outputs a "
