@@ -298,9 +298,12 @@ def _explain_run(
         record = facts[row].record if facts else None
         score = blocks[chosen.label][place]
         explained = _explain_output(chosen, score, key, record, marks_errors=chosen in marking)
-        reasons = {judge.label: blocks[judge.label].explanations.get(place) for judge in judges}
-        reasons = {label: reason for label, reason in reasons.items() if reason}
-        outputs.append(replace(explained, reasons={**explained.reasons, **reasons}))
+        reasons = dict(explained.reasons)
+        for judge in judges:
+            reason = blocks[judge.label].explanations.get(place)
+            if reason:
+                reasons[judge.label] = reason
+        outputs.append(replace(explained, reasons=reasons))
     if facts and any(output.output is None for output in outputs):
         notes.append("some outputs are not in the files that were read: name the run's records with --texts FILE")
     notes += [f"also with errors: {m.label} (-m)" for m in marking if m is not chosen and metric is None]

@@ -139,7 +139,9 @@ class SourceRows:
 
     def fill(self, block: Block, size: int, judgments: Judgments) -> bool:
         """Parse rows until the block is full; return whether there may be more."""
-        can_be_plain = self.layout is None and not self.parser.item_key and judgments != "required"
+        parser = self.parser
+        layout = self.layout
+        can_be_plain = layout is None and not parser.item_key and judgments != "required"
         records: Any
         parts: RowParts | None
         room = BATCH_CHARACTERS
@@ -151,12 +153,12 @@ class SourceRows:
                 if len(block.records) >= size or room < 0:
                     return True
                 continue
-            self.position = self.position + 1 if self.layout is None else self.layout.position
+            self.position = self.position + 1 if layout is None else layout.position
             block.rows += 1
             try:
                 if type(row) is PlainRow:
-                    self.wish.complete = self.parser.items_are_named is True
-                    self.parser.complete(row, self.position)
+                    self.wish.complete = parser.items_are_named is True
+                    parser.complete(row, self.position)
                     parts = None
                     records = (row,)
                     is_judged = bool(row.ratings or row.rater)

@@ -59,9 +59,10 @@ def json_line_rows(stream: IO[bytes], wish: Wish | None = None) -> Iterator[tupl
             read += 1
             try:
                 row = _decode_plain(line) if wish.plain else _decode_any(line)
+                is_row = wish.plain or type(row) is dict
             except (ValueError, RecursionError):
-                row = None
-            if type(row) is not PlainRow and type(row) is not dict:
+                is_row = False
+            if not is_row:
                 row = _parse_line(line, read)
             if row is not None:
                 yield read, row
