@@ -50,6 +50,9 @@ class FirstKeys:
 
     _levels: list[Numbers] = field(default_factory=list)
 
+    def __len__(self) -> int:
+        return sum(level.shape[1] for level in self._levels)
+
     def find(self, keys: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
         """Whether each key is known, and the two numbers of those that are."""
         known = np.zeros(len(keys), np.bool_)

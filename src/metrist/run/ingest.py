@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
 from metrist.io.batches import Batch
+from metrist.io.dedup import FirstKeys
 from metrist.io.hashes import hash_file
 from metrist.io.remote import is_remote
 from metrist.io.slices import cut_file
@@ -480,39 +481,35 @@ class _OtherRecords:
     """The records of other inputs of the run, by name."""
 
     def __init__(self, run: Run, drafts: Sequence[_Draft]) -> None:
+        self._run = run
+        self._firsts = FirstKeys()
         own = {draft.number for draft in drafts}
         has_rows = any(draft.path is None for draft in drafts)
-        keys = [np.empty(0, np.uint64)]
-        hashes = [np.empty((0, HASH_BYTES), np.uint8)]
-        places = [np.empty(0, np.int64)]
         for one, part in run.list_parts("records"):
             if one.number in own or (has_rows and one.path is None):
                 continue
             table = run.read_part("records", part, ["item", "system", "record"])
-            keys.append(hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True)))
-            hashes.append(read_hashes(table["record"]))
-            places.append(np.full(part.rows, one.number))
-        self._run = run
-        joined = np.concatenate(keys)
-        order = np.argsort(joined, kind="stable")
-        self._keys = joined[order]
-        self._hashes = np.concatenate(hashes)[order]
-        self._places = np.concatenate(places)[order]
+            names = hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True))
+            is_known, _ = self._firsts.find(names)
+            if not is_known.all():
+                contents = _shorten(read_hashes(table["record"]))
+                numbers = np.full(part.rows, one.number, np.uint64)
+                self._firsts.add(names[~is_known], contents[~is_known], numbers[~is_known])
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._firsts)
 
-    def find_conflict(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+    def find_conflict(self, names: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
         """Of records with these hashes of their names, the first whose name another input holds with other texts, and
         that input."""
-        if not len(self):
-            return None
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
-        rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
-        if not len(rows):
-            return None
-        row = int(rows[0])
-        return row, self._run.find_input(int(self._places[at[row]]))
+        is_known, (contents, numbers) = self._firsts.find(names)
+        rows = np.flatnonzero(is_known & (contents != _shorten(hashes)))
+        return (int(rows[0]), self._run.find_input(int(numbers[rows[0]]))) if len(rows) else None
+
+
+def _shorten(hashes: Hashes) -> NDArray[np.uint64]:
+    """The first half of each hash: enough to see that two texts differ."""
+    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
