@@ -245,8 +245,8 @@ def _find_file(one: _List, source: Path) -> Path | None:
 def _count_records(one: _List, place: Path) -> int:
     """How many records of an input its file still has as they were scored."""
     index = HashIndex(one.hashes)
-    reader = read_records(format_path(place), **one.facts["options"])
     try:
+        reader = read_records(format_path(place), **one.facts["options"])
         return sum(int((index.find(batch.hashes) >= 0).sum()) for batch in reader.batches(judgments=False))
     except MetristError:  # It holds something else now.
         return 0
@@ -283,7 +283,9 @@ def _write_records(
             lines = [batch.lines[row] for row in rows.tolist()]
             records = batch.records.take(rows.tolist())
             table = records_table(records, batch.hashes[rows], number, lines)
-            waiting.setdefault("records", []).append(table if texts else _drop_texts(table))
+            if not texts:  # Names with lone surrogates stay escaped.
+                table = drop_texts(table).append_column("original", pa.nulls(len(table), pa.string()))
+            waiting.setdefault("records", []).append(table)
             order.append(positions[rows])
         for folder, table in judged_tables(batch.judged, number, texts).items():
             waiting.setdefault(folder, []).append(table)
@@ -295,11 +297,6 @@ def _write_records(
     if found < len(one.hashes):
         raise RunError(f"{place} has changed while it was read: convert the run again")
     return written
-
-
-def _drop_texts(table: pa.Table) -> pa.Table:
-    """Records without their texts. Names with lone surrogates stay escaped."""
-    return drop_texts(table).append_column("original", pa.nulls(len(table), pa.string()))
 
 
 def _make_bare_table(one: _List, number: int) -> pa.Table:
