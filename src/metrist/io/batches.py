@@ -255,7 +255,8 @@ class Block:
 
     @property
     def judged(self) -> list[ParsedRow | RatedRow]:
-        return [row for row in self.entries if type(row) is RatedRow or _has_judgment(row)]
+        names = ("ratings", "scores", "errors", "preferences", "choices", "raters", "columns", "weight")
+        return [row for row in self.entries if type(row) is RatedRow or any(getattr(row, name) for name in names)]
 
     def add_rows(self, line: int, rows: CompleteRows, judgments: Judgments) -> None:
         """Add rows that need no parsing; `line` is the first one's."""
@@ -314,11 +315,6 @@ class Block:
         self.columns = columns
         self.entries = [e if isinstance(e, RatedRow) else drop_repeated(e, seen) for _, e in self.parsed]
         return failure
-
-
-def _has_judgment(entry: ParsedRow) -> bool:
-    names = ("ratings", "scores", "errors", "preferences", "choices", "raters", "columns", "weight")
-    return any(getattr(entry, name) for name in names)
 
 
 def drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
