@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError, format_count
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import divide
+from metrist.stats.measures import divide
 from metrist.stats.resampling import CHUNK, bootstrap_scores, interval, pool_rows, resample_counts
 
 FIRST, SECOND, TIE = 1, -1, 0

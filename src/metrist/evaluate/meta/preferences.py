@@ -37,8 +37,8 @@ from metrist.evaluate.meta.results import Figure, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice, make_slices, select_outputs
 from metrist.stats import Codes, Floats
 from metrist.stats import preferences as tables
-from metrist.stats.gold import UNKNOWN, Ratings, divide
-from metrist.stats.measures import MEASURES
+from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.measures import MEASURES, divide
 from metrist.stats.permutation import exchange_p_values, exchange_rows
 from metrist.stats.preferences import Preferences, bradley_terry, shares_won
 from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
