@@ -131,7 +131,8 @@ class Reader:
     _readings: dict[str, str] = field(default_factory=dict, init=False)
     _announced: set[str] = field(default_factory=set, init=False)
     _observed: Observations = field(default_factory=Observations, init=False)
-    _last_source: SourceRows | None = field(default=None, init=False)
+    #: Whether the last source names its items, and how many rows it has; None where they had another layout.
+    _last_source: tuple[bool | None, int] | None = field(default=None, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -292,14 +293,14 @@ class Reader:
     def findings(self) -> Findings | None:
         """What the latest iteration over a slice of a file found besides its records; None where that depends on the
         rest of the file."""
-        read = self._last_source
-        if read is None or read.layout is not None or self.skipped.count:
+        if self._last_source is None or self.skipped.count:
             return None
+        items_are_named, rows = self._last_source
         return Findings(
             reading=next(iter(self._readings.values()), ""),
             fields_by_column=self._fields_by_column,
-            items_are_named=read.parser.items_are_named,
-            rows=read.position - read.source.first_row,
+            items_are_named=items_are_named,
+            rows=rows,
             repeats=self._observed.repeats,
             left_out=self._observed.left_out,
             item_check=replace(self._observed.item_check, _firsts=FirstKeys()),  # Keys are those of this process.
@@ -357,7 +358,9 @@ class Reader:
                 self._learn_columns({}, rows)  # what was recognised after the first rows
             if rows.layout is not None:
                 observed.layout_remarks += rows.layout.remarks
-            self._last_source = rows
+                self._last_source = None
+            else:
+                self._last_source = rows.parser.items_are_named, rows.position - source.first_row
             if rows.position == source.first_row:
                 raise InputError(f"{name}: no rows")
             if not good:
