@@ -261,9 +261,8 @@ class _Rows:
         self.notes = [*reader.remarks, *(() if reader.announce else reader.skipped.describe())]
         if alone:
             self.notes.append(
-                f"{alone:,} of {format_count(len(self._by_item), 'item')} {agree(alone, 'has', 'have')} "
-                "an output of one system "
-                "only, and no pair"
+                f"{alone:,} of {format_count(len(self._by_item), 'item')} {agree(alone, 'has', 'have')} an output of one "
+                "system only, and no pair"
             )
 
     def combine(self, baseline: str | None) -> list[Key]:
