@@ -26,9 +26,9 @@ DEPTH = 100
 _DIGITS = 300
 
 
-def read_json(path: Path, fault: type[MetristError], *, largest: int = LARGEST) -> Any:
+def read_json(path: Path, fault: type[MetristError]) -> Any:
     """The value in a JSON file. What is wrong with the file is raised as `fault`."""
-    return parse_json(read_text(path, fault, largest=largest), str(path), fault)
+    return parse_json(read_text(path, fault), str(path), fault)
 
 
 def read_toml(path: Path, fault: type[MetristError], *, largest: int = LARGEST) -> dict[str, Any]:

@@ -184,6 +184,13 @@ loading_watchers: list[Callable[[str | None], None]] = []
 _current: ContextVar[Runtime | None] = ContextVar("runtime", default=None)
 
 
+def count_cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _parse(name: str, text: str) -> str | int | float | Path:
     try:
         if name in _COUNTS and text.isascii() and text.isdigit():

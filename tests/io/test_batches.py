@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metrist.errors import InputError
+from metrist.io import batches as batches_module
 from metrist.io import read_records
-from metrist.io import reader as reader_module
+from metrist.io.batches import Batch
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, _parse_line
-from metrist.io.reader import Batch, Reader
+from metrist.io.reader import Reader
 from metrist.io.row_model import Location, ParsedRow
 from metrist.ratings import Rating
 from metrist.records import Record, RecordColumns, hash_units
@@ -312,7 +313,7 @@ def test_judgments_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path) 
 
 
 def test_a_batch_is_bounded_by_its_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "BATCH_CHARACTERS", 1000)
+    monkeypatch.setattr(batches_module, "BATCH_CHARACTERS", 1000)
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*({"item": n, "output": "x" * 300} for n in range(10))))
     assert [len(batch.records) for batch in read_records(path).batches()] == [4, 4, 2]

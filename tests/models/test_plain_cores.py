@@ -95,7 +95,7 @@ def test_a_process_forked_during_work_has_its_threads_restored(thread_counts):
 
 def test_work_without_blas_runs_on_all_cores_where_its_threads_cannot_be_set(monkeypatch):
     monkeypatch.setattr(threads, "_find_blas", lambda: None)
-    monkeypatch.setattr(threads, "_count_cores", lambda: 3)
+    monkeypatch.setattr(threads, "count_cores", lambda: 3)
     meeting = threading.Barrier(3, timeout=120)
     assert len(threads.parallel_map(lambda _: meeting.wait(), [1, 2, 3], uses_blas=False)) == 3
     assert threads.thread_count(uses_blas=False) == 3

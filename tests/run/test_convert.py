@@ -7,6 +7,8 @@ exported.jsonl is what `metrist export` of 0.1.0 made of the folder. old_runs/fo
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import shutil
 from collections import Counter
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -24,7 +27,7 @@ from metrist.evaluate.verify import verify
 from metrist.run.convert import convert_run
 from metrist.run.flat_file import error_rows
 from metrist.run.run import Run
-from metrist.run.store import StoredMetric, Version
+from metrist.run.store import Store, StoredMetric, Version
 from metrist.run.tables import read_judgments_table, read_scores_table
 
 OLD = Path(__file__).parent / "old_runs"
@@ -203,6 +206,37 @@ def test_texts_that_are_not_those_that_were_scored_are_counted(old: Path, change
     # What metrics said stays.
     metrist.export("new", "now.jsonl")
     assert Path("now.jsonl").read_bytes() == Path("exported.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("has_texts", [False, True])
+def test_a_run_that_will_store_no_texts_never_writes_one(
+    old: Path, has_texts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_texts:
+        Path("more.jsonl").unlink()  # in.jsonl is whole, and read with its ratings.
+    quoting: dict[str, str] = {}
+    write = Store.write_bytes
+
+    def watch(store: Store, name: str, data: bytes) -> None:
+        content = repr(pq.read_table(io.BytesIO(data)).to_pylist()) if name.endswith(".parquet") else repr(data)
+        quoting.update({text: name for text in ("good part", "source 1", "the text 1", "another") if text in content})
+        write(store, name, data)
+
+    monkeypatch.setattr(Store, "write_bytes", watch)
+    convert_run(old, "new")
+    assert metrist.open_run("new").has_texts == has_texts
+    assert len(metrist.open_run("new").ratings()) == 9 + has_texts
+    assert sorted(quoting) == (["another", "good part", "source 1", "the text 1"] if has_texts else [])
+
+
+def test_items_that_are_texts_are_kept_where_texts_are_missing(old: Path) -> None:
+    path = next(old.glob("inputs/more*"))
+    lines = path.read_bytes().replace(b'"1"', json.dumps(" ".join(["word"] * 30)).encode()).splitlines(keepends=True)
+    checksum = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+    path.write_bytes(b"".join([*lines[:-1], b'{"sha256": "%s"}\n' % checksum.encode()]))
+    Path("more.jsonl").unlink()
+    convert_run(old, "new")
+    assert " ".join(["word"] * 30) in metrist.open_run("new").records()["item"].to_pylist()
 
 
 def test_what_is_converted_is_not_scored_again(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:

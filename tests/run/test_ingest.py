@@ -277,6 +277,53 @@ def test_judgments_are_in_the_tables_and_replaced_with_a_note_and_scores_stay(tm
     assert [(s.metric, s.value) for row in stored for s in row.scores] == [("other", 0.5)]
 
 
+@pytest.mark.parametrize("from_file", [True, False])
+@pytest.mark.parametrize("edits_a_text", [False, True])
+@pytest.mark.parametrize(
+    ("row", "change", "table", "column", "values"),
+    [
+        (0, {"ratings": {"good": [1, 3]}}, "ratings", "value", ([1.0, 2.0], [1.0, 3.0])),
+        (1, {"errors": [{**ERROR, "severity": "major"}]}, "errors", "severity", (["minor"], ["major"])),
+        (2, {"ratings": {"better": "second"}}, "preferences", "choice", (["first"], ["second"])),
+    ],
+)
+def test_a_changed_judgment_replaces_the_earlier_one_with_a_note(
+    tmp_path: Path,
+    row: int,
+    change: dict[str, Any],
+    table: str,
+    column: str,
+    values: tuple[list[Any], list[Any]],
+    edits_a_text: bool,
+    from_file: bool,
+) -> None:
+    unrated = {"item": "2", "system": "a", "output": "two cats"}
+
+    def add(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
+        source = write_rows(tmp_path / "in.jsonl", rows) if from_file else rows
+        notes = score(source, ["length"], out=tmp_path / "run", executor="serial").notes
+        found = read_said(tmp_path / "run")
+        assert sorted(value[column] for value in found[table]) == values[0 if rows[row] == JUDGED[row] else 1]
+        return notes, {name: listed for name, listed in found.items() if name != table}
+
+    _, before = add([*JUDGED, unrated])
+    rows = [*JUDGED, {**unrated, "output": "edited"} if edits_a_text else unrated]
+    rows[row] = {**rows[row], **change}
+    notes, after = add(rows)
+    assert [note for note in notes if "ratings, preferences and errors replace those read before" in note]
+    assert len(notes) == 1 + edits_a_text
+    assert after == before
+    assert add(rows) == ((), before)
+
+
+def test_rows_that_are_added_with_their_ratings_replace_none(tmp_path: Path) -> None:
+    rows = [{"item": str(n), "system": "a", "output": f"a cat {n}", "ratings": {"good": n}} for n in range(4)]
+    for kept in (rows[:2], rows[:3], rows[1:]):
+        notes = score(write_rows(tmp_path / "in.jsonl", kept), ["length"], out=tmp_path / "run").notes
+        assert not any("replace those read before" in note for note in notes)
+    assert [row["value"] for row in read_said(tmp_path / "run")["ratings"]] == [1.0, 2.0, 3.0]
+
+
 def test_ratings_of_a_text_in_memory_that_changed_are_dropped(tmp_path: Path) -> None:
     rows = [{"item": str(n), "system": "a", "output": f"a cat {n}", "ratings": {"good": n}} for n in range(2)]
     score(rows, ["length"], out=tmp_path / "run")

@@ -120,6 +120,10 @@ def test_nothing_quotes_a_text(tmp_path: Path, form: str) -> None:
     assert not open_run(run).has_texts
     assert "output" not in open_run(run).records().column_names
     assert open_run(run).ratings()["value"].to_pylist()[:2] == [0.0, 0.0]
+    (errors,) = {
+        json.dumps(dict(row, item="", system="", input=0, row=0)) for row in open_run(run).errors().to_pylist()
+    }
+    assert {name: value for name, value in json.loads(errors).items() if value} == {"aspect": "style", "side": "output"}
     # With texts all of it is there: the search finds what there is.
     score(path, [Quoting()], out=tmp_path / "texts", tokens=True, executor="serial")
     prefer(ROWS, [Choosing()], out=tmp_path / "texts", executor="serial")

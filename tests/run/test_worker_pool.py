@@ -22,7 +22,7 @@ from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run import worker_pool
 from metrist.run.executors import Adaptive, Executor, Processes, Serial, Task, choose_executor
-from metrist.run.worker_pool import count_cores
+from metrist.runtime import count_cores
 from metrist.scores import Scores
 
 Module = Callable[[str], ModuleType]

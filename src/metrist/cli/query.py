@@ -49,8 +49,8 @@ def _write(answer: pa.Table, path: Path) -> None:
     """Write an answer in the format of the file's suffix."""
     import pyarrow.parquet as pq
 
-    from metrist.io.writer import atomic_write, atomic_write_bytes, json_line
-    from metrist.run.flat_file import csv_line, encodable, flat_suffix
+    from metrist.io.writer import atomic_write, atomic_write_bytes, csv_line, json_line
+    from metrist.run.flat_file import encodable, flat_suffix
 
     names = _name_columns(answer)
     if flat_suffix(path) == ".parquet":

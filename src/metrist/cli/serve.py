@@ -93,7 +93,7 @@ def serve(
     check_installed()
     from metrist.metrics.base import is_resident
     from metrist.metrics.registry import build_all
-    from metrist.run.worker_pool import count_cores
+    from metrist.runtime import count_cores
     from metrist.web.service import server
     from metrist.web.service.settings import Check, ServiceSettings, read_tokens
 

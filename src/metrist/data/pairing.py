@@ -50,7 +50,7 @@ _AGGREGATIONS: dict[Aggregation, Callable[[Sequence[float]], float]] = {
 }
 
 
-def _difference(first: float, second: float) -> float:
+def subtract(first: float, second: float) -> float:
     """Subtract the second value from the first; exactly 0 if they are equal up to rounding."""
     difference = first - second
     return 0.0 if abs(difference) <= TOLERANCE * max(1.0, abs(first), abs(second)) else difference
@@ -67,7 +67,7 @@ def share_above(first: Sequence[RaterValue], second: Sequence[RaterValue]) -> fl
     comparisons = [(one, other) for one in first for other in second]
     if 2 * common_count > len(first) + len(second):
         comparisons = [(one, other) for one, other in comparisons if one[0] == other[0] and one[0] in common]
-    differences = [_difference(one, other) for (_, one), (_, other) in comparisons]
+    differences = [subtract(one, other) for (_, one), (_, other) in comparisons]
     return _mean([0.5 + 0.5 * ((difference > 0) - (difference < 0)) for difference in differences])
 
 
@@ -169,7 +169,7 @@ class RatingOrder:
     def _order(self, first: RatedOutput, second: RatedOutput) -> GoodBad | str:
         if self.aim.choice and not any(value for output in (first, second) for _, value in output.ratings):
             return reasons.NEITHER_CHOSEN
-        difference = _difference(first.value, second.value)
+        difference = subtract(first.value, second.value)
         good, bad = (first, second) if difference >= 0 else (second, first)
         if not difference:
             return self._tie(good, bad, reasons.TIE)
@@ -260,7 +260,7 @@ def _pair_preferred(
 
 def _order_preferences(values: Sequence[RaterValue], rules: Rules) -> tuple[bool, float] | str:
     """Return whether the first output is good and how certain that is, or the reason why there is no order."""
-    difference = _difference(aggregate(values, rules.aggregate), 0.0)
+    difference = subtract(aggregate(values, rules.aggregate), 0.0)
     if not difference:
         return (True, 0.5) if rules.ties == "soft" else reasons.TIE
     if abs(difference) < rules.margin * (1 - TOLERANCE):

@@ -192,13 +192,11 @@ def _explain_offline(reader: Reader, selection: _Selection, progress: Progress |
     if not outputs and not records:
         raise RunError(selection.describe_empty())
     notes = []
-    if annotations.errors:
+    if len(outputs) < len(annotations.errors):
         total = format_count(
             len(annotations.errors), "output with errors in the file", "outputs with errors in the file"
         )
-        notes.append(
-            f"{len(outputs):,} of {total}, as annotated there" if len(outputs) < len(annotations.errors) else ""
-        )
+        notes.append(f"{len(outputs):,} of {total}, as annotated there")
     if records:
         judged, remarks = _judge_records(records, registry.build(OFFLINE_METRIC), progress)
         if len(judged) > 1 and len({output.note for output in judged}) == 1:  # It stands below them.
@@ -206,11 +204,12 @@ def _explain_offline(reader: Reader, selection: _Selection, progress: Progress |
         outputs += judged
         notes += remarks
         notes.append(f"an LLM may find more, and other kinds of errors: {LLM_HINT}")
-    if left := max(annotations.unmarked - len(records), 0):
+    left = annotations.unmarked - len(records)
+    if left > 0:
         others = " without errors in the file" if annotations.errors else ""
         was = agree(left, "was", "were")
         notes.append(f"{format_count(left, 'more output')}{others} {was} not looked at (--limit)")
-    return Explanations(outputs=outputs, notes=[note for note in [*notes, *reader.skipped.describe()] if note])
+    return Explanations(outputs=outputs, notes=[*notes, *reader.skipped.describe()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,23 +257,30 @@ def _explain_run(
     from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 
     results = open_run(source)
-    telling = [m for m in results.metrics if (block := results.scores[m.label]).errors or block.explanations]
-    # Errors say more than reasons: a metric that marks them comes first.
-    telling.sort(key=lambda metric: not results.scores[metric.label].errors)
-    chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric, results.unfinished)
+    # Errors say more than reasons: metrics that mark them come first.
+    marking = [m for m in results.metrics if results.scores[m.label].errors]
+    giving_reasons = [m for m in results.metrics if m not in marking and results.scores[m.label].explanations]
+    chosen: Metric | None
+    if metric is None:
+        chosen = next(iter([*marking, *giving_reasons]), None)
+    else:
+        chosen = find_metric(results.metrics, metric, results.unfinished)
     if isinstance(chosen, PartMetric):
         # Errors and reasons belong to the whole metric.
-        part, chosen = chosen.part, chosen.metric
+        part = chosen.part
+        chosen = chosen.metric
         parts = results.scores[chosen.label].parts
         if part not in parts:
             known = ", ".join(parts) or "none"
             raise RunError(f"{chosen.label} has no part {part!r}{did_you_mean(part, parts)} (parts: {known})")
-    if chosen is None or chosen not in telling:
+    if chosen is None or (chosen not in marking and chosen not in giving_reasons):
         names = chosen.label if chosen else ", ".join(metric.label for metric in results.metrics)
         raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain")
     ranked = _rank_outputs(results, chosen, selection)
     shown = ranked[: selection.limit]
-    notes = [f"{chosen.label}: {len(shown):,} of {len(ranked):,} outputs, the worst first"] if shown != ranked else []
+    notes = []
+    if shown != ranked:
+        notes.append(f"{chosen.label}: {len(shown):,} of {len(ranked):,} outputs, the worst first")
     facts: Mapping[int, OutputFacts] = {}
     try:
         opened = OutputTexts.open(results, texts, **reading)
@@ -284,18 +290,23 @@ def _explain_run(
         if texts is not None:
             raise
         notes.append(f"Texts are not shown: {error} (--texts FILE)")
-    judges = [m for m in telling if m is not chosen and not results.scores[m.label].errors] if metric is None else []
-    blocks, marks_errors = take_scores(results, shown), bool(results.scores[chosen.label].errors)
+    judges = [m for m in giving_reasons if m is not chosen and metric is None]
+    blocks = take_scores(results, shown)
     outputs = []
     for place, row in enumerate(shown):
-        key, record = (results.items[row], results.systems[row]), facts[row].record if facts else None
-        explained = _explain_output(chosen, blocks[chosen.label][place], key, record, marks_errors=marks_errors)
-        said = {m.label: text for m in judges if (text := blocks[m.label].explanations.get(place))}
-        outputs.append(replace(explained, reasons={**explained.reasons, **said}))
+        key = (results.items[row], results.systems[row])
+        record = facts[row].record if facts else None
+        score = blocks[chosen.label][place]
+        explained = _explain_output(chosen, score, key, record, marks_errors=chosen in marking)
+        reasons = dict(explained.reasons)
+        for judge in judges:
+            reason = blocks[judge.label].explanations.get(place)
+            if reason:
+                reasons[judge.label] = reason
+        outputs.append(replace(explained, reasons=reasons))
     if facts and any(output.output is None for output in outputs):
         notes.append("some outputs are not in the files that were read: name the run's records with --texts FILE")
-    others = [m.label for m in telling if m is not chosen and m not in judges] if metric is None else []
-    notes += [f"also with errors: {text} (-m)" for text in others]
+    notes += [f"also with errors: {m.label} (-m)" for m in marking if m is not chosen and metric is None]
     return Explanations(outputs=outputs, notes=notes)
 
 

@@ -1,6 +1,7 @@
 """Read records and judgments from any common file format, and write files atomically."""
 
-from metrist.io.reader import Reader, Skipped, read_records
+from metrist.io.batches import Skipped
+from metrist.io.reader import Reader, read_records
 from metrist.io.row_model import Location, ParsedRow, StoredChoice, StoredError, StoredScore
 from metrist.io.rows import read_rows
 from metrist.io.writer import atomic_write, atomic_write_bytes

@@ -30,12 +30,12 @@ def read_distinct_records(rows: Sequence[Any]) -> RecordColumns | None:
     same hash."""
     if set(map(type, rows)) != {Record}:
         return None
-    columns, optional = RecordColumns.of(rows), {str, type(None)}
+    columns = RecordColumns.of(rows)
     required = (columns.items, columns.systems, columns.outputs)
     others = (columns.sources, columns.instructions, columns.tasks, columns.languages)
     if not (
         all(set(map(type, texts)) == {str} for texts in required)
-        and all(set(map(type, texts)) <= optional for texts in others)
+        and all(set(map(type, texts)) <= {str, type(None)} for texts in others)
         and set(map(type, columns.references)) == {tuple}
         and set(map(type, chain.from_iterable(columns.references))) <= {str}
     ):
@@ -50,9 +50,13 @@ class FirstKeys:
 
     _levels: list[Numbers] = field(default_factory=list)
 
+    def __len__(self) -> int:
+        return sum(level.shape[1] for level in self._levels)
+
     def find(self, keys: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
         """Whether each key is known, and the two numbers of those that are."""
-        known, found = np.zeros(len(keys), np.bool_), np.zeros((2, len(keys)), np.uint64)
+        known = np.zeros(len(keys), np.bool_)
+        found = np.zeros((2, len(keys)), np.uint64)
         for level in self._levels:
             at = np.minimum(np.searchsorted(level[0], keys), level.shape[1] - 1)
             hits = level[0, at] == keys
@@ -115,12 +119,14 @@ class RecordKeys:
             return Admitted(range(count), (), ())
         firsts = {key: (value, place) for key, value, place in np.stack([keys, values, earlier])[:, known].T.tolist()}
         numbers = list(zip(keys.tolist(), contents.tolist(), places.tolist(), strict=True))
-        new, repeated, conflicts = list[int](), list[int](), list[tuple[int, int]]()
+        new = list[int]()
+        repeated = list[int]()
+        conflicts = list[tuple[int, int]]()
         for _, group in groupby(range(count), rows.__getitem__):
             row = list(group)
-            clash = next((n for n in row if firsts.get(numbers[n][0], numbers[n][1:])[0] != numbers[n][1]), None)
-            if clash is not None:
-                conflicts.append((clash, firsts[numbers[clash][0]][1]))
+            clashes = [n for n in row if numbers[n][0] in firsts and firsts[numbers[n][0]][0] != numbers[n][1]]
+            if clashes:
+                conflicts.append((clashes[0], firsts[numbers[clashes[0]][0]][1]))
                 continue
             for n in row:
                 key, content, place = numbers[n]
@@ -168,7 +174,8 @@ class SourceCheck:
         pairs = [pair for pair in zip(items, sources, strict=True) if pair[1]]
         values = hash_all((source for _, source in pairs), len(pairs))
         firsts = self._firsts.settle(hash_all((item for item, _ in pairs), len(pairs)), values)
-        if (others := values[firsts != values]).size:
+        others = values[firsts != values]
+        if others.size:
             self._others.append(others)
 
     def describe(self) -> list[str]:
@@ -208,7 +215,8 @@ class ItemCheck:
         if len(self._systems) < 2:
             self._systems.update(records.systems)
         systems = hash_all(records.systems, len(records))
-        self._shared = bool((self._firsts.settle(hash_all(records.items, len(records)), systems) != systems).any())
+        firsts = self._firsts.settle(hash_all(records.items, len(records)), systems)
+        self._shared = bool((firsts != systems).any())
 
     def join(self, other: ItemCheck) -> None:
         """Add what another check saw, except items that only both together share."""
@@ -224,7 +232,9 @@ class ItemCheck:
 def _hash_contents(records: RecordColumns) -> Numbers:
     """A hash of each record without its key."""
     r = records
-    extras = [_canonical_extra(extra) if extra else None for extra in r.extras] if r.extras else repeat(None, len(r))
+    extras: Iterable[str | None] = repeat(None, len(r))
+    if r.extras:
+        extras = [_canonical_extra(extra) if extra else None for extra in r.extras]
     columns = (r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages)
     return hash_all(zip(*columns, extras, strict=True), len(r))
 

@@ -141,7 +141,8 @@ class ColumnCheck:
     def describe(self, field: str) -> str:
         column = self.missing[field].split(",")[0] if field == "references" else self.missing[field]
         near = did_you_mean(column, self.columns)
-        if not near and (guess := guess_column(field, self.columns)):
+        guess = guess_column(field, self.columns)
+        if not near and guess:
             near = f"; did you mean {guess!r}?"
         shown = ", ".join(map(format_value, list(self.columns)[:_SHOWN_COLUMNS]))
         listed = f"columns are {shown}{', …' if len(self.columns) > _SHOWN_COLUMNS else ''}"
@@ -335,17 +336,19 @@ def _match_fields(samples: Mapping[str, Any], explicit: set[str], has_item: bool
         take("instruction", candidates("instruction", _INSTRUCTION))
     if "source" in own:
         return found
-    material, questions = candidates("source", _MATERIAL), candidates("source", _QUESTION)
+    material = candidates("source", _MATERIAL)
+    questions = candidates("source", _QUESTION)
     if is_ours:
         take("source", material or questions)
         return found
-    if not material and questions and len(contexts := candidates("source", _CONTEXT)) == 1:
+    contexts = candidates("source", _CONTEXT)
+    if not material and questions and len(contexts) == 1:
         material = contexts
-    if material and questions and not {"instruction"} & (own | set(found)):
+    if material and questions and "instruction" not in own and "instruction" not in found:
         take("source", material)
         take("instruction", questions)
         return found
-    take("source", material or questions or candidates("source", _CONTEXT) or candidates("source", _names("text")))
+    take("source", material or questions or contexts or candidates("source", _names("text")))
     return found
 
 

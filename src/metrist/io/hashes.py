@@ -14,10 +14,10 @@ from metrist.records import HASH_BYTES, Hashes, RecordColumns, hash_units
 
 def hash_records(records: RecordColumns) -> Hashes:
     """For each record, a hash of everything that metrics see of it, one row of bytes each."""
-    r, count = records, len(records)
+    r = records
     texts, starts = kernels.json_arrays(
         # The last entry is that of the extra columns.
-        [r.items, r.systems, r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages, [None] * count]
+        [r.items, r.systems, r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages, [None] * len(r)]
     )
     view = memoryview(texts)
     digests = b"".join([sha256(view[start:end]).digest()[:HASH_BYTES] for start, end in pairwise(starts.tolist())])

@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -43,26 +44,28 @@ def json_line_rows(stream: IO[bytes], wish: Wish | None = None) -> Iterator[tupl
     """Yield line numbers with their objects or errors; blank lines are skipped."""
     wish = wish or Wish()
     row: Any
-    read = 0  # The lines before those that are decoded now.
+    read = 0  # Lines.
     while lines := stream.readlines(_BLOCK_BYTES if wish.complete else 1):
-        try:
-            rows = CompleteRows(map(_decode_complete, lines)) if wish.complete else None
-        except (ValueError, RecursionError):
-            rows = None
+        rows = None
+        if wish.complete:
+            with suppress(ValueError, RecursionError):
+                rows = CompleteRows(map(_decode_complete, lines))
         if rows is not None:
             rows.size = sum(map(len, lines))
             yield read + 1, rows
-        for number, line in enumerate(() if rows is not None else lines, read + 1):
+            read += len(lines)
+            continue
+        for line in lines:
+            read += 1
             try:
-                if wish.plain:
-                    row = _decode_plain(line)
-                elif type(row := _decode_any(line)) is not dict:
-                    row = _parse_line(line, number)
+                row = _decode_plain(line) if wish.plain else _decode_any(line)
+                is_row = wish.plain or type(row) is dict
             except (ValueError, RecursionError):
-                row = _parse_line(line, number)
+                is_row = False
+            if not is_row:
+                row = _parse_line(line, read)
             if row is not None:
-                yield number, row
-        read += len(lines)
+                yield read, row
 
 
 def _parse_line(line: bytes, number: int) -> Row | RowError | None:
@@ -114,7 +117,8 @@ def json_list_rows(
     window = _Window(stream, name)
     if window.next_character() == "{":
         while window.next_character():
-            line, value = window.line, window.value()
+            line = window.line
+            value = window.value()
             try:
                 key = find_rows(value, form.sheet) if type(value) is dict else None
             except InputError as error:
@@ -135,7 +139,8 @@ def json_list_rows(
     separator = ","
     while separator == ",":
         window.next_character()
-        line, value = window.line, window.value()
+        line = window.line
+        value = window.value()
         yield line, value if type(value) is dict else _not_an_object(value)
         separator = window.expect(",]")
     window.end()
@@ -186,9 +191,12 @@ class _Window:
     """A part of the file's text that moves forward as values are read."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
-        self._stream, self._name = stream, name
+        self._stream = stream
+        self._name = name
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
-        self._text, self._at, self._more = "", 0, True
+        self._text = ""
+        self._at = 0
+        self._more = True
         self.line = 1
 
     def next_character(self) -> str:
@@ -245,7 +253,8 @@ class _Window:
             added = self._decode(data, not data)
         except UnicodeDecodeError as error:
             raise InputError(f"{self._name}: not UTF-8 text: byte 0x{error.object[error.start]:02x}") from None
-        self._text, self._at = self._text[self._at :] + added, 0
+        self._text = self._text[self._at :] + added
+        self._at = 0
         return self._more
 
     def _error(self, message: str) -> InputError:

@@ -108,7 +108,8 @@ class _WideRows:
         if columns.fields.get("output"):
             raise InputError("the outputs are named twice: use either --output or --field output=COLUMN")
         self._named, self._patterns = _parse_outputs(outputs, {name for row in sample for name in row})
-        self._layout, self._leave_out = layout, leave_out
+        self._layout = layout
+        self._leave_out = leave_out
         self._dropped = {name for name, column in columns.fields.items() if not column}
         # A dropped column `system` must not take the systems' own names with it.
         if columns.fields.get("system") == "":
@@ -211,10 +212,11 @@ def _parse_outputs(
         entries = [f"{system}={column}" for system, column in outputs.items()]
     else:
         entries = [outputs] if isinstance(outputs, str) else list(outputs)
-        whole = {
-            entry for entry in entries if "," not in entry or entry.partition("=")[2] in columns or entry in columns
-        }
-        entries = [part for entry in entries for part in ([entry] if entry in whole else entry.split(","))]
+        parts = []
+        for entry in entries:
+            is_column = entry in columns or entry.partition("=")[2] in columns
+            parts += [entry] if is_column else entry.split(",")
+        entries = parts
     named: dict[str, str] = {}
     patterns: list[str] = []
     for entry in entries:
@@ -295,7 +297,8 @@ def _chosen_layout(row: dict[str, Any], by_name: Mapping[str, str], layout: Layo
         # The chosen conversation once more, and a system prompt, which is no system.
         if isinstance(rest.get("messages"), list):
             del rest["messages"]
-        if isinstance(prompt := rest.pop("system", None), str) and prompt:
+        prompt = rest.pop("system", None)
+        if isinstance(prompt, str) and prompt:
             context.setdefault("instruction", prompt)
         _convert_prompt(rest, context)
         return [_build_pair(row, rest, context, systems, outputs, 1 if is_first else 2)]
@@ -321,12 +324,14 @@ def _battle_layout(
     def convert(row: dict[str, Any]) -> list[dict[str, Any]]:
         rest = dict(row)
         first, second = _take(rest, sides[0]), _take(rest, sides[1])
-        prompt = rest.get(by_name.get("prompt", ""))
-        prompts, answers = _parse_list(prompt), (_parse_list(first), _parse_list(second))
-        if prompts is not None and None not in answers:
+        prompts = _parse_list(rest.get(by_name.get("prompt", "")))
+        first_turns = _parse_list(first)
+        second_turns = _parse_list(second)
+        if prompts is not None and first_turns is not None and second_turns is not None:
             # The Arena's newer files have lists of turns, written as JSON.
             rest.pop(by_name["prompt"])
-            first, second = ([*_interleave(prompts, texts or [])] for texts in answers)
+            first = list(_interleave(prompts, first_turns))
+            second = list(_interleave(prompts, second_turns))
         context, outputs = _split_pair(first, second, sides)
         systems = [suffix[1:] for suffix in suffixes]
         if names:
@@ -536,7 +541,7 @@ def _find_winners(by_name: Mapping[str, str], suffixes: tuple[str, str]) -> tupl
     """Return the column that names the winner, or three columns of which one is 1."""
     flags = [f"winner_model{suffix}" for suffix in suffixes]
     if all(name in by_name for name in flags):
-        return (by_name[flags[0]], by_name[flags[1]], *(by_name[name] for name in ("winner_tie",) if name in by_name))
+        return tuple(by_name[name] for name in (*flags, "winner_tie") if name in by_name)
     named = [by_name[name] for name in _WINNERS if name in by_name]
     if len(named) > 1:
         raise RowError(f"several columns may name the winner: {', '.join(named)}; drop one with --field COLUMN=")

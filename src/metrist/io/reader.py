@@ -1,4 +1,4 @@
-"""Read records from any source, one at a time; errors name the bad row."""
+"""Open sources of records: which files and systems there are, how their columns are read, and what users are told."""
 
 from __future__ import annotations
 
@@ -11,51 +11,28 @@ from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from itertools import chain, combinations
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from metrist.errors import InputError, agree, did_you_mean
+from metrist.io.batches import BATCH_RECORDS, Batch, Block, Judgments, Observations, Skipped, SourceRows
 from metrist.io.compression import FileFormat, display_name
-from metrist.io.dedup import (
-    FirstKeys,
-    ItemCheck,
-    RecordKeys,
-    SourceCheck,
-    differing_field,
-    place_of,
-    read_distinct_records,
-    split_place,
-)
+from metrist.io.dedup import FirstKeys, ItemCheck, RecordKeys, differing_field, read_distinct_records, split_place
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
-from metrist.io.hashes import hash_records
-from metrist.io.json_rows import PLAIN_NAMES, Wish
-from metrist.io.row_model import CompleteRows, ParsedRow, PlainRow, RatedRow, RowError, format_value
-from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
+from metrist.io.json_rows import Wish
+from metrist.io.row_model import ParsedRow, format_value
+from metrist.io.row_parser import RowParser
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
-from metrist.records import Hashes, Record, RecordColumns
+from metrist.records import Record, RecordColumns
 
-if TYPE_CHECKING:
-    from metrist.io.layouts import Layout
-
-_KEPT_MESSAGES = 20
 #: Rows between two reports of progress.
 _REPORTED = 1 << 12
 #: Systems listed of files that have the same name.
 _SHOWN_SYSTEMS = 6
-#: Options of the command line, and how they are written in Python.
-_ARGUMENTS = {
-    "--field": "fields={'output': 'COLUMN'}",
-    "--output": "outputs={'SYSTEM': 'COLUMN'} or a pattern",
-    "--item-key": "item_key='FIELD+FIELD'",
-}
 #: Called with the rows read so far, and about how many there are, None if that is unknown.
 RowProgress = Callable[[int, int | None], None]
-#: Records of a batch, and about how many characters of text.
-BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
 #: Rows that are compared with earlier ones at once where they are yielded one by one.
 _ROWS_AT_ONCE = 512
-#: Judgments are not looked at; left out where they cannot be parsed; or errors there.
-Judgments = Literal["ignored", "kept", "required"]
 
 
 def read_records(
@@ -111,76 +88,6 @@ def read_records(
     )
 
 
-@dataclass(slots=True)
-class Skipped:
-    """The number of bad rows that were skipped, and the messages of the first of them."""
-
-    count: int = 0
-    messages: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def add(self, message: str) -> None:
-        self.count += 1
-        if len(self.messages) < _KEPT_MESSAGES:
-            self.messages.append(message)
-
-    def describe(self) -> list[str]:
-        """A note for the user; none where no row was skipped."""
-        rows = agree(self.count, "1 bad row was", f"{self.count:,} bad rows were")
-        return [f"{rows} skipped; the first: {self.messages[0]}"] if self.count else []
-
-
-@dataclass(slots=True)
-class _Walk:
-    """Where the reading of one source is. `position` counts its rows."""
-
-    file: int
-    source: RowSource
-    columns: ColumnMap
-    parser: RowParser
-    rows: Iterator[tuple[int, Any]]
-    wish: Wish
-    layout: Layout | None
-    position: int = 0
-
-
-@dataclass(slots=True)
-class _Block:
-    """Rows of one source: first those that were parsed, and then what of them is new, in `columns` and `entries`.
-
-    `lines` and `row_numbers` are those of the records; `judged_rows` hold more than one record. `errors` are messages
-    about bad rows.
-    """
-
-    records: list[Any] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    row_numbers: list[int] = field(default_factory=list)
-    parsed: list[tuple[int, ParsedRow | RatedRow]] = field(default_factory=list)
-    judged_rows: set[int] = field(default_factory=set)
-    errors: list[tuple[int, str]] = field(default_factory=list)
-    rows: int = 0
-    good: int = 0
-    is_table: bool = False
-    columns: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
-    entries: list[Any] = field(default_factory=list)
-
-    def add_rows(self, line: int, rows: CompleteRows, judgments: Judgments) -> None:
-        """Add rows that need no parsing; `line` is the first one's."""
-        numbers = range(self.rows + 1, self.rows + 1 + len(rows))
-        self.records += rows
-        self.lines += range(line, line + len(rows))
-        self.row_numbers += numbers
-        self.rows += len(rows)
-        self.good += len(rows)
-        judged = [(number, row) for number, row in zip(numbers, rows, strict=True) if row.ratings]
-        self.judged_rows.update(number for number, _ in judged)
-        if judgments == "kept":
-            first = line - numbers[0]
-            self.parsed += [(n, RatedRow(first + n, row.item, row.system, row.ratings or {})) for n, row in judged]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """What reading a slice of a file found besides its records."""
@@ -199,28 +106,12 @@ class Findings:
         return self.reading, self.fields_by_column, self.items_are_named, self.item_check.is_needed
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
-    """Consecutive rows of one source, as columns: the records that did not occur before, and what rows say besides
-    (`judged`: parsed rows, without their records, that hold a rating, a preference, an error, a stored score or choice,
-    a weight, or columns without an output). `lines` are the lines of the records."""
-
-    source: int
-    records: RecordColumns
-    lines: Sequence[int]
-    judged: Sequence[ParsedRow | RatedRow] = ()
-
-    @cached_property
-    def hashes(self) -> Hashes:
-        return hash_records(self.records)
-
-
 @dataclass(eq=False, kw_only=True)
 class Reader:
     """Iterating yields the records, each (item, system) once, and `batches()` yields many at a time; `entries()` yields
     all that each row holds.
 
-    Each iteration reads the source again; `skipped` describes the latest one.
+    Each iteration reads the source again.
     """
 
     sources: tuple[RowSource, ...]
@@ -233,28 +124,25 @@ class Reader:
     encoding: str | None = None
     sheet: str | None = None
     announce: Callable[[str], None] | None = None
-    skipped: Skipped = field(default_factory=Skipped, init=False)
     #: The number of the source that the latest record came from.
     source_number: int = field(default=0, init=False)
     _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
     _announced: set[str] = field(default_factory=set, init=False)
-    _layout_remarks: list[str] = field(default_factory=list, init=False)
-    #: Of tables, where a cell may be empty by mistake.
-    _empty_outputs: int = field(default=0, init=False)
-    #: Rows that hold nothing but what an earlier row holds.
-    _repeats: int = field(default=0, init=False)
-    #: Rows whose judgments cannot be read, where that is no error.
-    _left_out: Skipped = field(default_factory=Skipped, init=False)
-    _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
-    _item_check: ItemCheck = field(default_factory=ItemCheck, init=False)
-    _last_walk: _Walk | None = field(default=None, init=False)
+    _observed: Observations = field(default_factory=Observations, init=False)
+    #: Whether the last source names its items, and how many rows it has; None where they had another layout.
+    _last_source: tuple[bool | None, int] | None = field(default=None, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the files; empty for rows in memory."""
         return tuple(source.name for source in self.sources if source.name is not None)
+
+    @property
+    def skipped(self) -> Skipped:
+        """The bad rows of the latest iteration."""
+        return self._observed.skipped
 
     @property
     def is_repeatable(self) -> bool:
@@ -264,13 +152,16 @@ class Reader:
     @property
     def options(self) -> dict[str, Any]:
         """The options of `read_records` that differ from their defaults, as JSON can hold them."""
-        default, skipped = Reader(sources=()), ("sources", "announce")
-        options = {f.name: getattr(self, f.name) for f in dataclass_fields(self) if f.init and f.name not in skipped}
-        return {
-            name: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
-            for name, value in options.items()
-            if value != getattr(default, name)
-        }
+        default = Reader(sources=())
+        options: dict[str, Any] = {}
+        for name in (f.name for f in dataclass_fields(Reader) if f.init and f.name not in ("sources", "announce")):
+            value = getattr(self, name)
+            if value == getattr(default, name):
+                continue
+            if isinstance(value, Mapping):
+                value = dict(value)
+            options[name] = list(value) if isinstance(value, tuple) else value
+        return options
 
     def source_options(self, number: int) -> dict[str, Any]:
         """The options that read one of the sources alone as it is read here."""
@@ -291,12 +182,14 @@ class Reader:
         for system, numbers in groups.items():
             if len({os.path.realpath(str(self.sources[n].path)) for n in numbers}) < 2:
                 continue
-            outputs = {n: texts for n in numbers if (texts := self._list_outputs(n, system))}
+            outputs = {n: self._list_outputs(n, system) for n in numbers}
+            outputs = {n: texts for n, texts in outputs.items() if texts}
             # Pairs of files that have outputs of the same items, all of them equal, are one system.
             shared = [(one, other, one.keys() & other.keys()) for one, other in combinations(outputs.values(), 2)]
             if all(items and all(one[i] == other[i] for i in items) for one, other, items in shared):
                 continue
-            for n, name in zip(outputs, _distinct_names([str(self.sources[n].path) for n in outputs]), strict=True):
+            names = _distinct_names([str(self.sources[n].path) for n in outputs])
+            for n, name in zip(outputs, names, strict=True):
                 systems[n] = name
         return tuple(systems)
 
@@ -312,7 +205,9 @@ class Reader:
         """Which systems files of one name were taken for, where that needs telling."""
         pairs = zip(self.default_systems, self.sources, strict=True)
         named = [name for name, source in pairs if name != source.system]
-        shown = [*named[:_SHOWN_SYSTEMS], *(["…"] if len(named) > _SHOWN_SYSTEMS else [])]
+        shown = named[:_SHOWN_SYSTEMS]
+        if len(named) > _SHOWN_SYSTEMS:
+            shown.append("…")
         return [f"systems = {', '.join(shown)} (files of one name)"] if named else []
 
     @property
@@ -322,10 +217,11 @@ class Reader:
         names: dict[str, list[str]] = {}
         for name, reading in self._readings.items():
             names.setdefault(reading, []).append(name)
-        return [
-            f"reading {files[0]}{f' and {len(files) - 1:,} more' if len(files) > 1 else ''}: {reading}"
-            for reading, files in names.items()
-        ]
+        lines = []
+        for reading, files in names.items():
+            more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+            lines.append(f"reading {files[0]}{more}: {reading}")
+        return lines
 
     @property
     def fields_by_column(self) -> dict[str, str]:
@@ -335,34 +231,13 @@ class Reader:
     @property
     def remarks(self) -> list[str]:
         """Notes for the user on the rows of the latest iteration; without `announce` the readings are among them."""
-        remarks = [*([] if self.announce else self.readings), *self._layout_remarks]
-        if self._empty_outputs:
-            remarks.append(
-                agree(self._empty_outputs, "1 output is empty", f"{self._empty_outputs:,} outputs are empty")
-            )
-        if self._repeats:
-            repeats = agree(
-                self._repeats,
-                "1 row repeats an earlier one and counts",
-                f"{self._repeats:,} rows repeat an earlier one and count",
-            )
-            remarks.append(f"{repeats} once")
-        if self._left_out.count:
-            rows = agree(self._left_out.count, "1 row is", f"{self._left_out.count:,} rows are")
-            remarks.append(f"the judgments of {rows} left out; the first: {self._left_out.messages[0]}")
-        remarks += self.source_remarks
-        if self._item_check.disjoint:
-            remarks.append(
-                "no item has outputs of two systems, so systems cannot be compared item by item: name the column that "
-                "their rows share (--field item=COLUMN), or --item-key source if the same source is the same item (in "
-                "Python fields={'item': COLUMN}, item_key='source')"
-            )
-        return remarks
+        readings = [] if self.announce else self.readings
+        return [*readings, *self._observed.describe()]
 
     @property
     def source_remarks(self) -> list[str]:
         """Those of the remarks that are about items with several sources."""
-        return self._source_check.describe()
+        return self._observed.source_check.describe()
 
     @property
     def share_read(self) -> float | None:
@@ -382,7 +257,8 @@ class Reader:
         rows = self.sources[0].rows if len(self.sources) == 1 else None
         columns = read_distinct_records(rows) if rows else None
         if columns is not None:
-            self.skipped, self._source_check, self.source_number, self._repeats = Skipped(), SourceCheck(), 0, 0
+            self._observed = Observations()
+            self.source_number = 0
         return columns
 
     def batches(self, size: int = BATCH_RECORDS, *, judgments: bool = True) -> Iterator[Batch]:
@@ -399,7 +275,7 @@ class Reader:
                 source=self.source_number,
                 records=block.columns,
                 lines=block.lines,
-                judged=[row for row in block.entries if type(row) is RatedRow or _has_judgment(row)],
+                judged=block.judged,
             )
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
@@ -417,87 +293,90 @@ class Reader:
     def findings(self) -> Findings | None:
         """What the latest iteration over a slice of a file found besides its records; None where that depends on the
         rest of the file."""
-        walk = self._last_walk
-        if walk is None or walk.layout is not None or self.skipped.count:
+        if self._last_source is None or self.skipped.count:
             return None
+        items_are_named, rows = self._last_source
         return Findings(
             reading=next(iter(self._readings.values()), ""),
             fields_by_column=self._fields_by_column,
-            items_are_named=walk.parser.items_are_named,
-            rows=walk.position - walk.source.first_row,
-            repeats=self._repeats,
-            left_out=self._left_out,
-            item_check=replace(self._item_check, _firsts=FirstKeys()),  # Keys are those of this process.
+            items_are_named=items_are_named,
+            rows=rows,
+            repeats=self._observed.repeats,
+            left_out=self._observed.left_out,
+            item_check=replace(self._observed.item_check, _firsts=FirstKeys()),  # Keys are those of this process.
         )
 
     def adopt(self, findings: Sequence[Sequence[Findings]]) -> bool:
         """Take over what was found in the slices of each source, as if they had been read here; False where this might
         have found something else."""
-        self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
-        self._layout_remarks, self._empty_outputs, self._repeats, self._left_out = [], 0, 0, Skipped()
+        observed = self._observed = Observations()
         for source, slices in zip(self.sources, findings, strict=True):
             first = slices[0]
             if any(one.shared_state != first.shared_state for one in slices):
                 return False
             for one in slices:
-                self._item_check.join(one.item_check)
-                self._repeats += one.repeats
-                self._left_out.count += one.left_out.count
-                self._left_out.messages += one.left_out.messages
+                observed.item_check.join(one.item_check)
+                observed.repeats += one.repeats
+                observed.left_out.count += one.left_out.count
+                observed.left_out.messages += one.left_out.messages
             self._fields_by_column |= first.fields_by_column
-            if reading := ", ".join(filter(None, (first.reading, *self._describe_systems()))):
+            reading = ", ".join(filter(None, (first.reading, *self._describe_systems())))
+            if reading:
                 self._announce(source, reading)
         # Whether items are shared shows only if slices are compared.
-        return not self._item_check.is_needed or not self._item_check.disjoint
+        return not observed.item_check.is_needed or not observed.item_check.disjoint
 
-    def _read(self, size: int, judgments: Judgments) -> Iterator[_Block]:
+    def _read(self, size: int, judgments: Judgments) -> Iterator[Block]:
         """Yield the rows of all sources in blocks."""
-        self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
-        self._layout_remarks, self._empty_outputs, self._repeats, self._left_out = [], 0, 0, Skipped()
-        keys, seen = RecordKeys(), set[int]()
+        observed = self._observed = Observations()
+        keys = RecordKeys()
+        seen: set[int] = set()
         any_record = False
         checks: list[ColumnCheck] = []
         for file, source in enumerate(self.sources):
             self.source_number = file
             name = source.name or "the input"
-            walk = self._open(file, judgments, checks)
+            rows = self._open(file, judgments, checks)
             good = 0
             is_open = True
             while is_open:
-                block, failure = _Block(), None
+                block = Block()
+                failure = None
                 try:
-                    is_open = self._fill(block, walk, size, judgments)
+                    is_open = rows.fill(block, size, judgments)
                 except InputError as error:  # What comes before it is read first.
                     failure = error
-                failure = self._compare(block, walk, keys, seen) or failure
+                failure = block.keep_new(rows, keys, seen, self._describe_conflict) or failure
+                observed.add(block, compare_sources=len(self.sources) > 1)
                 good += block.good
                 any_record = any_record or bool(block.columns)
                 if block.columns or block.entries:
                     yield block
                 if failure is not None:
                     raise failure
-            if source.format.notes and walk.columns.samples:
-                self._learn_columns({}, walk)  # what was recognised after the first rows
-            if walk.layout is not None:
-                self._layout_remarks += walk.layout.remarks
-            self._last_walk = walk
-            if walk.position == source.first_row:
+            if source.format.notes and rows.columns.samples:
+                self._learn_columns({}, rows)  # what was recognised after the first rows
+            if rows.layout is not None:
+                observed.layout_remarks += rows.layout.remarks
+                self._last_source = None
+            else:
+                self._last_source = rows.parser.items_are_named, rows.position - source.first_row
+            if rows.position == source.first_row:
                 raise InputError(f"{name}: no rows")
             if not good:
-                count = agree(walk.position, "its only row is", f"all {walk.position:,} rows are")
-                raise InputError(f"{name}: {count} bad; the first error: {self.skipped.messages[0]}")
+                count = agree(rows.position, "its only row is", f"all {rows.position:,} rows are")
+                raise InputError(f"{name}: {count} bad; the first error: {observed.skipped.messages[0]}")
         for field_name in checks[0].missing if checks else ():
             if all(field_name in check.missing for check in checks):
                 raise InputError(f"{', '.join(self.names) or 'the input'}: {checks[0].describe(field_name)}")
         if not any_record and judgments != "required":
             raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
 
-    def _open(self, file: int, judgments: Judgments, checks: list[ColumnCheck]) -> _Walk:
+    def _open(self, file: int, judgments: Judgments, checks: list[ColumnCheck]) -> SourceRows:
         """Begin to read a source: its first row decides on the layout of all."""
         source = self.sources[file]
         columns = ColumnMap(self.fields, self.item_key, self.system is not None)
         system = self.system or self.default_systems[file]
-        parser = RowParser(system=system, item_key=self.item_key, columns=columns)
         wish = Wish()
         is_strict = judgments == "required"
         rows = self._check_columns(source, checks, is_strict) if self.fields else source.read_as(wish)
@@ -505,131 +384,26 @@ class Reader:
         first = next(rows, None)
         if first is not None:
             rows = chain([first], rows)
-            if type(first[1]) is not Record and not (
-                isinstance(first[1], dict) and first[1].keys() <= columns.known and not self.outputs
-            ):
+            row = first[1]
+            has_known_columns = isinstance(row, dict) and row.keys() <= columns.known and not self.outputs
+            if type(row) is not Record and not has_known_columns:
                 from metrist.io.layouts import convert_rows
 
-                leave_out = None if is_strict else self._left_out.add
+                leave_out = None if is_strict else self._observed.left_out.add
                 rows, layout = convert_rows(rows, self.outputs, columns, leave_out=leave_out)
-        return _Walk(file, source, columns, parser, rows, wish, layout, source.first_row)
-
-    def _fill(self, block: _Block, walk: _Walk, size: int, judgments: Judgments) -> bool:
-        """Parse rows until the block is full; return whether there may be more."""
-        source, parser, columns, layout, wish = walk.source, walk.parser, walk.columns, walk.layout, walk.wish
-        can_be_plain = layout is None and not self.item_key and judgments != "required"
-        records: Any
-        parts: RowParts | None
-        room = BATCH_CHARACTERS
-        for line, row in walk.rows:
-            if type(row) is CompleteRows:
-                walk.position += len(row)
-                block.add_rows(line, row, judgments)
-                room -= row.size
-                if len(block.records) >= size or room < 0:
-                    return True
-                continue
-            walk.position = walk.position + 1 if layout is None else layout.position
-            block.rows += 1
-            try:
-                if type(row) is PlainRow:
-                    wish.complete = parser.items_are_named is True
-                    parser.complete(row, walk.position)
-                    parts, records, is_judged = None, (row,), bool(row.ratings or row.rater)
-                else:
-                    wish.plain = wish.complete = False
-                    if type(row) is dict or type(row) is Cells:
-                        # All rows of a table have the same columns.
-                        if not columns.samples or (type(row) is dict and not row.keys() <= columns.known):
-                            self._learn_columns(row, walk)
-                    elif isinstance(row, RowError):
-                        raise row
-                    block.is_table = type(row) is Cells
-                    plain = can_be_plain and not columns.fields and type(row) is dict and row.keys() <= PLAIN_NAMES
-                    parts = parser.parse(row, walk.position)
-                    wish.plain, wish.complete = plain, plain and parser.items_are_named is True
-                    records, is_judged = parts.records, any(parts.judged.values())
-                    if judgments == "required":
-                        block.parsed.append((block.rows, parse_judgments(parts, source.location(line), records)))
-            except RowError as error:
-                message = _locate(source, line, error)
-                if not self.skip_bad:
-                    raise InputError(message) from None
-                block.errors.append((block.rows, message))
-                if block.rows >= 2 * size:
-                    return True
-                continue
-            block.good += 1
-            if is_judged or len(records) != 1:
-                block.judged_rows.add(block.rows)
-            if is_judged and judgments == "kept":
-                try:
-                    if parts is None:
-                        ratings = row.simple_ratings
-                    else:
-                        ratings = simple_ratings(parts.judged) if len(records) == 1 else None
-                    if ratings is not None:
-                        block.parsed.append((block.rows, RatedRow(line, records[0].item, records[0].system, ratings)))
-                    else:
-                        entry = parse_judgments(parts or plain_parts(row), source.location(line))
-                        block.parsed.append((block.rows, entry))
-                except RowError as error:
-                    self._left_out.add(_locate(source, line, error))
-            for record in records:
-                block.records.append(record)
-                block.lines.append(line)
-                block.row_numbers.append(block.rows)
-                room -= len(record.output) + len(record.source or "") + sum(map(len, record.references))
-            if len(block.records) >= size or room < 0 or block.rows >= 2 * size:
-                return True
-        return False
-
-    def _compare(self, block: _Block, walk: _Walk, keys: RecordKeys, seen: set[int]) -> InputError | None:
-        """Compare a block with all that was read before, and keep what is new. Return the error of a record that
-        contradicts an earlier one, where the reading ends with it."""
-        columns = RecordColumns.of(block.records)
-        new, repeated, conflicts = keys.admit(columns, block.row_numbers, place_of(walk.file, block.lines))
-        failure = None
-        errors = block.errors
-        for count, (n, place) in enumerate(conflicts, self.skipped.count):
-            message = ""
-            if count < _KEPT_MESSAGES:
-                reason = self._describe_conflict(block, walk, n, place, new, is_first=not count)
-                message = _locate(walk.source, block.lines[n], reason)
-            if not self.skip_bad:
-                # What comes after it does not count.
-                last = block.row_numbers[n]
-                new, repeated = ([i for i in kept if block.row_numbers[i] < last] for kept in (new, repeated))
-                block.parsed = [(row, entry) for row, entry in block.parsed if row < last]
-                failure = InputError(message)
-                break
-            errors.append((block.row_numbers[n], message))
-            block.good -= 1
-        for _, message in sorted(errors):
-            self.skipped.add(message)
-        if conflicts and self.skip_bad:
-            bad = {block.row_numbers[n] for n, _ in conflicts}
-            block.parsed = [(row, entry) for row, entry in block.parsed if row not in bad]
-        if len(new) != len(columns):
-            self._repeats += sum(block.row_numbers[n] not in block.judged_rows for n in repeated)
-            fresh = {(block.row_numbers[n], columns.systems[n]) for n in new}
-            for at, (row, entry) in enumerate(block.parsed):
-                if isinstance(entry, RatedRow):
-                    continue
-                texts = tuple(record for record in entry.records if (row, record.system) in fresh)
-                if len(texts) != len(entry.records):
-                    block.parsed[at] = row, replace(entry, new=texts)
-            columns, block.lines = columns.take(new), [block.lines[n] for n in new]
-        block.columns = columns
-        block.entries = [e if isinstance(e, RatedRow) else drop_repeated(e, seen) for _, e in block.parsed]
-        if block.is_table:
-            self._empty_outputs += sum(not output for output in columns.outputs)
-        if len(self.sources) > 1:
-            sources = [" ".join(source.split()) if source else "" for source in columns.sources]
-            self._source_check.add(columns.items, sources)
-        if self._item_check.is_needed:
-            self._item_check.add(columns)
-        return failure
+        return SourceRows(
+            file=file,
+            source=source,
+            columns=columns,
+            parser=RowParser(system=system, item_key=self.item_key, columns=columns),
+            rows=rows,
+            wish=wish,
+            layout=layout,
+            position=source.first_row,
+            observed=self._observed,
+            skip_bad=self.skip_bad,
+            learn=self._learn_columns,
+        )
 
     def _check_columns(
         self, source: RowSource, checks: list[ColumnCheck], judgments: bool
@@ -668,11 +442,11 @@ class Reader:
             yield line, row
         finish()
 
-    def _learn_columns(self, row: Mapping[str, Any], walk: _Walk) -> None:
+    def _learn_columns(self, row: Mapping[str, Any], rows: SourceRows) -> None:
         """Look at a row that is the first one or has new columns, and announce what is recognised."""
-        source, layout, columns = walk.source, walk.layout, walk.columns
+        columns = rows.columns
         if not columns.samples and not self.item_key and "item" not in row:
-            self._item_check.is_needed = True
+            self._observed.item_check.is_needed = True
         if row.keys() <= columns.known:
             columns.samples.update(row)
         else:
@@ -680,14 +454,14 @@ class Reader:
         self._fields_by_column |= {column: name for name, column in columns.fields.items() if column and column != name}
         reading = ", ".join(
             [
-                *source.format.notes,
-                *(layout.notes if layout else ()),
+                *rows.source.format.notes,
+                *(rows.layout.notes if rows.layout else ()),
                 *(columns.describe() if columns.recognised or columns.unread else ()),
                 *self._describe_systems(),
             ]
         )
         if reading:
-            self._announce(source, reading)
+            self._announce(rows.source, reading)
 
     def _announce(self, source: RowSource, reading: str) -> None:
         name = source.name or "the rows"
@@ -698,31 +472,33 @@ class Reader:
             self.announce(f"reading {name}{others}: {reading}")
 
     def _describe_conflict(
-        self, block: _Block, walk: _Walk, number: int, place: int, new: Iterable[int], *, is_first: bool
+        self, block: Block, rows: SourceRows, number: int, place: int, new: Iterable[int], *, is_first: bool
     ) -> str:
         """Say where a record occurred before with another text, and in which field: that is known for the first error
         and for records of the same block."""
-        record, earlier, columns = block.records[number], None, walk.columns
+        record = block.records[number]
+        earlier = None
         file, line = split_place(place)
         first = self.sources[file].location(line)
         known: Iterable[Record] = [block.records[n] for n in new if n < number and block.lines[n] == line]
         if is_first and self.sources[file].is_repeatable:
             source = replace(self.sources[file], system=self.default_systems[file])
             again = replace(self, sources=(source,), announce=None, skip_bad=True)
-            known = chain(known if file == walk.file else (), again)
+            known = chain(known if file == rows.file else (), again)
         with suppress(InputError):
             earlier = next((r for r in known if (r.item, r.system) == (record.item, record.system)), None)
-        others = ", ".join(["task", "language", *map(format_value, record.extra)])
+        field_name = differing_field(record, earlier) if earlier else ""
         if earlier is None:
             other = "other texts"
-        elif name := differing_field(record, earlier):
-            other = f"a different text in {format_value(name)}"
+        elif field_name:
+            other = f"a different text in {format_value(field_name)}"
         else:
-            other = f"different values in one of {others}"
+            names = ", ".join(["task", "language", *map(format_value, record.extra)])
+            other = f"different values in one of {names}"
         more = ""
-        if "system" in columns.recognised and len(self.sources) > 1:
+        if "system" in rows.columns.recognised and len(self.sources) > 1:
             more = ", or --field system= if the files are the systems"
-        elif "item" in columns.recognised:
+        elif "item" in rows.columns.recognised:
             more = ", or --field item= to number the rows instead"
         return (
             f"item {format_value(record.item)} of system {format_value(record.system)} already occurs at {first} with "
@@ -730,15 +506,6 @@ class Reader:
             "systems' column, or --field COLUMN= to drop a column"
             f"{more}"
         )
-
-
-def _locate(source: RowSource, line: int, reason: object) -> str:
-    """A message about a row; about one in memory, with the arguments of Python for the options that it names."""
-    message = f"{source.location(line)}: {reason}"
-    named = [f"{option} is {argument}" for option, argument in _ARGUMENTS.items() if option in message]
-    if source.name is not None or "in Python" in message or not named:
-        return message
-    return f"{message} (in Python: {', '.join(named)})"
 
 
 def _distinct_names(paths: Sequence[str]) -> list[str]:
@@ -753,35 +520,10 @@ def _distinct_names(paths: Sequence[str]) -> list[str]:
     return [display_name(file.as_posix()) for file in files]
 
 
-def _has_judgment(entry: ParsedRow) -> bool:
-    e = entry
-    return bool(e.ratings or e.scores or e.errors or e.preferences or e.choices or e.raters or e.columns or e.weight)
-
-
-def drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
-    """Return the row without judgments that repeat an earlier row exactly."""
-    emptied: dict[str, Any] = {}
-    raters = [
-        *(rating.rater for rating in entry.ratings),
-        *(preference.rater for preference in entry.preferences),
-        *(stored.error.rater for stored in entry.errors),
-    ]
-    if raters and None not in raters and _was_seen(seen, entry.ratings, entry.preferences, entry.errors):
-        emptied = {"ratings": (), "preferences": (), "errors": ()}
-    if (entry.scores or entry.choices) and _was_seen(seen, entry.scores, entry.choices):
-        emptied |= {"scores": (), "choices": ()}
-    return replace(entry, **emptied) if emptied else entry
-
-
-def _was_seen(seen: set[int], *parts: tuple[Any, ...]) -> bool:
-    known = len(seen)
-    seen.add(hash(repr(parts)))  # of the text, not the values: hash(-1) == hash(-2)
-    return len(seen) == known
-
-
 def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:
     """Raise TypeError, in the name of `function`, for a keyword that neither it nor `read_records` accepts."""
-    own, passed_on = _keyword_parameters(function), _keyword_parameters(read_records)
+    own = _keyword_parameters(function)
+    passed_on = _keyword_parameters(read_records)
     for name in reading:
         if name not in passed_on:
             raise TypeError(

@@ -149,7 +149,8 @@ def _copy(store: Any, path: str, url: str, target: Path, digests: list[str]) -> 
     info = _read_info(store, path)
     if info.get("type") == "directory":
         raise InputError(f"{url}: is a folder; pass the files in it")
-    version, stamp_file = describe_stamp(info), target.with_name(f"{target.name}{_STAMP}")
+    version = describe_stamp(info)
+    stamp_file = target.with_name(f"{target.name}{_STAMP}")
     is_known = has_version(info) and target.is_file() and stamp_file.is_file()
     if is_known and stamp_file.read_text(encoding="utf-8") == _describe_copy(version, target):
         return True
@@ -163,7 +164,8 @@ def _copy(store: Any, path: str, url: str, target: Path, digests: list[str]) -> 
                 digests.append(hashlib.file_digest(file, "sha256").hexdigest())
             if digests[-2:-1] != digests[-1:]:
                 return False
-        size, expected = part.stat().st_size, info.get("size") or 0
+        size = part.stat().st_size
+        expected = info.get("size") or 0
         if size < expected:
             raise OSError(f"only {size:,} of {expected:,} bytes came")
         with _writing(url, target):

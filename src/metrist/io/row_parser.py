@@ -224,9 +224,8 @@ def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
 def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     missing = f"no {fields['output']!r}, the column mapped to 'output'" if fields.get("output") else "no 'output'"
     names = [name for name in row if name not in ("item", "system")]
-    listed = ", ".join(format_value(name) for name in names[:_SHOWN_FIELDS]) + (
-        ", …" if len(names) > _SHOWN_FIELDS else ""
-    )
+    listed = ", ".join(format_value(name) for name in names[:_SHOWN_FIELDS])
+    listed += ", …" if len(names) > _SHOWN_FIELDS else ""
     column = guess_column("output", row)
     inner = row[column] if column else None
     if isinstance(inner, dict):
@@ -338,8 +337,10 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
         }
     raters = tuple(rater for rater in _rater_names(judged) or () if rater is not None)
     weight = judged.get(SAMPLING_WEIGHT)
-    if weight is not None and (weight := as_number(f"{SAMPLING_WEIGHT!r}", weight)) <= 0:
-        raise RowError(f"{SAMPLING_WEIGHT!r} must be above 0, got {format_value(judged[SAMPLING_WEIGHT])}")
+    if weight is not None:
+        weight = as_number(f"{SAMPLING_WEIGHT!r}", weight)
+        if weight <= 0:
+            raise RowError(f"{SAMPLING_WEIGHT!r} must be above 0, got {format_value(judged[SAMPLING_WEIGHT])}")
     return ParsedRow(location=location, keys=keys, records=texts, new=texts, raters=raters, weight=weight, **parsed)
 
 
@@ -357,7 +358,9 @@ def take_judgments(row: dict[str, Any]) -> dict[str, Any]:
     and `score:…`."""
     judged = {name: row.pop(name) for name in JUDGMENTS if name in row}
     # Most rows have no such column, and searching all names at once is the cheapest test.
-    for name in [name for name in row if name.startswith(("rating:", "score:"))] if ":" in "".join(row) else ():
+    if ":" not in "".join(row):
+        return judged
+    for name in [name for name in row if name.startswith(("rating:", "score:"))]:
         kind, _, judge = name.partition(":")
         value = row.pop(name)
         if value is not None:
@@ -462,7 +465,8 @@ def _offsets(
     number: int, error: dict[str, Any], text: str | None, names: tuple[str, str] = ("start", "end")
 ) -> tuple[int | None, int | None]:
     first, last = names
-    start, end = error.get(first), error.get(last)
+    start = error.get(first)
+    end = error.get(last)
     if start is None and end is None:
         return None, None
     if type(start) is not int or type(end) is not int or not 0 <= start <= end:

@@ -263,9 +263,16 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     if not stat.S_ISREG(mode):  # A pipe can be read only once.
         once = _read_once(read_file_rows(text, form=form), f"the rows of {name}")
         return RowSource(name=name, system=system, read=once, format=form, is_repeatable=False)
-    meter, size = Meter(), os.path.getsize(text)
-    read = partial(read_file_rows, text, meter, form)
-    return RowSource(name=name, system=system, read=read, size=size, meter=meter, format=form, path=text)
+    meter = Meter()
+    return RowSource(
+        name=name,
+        system=system,
+        read=partial(read_file_rows, text, meter, form),
+        size=os.path.getsize(text),
+        meter=meter,
+        format=form,
+        path=text,
+    )
 
 
 def default_system(path: str | os.PathLike[str]) -> str:

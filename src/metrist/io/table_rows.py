@@ -244,7 +244,8 @@ def _check_archive(path: str, name: str) -> None:
         raise InputError(
             f"{name}: not an .xlsx file, or one with a password ({error}); save it as .xlsx or CSV"
         ) from error
-    size, packed = sum(size for size, _ in sizes), sum(packed for _, packed in sizes)
+    size = sum(size for size, _ in sizes)
+    packed = sum(packed for _, packed in sizes)
     if size > _LARGEST_SHEET or (size > _SMALL_SHEET and size > _LARGEST_RATIO * packed):
         raise InputError(f"{name}: unpacks to {size >> 20:,} MiB, which is no plausible sheet; save it as CSV")
 

@@ -157,6 +157,22 @@ def unescape_formula(text: str) -> str:
     return text[1:] if text.startswith("'") and escape_formula(text[1:]) == text else text
 
 
+# Python's own writer leaves a bare carriage return unquoted (before 3.13), and its reader then sees a new row.
+_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """A line of CSV in which no text is run as a formula."""
+    return ",".join(map(_csv_cell, cells)) + "\n"
+
+
+def _csv_cell(cell: Any) -> str:
+    if cell is None:
+        return ""
+    text = escape_formula(cell) if isinstance(cell, str) else str(cell)
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
+
+
 def json_line(row: dict[str, Any]) -> str:
     """Format the row as standard JSON: the NaN that Python would write becomes null."""
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from metrist.errors import RunError, did_you_mean, escape_controls
-from metrist.io.writer import escape_formula
+from metrist.io.writer import csv_line
 from metrist.report.cells import (
     NOT_AVAILABLE,
     Align,
@@ -459,16 +459,14 @@ def _render_csv(table: Table) -> str:
         for key in keys or ("value",):
             heads.append(column.name if key == "value" else f"{column.name} {key}")
             cells.append([value.get(key) if isinstance(value, Mapping) else value for value in values])
-    return "\n".join(",".join(map(_csv_cell, row)) for row in (heads, *zip(*cells, strict=True)))
+    lines = (csv_line(map(_csv_value, row)) for row in (heads, *zip(*cells, strict=True)))
+    return "".join(lines).removesuffix("\n")
 
 
-def _csv_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return json.dumps(value) if isinstance(value, bool) else repr(value)
-    text = escape_formula(escape_controls(value))
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"') else text
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape_controls(value)
+    return json.dumps(value) if isinstance(value, bool) else value
 
 
 # An underscore inside a word (word_order) needs no escape.

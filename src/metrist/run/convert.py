@@ -95,7 +95,8 @@ def convert_run(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Con
     runs that were not finished are versions of it. Texts and ratings are added from the files that the run read, if
     these still have each record as it was scored; else the new run stores none, as the old one did.
     """
-    source, store = Path(old), Store(Path(new))
+    source = Path(old)
+    store = Store(Path(new))
     if not is_old_run(source):
         raise RunError(f"{format_path(source)} is not a run folder of an older version of metrist")
     check_folder(source, _ENTRIES, RunError)
@@ -121,10 +122,20 @@ def convert_run(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Con
 
 def _convert(source: Path, store: Store, conversion: Conversion) -> Manifest:
     """Write the parts of a run, and return the manifest that lists them."""
-    inputs = list(_convert_inputs(source, store, conversion))
+    lists = _read_lists(source)
+    # Texts are stored only if all are found: each file is read once to know, and once more to write.
+    places = list[Path | None]()
+    for one in lists:
+        place = _find_file(one, source)
+        found = _count_records(one, place) if place else 0
+        conversion.records += len(one.hashes)
+        conversion.without_text += len(one.hashes) - found
+        places.append(place if found == len(one.hashes) else None)
     texts = not conversion.without_text
-    if not texts:
-        inputs = [_drop_texts(one, store) for one in inputs]
+    inputs = []
+    for number, (one, place) in enumerate(zip(lists, places, strict=True)):
+        tables = _write_records(one, number, place, store, texts=texts)
+        inputs.append(_make_input(one, number, source, store, tables))
     metrics = [
         metric
         for folder, compares in ((source, False), (source / _SHARDS, True))
@@ -152,7 +163,7 @@ class _List:
     sources: Sequence[str]
 
 
-def _convert_inputs(source: Path, store: Store, conversion: Conversion) -> Iterator[Input]:
+def _read_lists(source: Path) -> list[_List]:
     lists = []
     for path in sorted((source / "inputs").glob("*.jsonl")):
         try:
@@ -161,24 +172,22 @@ def _convert_inputs(source: Path, store: Store, conversion: Conversion) -> Itera
             raise RunError(f"{path} is damaged ({error}): delete it, and score again what it listed") from None
     lists.sort(key=lambda one: one.facts["order"])
     if not lists and _read_format(source) == 1:
-        lists = [_list_names(source)]
-    for number, one in enumerate(lists):
-        tables, found = _find_texts(one, number, source, store)
-        conversion.records += len(one.hashes)
-        if found < len(one.hashes):
-            conversion.without_text += len(one.hashes) - found
-            tables = {"records": [store.write_part("records", _make_bare_table(one, number))]}
-        place = one.facts["path"] and os.path.relpath((source / one.facts["path"]).resolve(), store.path.resolve())
-        yield Input(
-            number=number,
-            name=one.facts["name"],
-            path=place and Path(place).as_posix(),
-            sha256=one.facts["sha256"],
-            options=one.facts["options"],
-            references=tuple(one.facts["references"]),
-            records=len(one.hashes),
-            tables={name: tuple(parts) for name, parts in tables.items()},
-        )
+        return [_list_names(source)]
+    return lists
+
+
+def _make_input(one: _List, number: int, source: Path, store: Store, tables: Mapping[str, Sequence[Part]]) -> Input:
+    place = one.facts["path"] and os.path.relpath((source / one.facts["path"]).resolve(), store.path.resolve())
+    return Input(
+        number=number,
+        name=one.facts["name"],
+        path=place and Path(place).as_posix(),
+        sha256=one.facts["sha256"],
+        options=one.facts["options"],
+        references=tuple(one.facts["references"]),
+        records=len(one.hashes),
+        tables={name: tuple(parts) for name, parts in tables.items()},
+    )
 
 
 def _read_list(data: bytes) -> _List:
@@ -211,27 +220,51 @@ def _list_names(source: Path) -> _List:
         folder = _old_folder_name(row["text"])
         for shard in _read_shards(source, folder, sorted(_list_shards(source / "results" / folder)), []):
             names |= dict.fromkeys(shard.names)
-    items, systems = [item for item, _ in names], [system for _, system in names]
-    facts: dict[str, Any] = {"name": None, "path": None, "sha256": None, "options": {}, "references": []}
-    return _List(facts=facts, items=items, systems=systems, hashes=_hash_names(names), sources=[""] * len(names))
+    return _List(
+        facts={"name": None, "path": None, "sha256": None, "options": {}, "references": []},
+        items=[item for item, _ in names],
+        systems=[system for _, system in names],
+        hashes=_hash_names(names),
+        sources=[""] * len(names),
+    )
 
 
 def _hash_names(names: Iterable[tuple[str, str]]) -> Hashes:
     return hash_units([Record(item=item, system=system, output="") for item, system in names])
 
 
-def _find_texts(one: _List, number: int, source: Path, store: Store) -> tuple[dict[str, list[Part]], int]:
-    """Write the records of an input that its file still has as they were scored, with what people said. Returns the
-    parts and the number of these records."""
+def _find_file(one: _List, source: Path) -> Path | None:
+    """The file that an input was read from; None if it is gone."""
     if one.facts["path"] is None or one.facts["name"] is None:
-        return {}, 0
+        return None
     name = Path(one.facts["name"])
     places = (source / one.facts["path"], name, source.parent / name.name)
-    place = next((path for path in places if path.is_file()), None)
+    return next((path for path in places if path.is_file()), None)
+
+
+def _count_records(one: _List, place: Path) -> int:
+    """How many records of an input its file still has as they were scored."""
+    index = HashIndex(one.hashes)
+    try:
+        reader = read_records(format_path(place), **one.facts["options"])
+        return sum(int((index.find(batch.hashes) >= 0).sum()) for batch in reader.batches(judgments=False))
+    except MetristError:  # It holds something else now.
+        return 0
+
+
+def _write_records(
+    one: _List, number: int, place: Path | None, store: Store, *, texts: bool
+) -> Mapping[str, Sequence[Part]]:
+    """Write the records of an input with what people said, from the file that still has all of them; without one,
+    their names."""
+    if not len(one.hashes):
+        return {}
     if place is None:
-        return {}, 0
-    index, written = HashIndex(one.hashes), dict[str, list[Part]]()
-    waiting, order = dict[str, list[pa.Table]](), list[NDArray[np.int64]]()
+        return {"records": [store.write_part("records", _make_bare_table(one, number))]}
+    index = HashIndex(one.hashes)
+    written: dict[str, list[Part]] = {}
+    waiting: dict[str, list[pa.Table]] = {}
+    order: list[NDArray[np.int64]] = []
 
     def write() -> None:
         for folder, blocks in waiting.items():
@@ -243,25 +276,27 @@ def _find_texts(one: _List, number: int, source: Path, store: Store) -> tuple[di
         order.clear()
 
     found = 0
-    try:
-        for batch in read_records(format_path(place), **one.facts["options"]).batches():
-            positions = index.find(batch.hashes)
-            rows = np.flatnonzero(positions >= 0)
-            if len(rows):
-                lines = [batch.lines[row] for row in rows.tolist()]
-                records = batch.records.take(rows.tolist())
-                waiting.setdefault("records", []).append(records_table(records, batch.hashes[rows], number, lines))
-                order.append(positions[rows])
-            for folder, table in judged_tables(batch.judged, number).items():
-                waiting.setdefault(folder, []).append(table)
-            found += len(rows)
-            # A part is written where all records so far are in the order of the list.
-            if sum(map(len, order)) >= _PART_ROWS and np.concatenate(order).max() < found:
-                write()
-    except MetristError:  # It holds something else now.
-        return {}, 0
+    for batch in read_records(format_path(place), **one.facts["options"]).batches():
+        positions = index.find(batch.hashes)
+        rows = np.flatnonzero(positions >= 0)
+        if len(rows):
+            lines = [batch.lines[row] for row in rows.tolist()]
+            records = batch.records.take(rows.tolist())
+            table = records_table(records, batch.hashes[rows], number, lines)
+            if not texts:  # Names with lone surrogates stay escaped.
+                table = drop_texts(table).append_column("original", pa.nulls(len(table), pa.string()))
+            waiting.setdefault("records", []).append(table)
+            order.append(positions[rows])
+        for folder, table in judged_tables(batch.judged, number, texts).items():
+            waiting.setdefault(folder, []).append(table)
+        found += len(rows)
+        # A part is written where all records so far are in the order of the list.
+        if sum(map(len, order)) >= _PART_ROWS and np.concatenate(order).max() < found:
+            write()
     write()
-    return written, found
+    if found < len(one.hashes):
+        raise RunError(f"{place} has changed while it was read: convert the run again")
+    return written
 
 
 def _make_bare_table(one: _List, number: int) -> pa.Table:
@@ -278,22 +313,11 @@ def _make_bare_table(one: _List, number: int) -> pa.Table:
         tasks=nothing,
         languages=nothing,
     )
-    table = records_table(records, one.hashes, number, nothing, texts=False)
+    # Not `texts=False`, which refuses items that are texts: the old folder has them, too.
+    table = records_table(records, one.hashes, number, nothing)
     digests = pa.array(one.sources, pa.string())
-    return table.set_column(table.column_names.index("source_digest"), "source_digest", digests)
-
-
-def _drop_texts(one: Input, store: Store) -> Input:
-    """An input whose tables have no texts."""
-
-    def rewrite(folder: str, part: Part) -> Part:
-        table = drop_texts(store.read_part(folder, part))
-        if folder == "records":  # Names with lone surrogates stay escaped.
-            table = table.append_column("original", pa.nulls(len(table), pa.string()))
-        return store.write_part(folder, table)
-
-    tables = {folder: tuple(rewrite(folder, part) for part in parts) for folder, parts in one.tables.items()}
-    return msgspec.structs.replace(one, tables=tables)
+    table = table.set_column(table.column_names.index("source_digest"), "source_digest", digests)
+    return drop_texts(table).append_column("original", table["original"])
 
 
 # ---- Scores and choices
@@ -320,7 +344,8 @@ def _convert_metrics(source: Path, store: Store, conversion: Conversion, *, comp
     results = source / "results"
     existing = sorted(folder.name for folder in results.iterdir() if folder.is_dir()) if results.is_dir() else ()
     for name in dict.fromkeys([*listed, *existing]):
-        facts, page = listed.get(name, {}), _read_page(results / name)
+        facts = listed.get(name, {})
+        page = _read_page(results / name)
         # Of several scores of a record the last counts: one that the page lists.
         files = sorted(_list_shards(results / name), key=lambda file: (file in page.get("shards", ()), file))
         shards = _read_shards(source, name, files, conversion.damaged)
@@ -338,8 +363,10 @@ def _convert_metrics(source: Path, store: Store, conversion: Conversion, *, comp
         )
         parts = _write_parts(store, metric, shards if first is None else chain([first], shards))
         rows = sum(part.rows for listed_parts in parts.values() for part in listed_parts)
-        conversion.choices += rows if metric.compares else 0
-        conversion.scores += 0 if metric.compares else rows
+        if metric.compares:
+            conversion.choices += rows
+        else:
+            conversion.scores += rows
         yield msgspec.structs.replace(metric, versions=_list_versions(parts, facts.get("signature"), page))
 
 
@@ -350,14 +377,18 @@ def _write_parts(store: Store, metric: StoredMetric, shards: Iterable[_Shard]) -
 
     def write(signature: str, tokens: bool) -> None:
         group = waiting.pop((signature, tokens))
-        hashes, block = np.concatenate([shard.hashes for shard in group]), join_blocks([shard.block for shard in group])
+        hashes = np.concatenate([shard.hashes for shard in group])
+        block = join_blocks([shard.block for shard in group])
         if isinstance(block, Scores):
             table = scores_table(metric.text, hashes, block)
         else:
             pairs = [pair for shard in group for pair in shard.pairs]
             table = judgments_table(metric.text, hashes, pairs, block, has_records=False)
-        seconds, records = sum(shard.seconds for shard in group), sum(shard.records for shard in group)
-        facts = {"signature": signature, "seconds": round(seconds, 6), "records": records}
+        facts = {
+            "signature": signature,
+            "seconds": round(sum(shard.seconds for shard in group), 6),
+            "records": sum(shard.records for shard in group),
+        }
         parts.setdefault(signature, []).append(store.write_part(metric.place, table, facts, tokens=tokens))
 
     for shard in shards:
@@ -436,7 +467,9 @@ def _decode_shard(data: bytes, timing: Mapping[str, Any]) -> _Shard:
     if len(rows) != header["count"]:
         raise ValueError(f"it holds {len(rows)} records, its first line promises {header['count']}")
     usages = {int(row): usage for row, usage in timing["usage"].items()}
-    names, pairs, block = list[tuple[str, str]](), list[Pair](), list[Judgment]()
+    names = list[tuple[str, str]]()
+    pairs = list[Pair]()
+    block = list[Judgment]()
     if rows and isinstance(rows[0], dict):
         for number, row in enumerate(rows):
             first, second = (Record(item=row["item"], system=system, output="") for system in row["systems"])

@@ -16,8 +16,8 @@ from metrist.errors import RunError, did_you_mean
 from metrist.metrics.base import Metric, is_resident
 from metrist.run.ray import Ray, Resources
 from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, perform
-from metrist.run.worker_pool import VISIBLE_CARDS, Processes, count_cores
-from metrist.runtime import Runtime
+from metrist.run.worker_pool import VISIBLE_CARDS, Processes
+from metrist.runtime import Runtime, count_cores
 
 __all__ = [
     "Adaptive",

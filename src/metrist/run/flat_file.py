@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import chain
@@ -22,7 +21,7 @@ from metrist.errors import InputError, RunError
 from metrist.io import read_rows
 from metrist.io.compression import detect_compression, uncompressed_name
 from metrist.io.remote import is_remote, local_path
-from metrist.io.writer import atomic_write_bytes, escape_formula
+from metrist.io.writer import atomic_write_bytes, csv_line
 from metrist.io.writer import check_writable as check_place
 from metrist.names import encode_names
 from metrist.ratings import Error
@@ -209,20 +208,6 @@ def _write_csv(file: IO[bytes], flat: Flat) -> None:
     for start, stop in flat.chunks():
         text = "".join(csv_line(_cells(row, columns)) for row in flat.rows(start, stop))
         file.write(encodable(text).encode("utf-8"))
-
-
-# Python's own writer leaves a bare carriage return unquoted (before 3.13), and its reader then sees a new row.
-_NEEDS_QUOTES = re.compile(r'[",\r\n]')
-
-
-def csv_line(cells: Iterable[Any]) -> str:
-    """A line of CSV in which no text is run as a formula."""
-    return ",".join(map(_csv_cell, cells)) + "\n"
-
-
-def _csv_cell(cell: Any) -> str:
-    text = "" if cell is None else escape_formula(cell) if isinstance(cell, str) else str(cell)
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
 
 
 def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:

@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count, label_item, quote_word
 from metrist.io import Reader
+from metrist.io.batches import Batch
+from metrist.io.dedup import FirstKeys
 from metrist.io.hashes import hash_file
-from metrist.io.reader import Batch
 from metrist.io.remote import is_remote
 from metrist.io.slices import cut_file
 from metrist.records import HASH_BYTES, Hashes, RecordColumns
@@ -62,7 +64,8 @@ class Ingest:
     """Reads the inputs of one command into a run. Nothing counts before `finish`."""
 
     def __init__(self, store: Store, reader: Reader, *, texts: bool) -> None:
-        self._store, self._reader = store, reader
+        self._store = store
+        self._reader = reader
         self.manifest = store.require_texts(store.read_manifest() or Manifest(), texts)
         self.texts = self.manifest.texts
         self._run = Run(store, self.manifest)
@@ -107,7 +110,8 @@ class Ingest:
         """Add rows. A record whose name another input holds with other texts is refused."""
         draft = self._drafts[batch.source]
         names = zip(batch.records.items, batch.records.systems, strict=True)
-        if self._others and (conflict := self._others.find_conflict(hash_names(names), batch.hashes)):
+        conflict = self._others.find_conflict(hash_names(names), batch.hashes) if self._others else None
+        if conflict:
             row, other = conflict
             raise RunError(self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other))
         draft.waiting.append(batch)
@@ -120,9 +124,10 @@ class Ingest:
             self._write(draft)
 
     def _write(self, draft: _Draft) -> None:
-        batches, draft.waiting, draft.waiting_text = draft.waiting, [], 0
-        for name, part in write_batches(self._store, batches, draft.number, self.texts).items():
+        for name, part in write_batches(self._store, draft.waiting, draft.number, self.texts).items():
             draft.tables.setdefault(name, []).append(part)
+        draft.waiting = []
+        draft.waiting_text = 0
 
     @property
     def is_large(self) -> bool:
@@ -134,7 +139,8 @@ class Ingest:
         """How workers can read the inputs, slice by slice; empty where the command has to."""
         total = sum(source.size or 0 for source in self._reader.sources)
         size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * workers)))
-        place, options = StorePlace.of(self._store), self._reader.options
+        place = StorePlace.of(self._store)
+        options = self._reader.options
         plan = []
         for source, draft in enumerate(self._drafts):
             slices = cut_file(self._reader, source, size)
@@ -231,7 +237,8 @@ class Ingest:
         if latest.texts is not self.texts:
             raise RunError(f"{self._store.name} was begun without texts by another process: run the command again")
         known = {one.number for one in self.manifest.inputs}
-        added, placed = [one for one in latest.inputs if one.number not in known], list[Input]()
+        added = [one for one in latest.inputs if one.number not in known]
+        placed = list[Input]()
         for entry in entries:
             if entry.number not in known and added:
                 options = _normal_form(entry.options)
@@ -256,11 +263,13 @@ class Ingest:
             return entry
         tables = dict[str, tuple[Part, ...]]()
         for name, parts in entry.tables.items():
-            rows = [self._run.read_part(name, part) for part in parts]
-            at = [table.schema.get_field_index("input") for table in rows]
-            numbers = [pa.array(np.full(part.rows, number, np.int32)) for part in parts]
-            changed = [t.set_column(n, "input", column) for t, n, column in zip(rows, at, numbers, strict=True)]
-            tables[name] = tuple(self._store.write_part(name, table) for table in changed)
+            written = []
+            for part in parts:
+                table = self._run.read_part(name, part)
+                numbers = pa.array(np.full(part.rows, number, np.int32))
+                table = table.set_column(table.schema.get_field_index("input"), "input", numbers)
+                written.append(self._store.write_part(name, table))
+            tables[name] = tuple(written)
         return msgspec.structs.replace(entry, number=number, tables=tables)
 
     # ---- Earlier inputs
@@ -278,7 +287,8 @@ class Ingest:
 
     def _find_previous(self, draft: _Draft) -> Input | None:
         """The input that was read from this file with these options, also where the same file was moved since."""
-        moved, path = None, str(draft.path)
+        moved = None
+        path = str(draft.path)
         for one in self.manifest.inputs:
             if one.path is None or one.name is None or _normal_form(one.options) != _normal_form(draft.options):
                 continue
@@ -305,22 +315,25 @@ class Ingest:
         return np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(read_hashes(part["record"]) for part in parts)])
 
     def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
-        old, new = self._read_hashes(earlier), np.concatenate(draft.hashes)
-        if np.array_equal(old, new):
-            if not all(self._hold_same(name, earlier.tables, tables) for name in _JUDGED):
-                self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
+        replaced = f"{draft.name}: its ratings, preferences and errors replace those read before"
+        differing = [name for name in _JUDGED if not self._hold_same(name, earlier.tables, tables)]
+        if np.array_equal(self._read_hashes(earlier), np.concatenate(draft.hashes)):
+            self.notes += [replaced] if differing else []
             return
-        before, now = (self._read_names(listed.get("records", ())) for listed in (earlier.tables, tables))
+        before = self._read_names(earlier.tables.get("records", ()))
+        now = self._read_names(tables.get("records", ()))
         changed = sum(key in now and now[key] != digest for key, digest in before.items())
         gone = len(before.keys() - now.keys())
         parts = []
         if changed:
             parts.append(f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again")
         if gone:
-            verb, ending = agree(gone, "is", "are"), agree(gone, "was", "were")
-            parts.append(f"{gone:,} {verb} no longer in the file and {ending} set aside")
+            what = agree(gone, "is no longer in the file and was", "are no longer in the file and were")
+            parts.append(f"{gone:,} {what} set aside")
         if parts:
             self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
+        if any(self._lacks_judgment(name, earlier.tables, tables, now) for name in differing):
+            self.notes.append(replaced)
 
     def _hold_same(self, name: str, *tables: Mapping[str, tuple[Part, ...]]) -> bool:
         """Whether two inputs have the same rows in a table, however they are divided into parts."""
@@ -329,6 +342,24 @@ class Ingest:
             return one == other
         rows = [pa.concat_tables([self._run.read_part(name, part) for part in parts]) for parts in (one, other)]
         return bool(rows[0].equals(rows[1]))
+
+    def _lacks_judgment(
+        self,
+        name: str,
+        earlier: Mapping[str, tuple[Part, ...]],
+        tables: Mapping[str, tuple[Part, ...]],
+        outputs: Collection[Key],
+    ) -> bool:
+        """Whether an earlier judgment of one of these outputs is not among the new ones."""
+        old = [self._run.read_part(name, part) for part in earlier.get(name, ())]
+        new = [_join_cells(self._run.read_part(name, part)) for part in tables.get(name, ())]
+        known = pa.concat_arrays([pa.array([], pa.string()), *(chunk for column in new for chunk in column.chunks)])
+        for table in old:
+            lost = table.filter(pc.invert(pc.is_in(_join_cells(table), value_set=known)))
+            names = [lost[field].to_pylist() for field in _JUDGED[name][:2] if field]
+            if any(key in outputs for key in zip(*names, strict=True)):
+                return True
+        return False
 
     def _describe_removal(self) -> str:
         return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
@@ -348,22 +379,20 @@ class Ingest:
         for one in self.manifest.inputs:
             if one.path is None:
                 known |= self._read_names(one.tables.get("records", ()))
-        changed, batches, draft.records = set[Key](), draft.waiting, 0
+        changed = set[Key]()
+        batches = draft.waiting
         draft.waiting = []
+        draft.records = 0
         for batch in batches:
             keys = list(zip(map(encodable, batch.records.items), map(encodable, batch.records.systems), strict=True))
             digests = [row.tobytes() for row in batch.hashes]
             new = [n for n, key in enumerate(keys) if known.get(key) != digests[n]]
             changed |= {keys[n] for n in new} & known.keys()
             draft.records += len(new)
-            draft.waiting.append(
-                replace(
-                    batch,
-                    records=batch.records.take(new),
-                    lines=[batch.lines[n] for n in new],
-                )
-            )
-        if count := len(changed):
+            lines = [batch.lines[n] for n in new]
+            draft.waiting.append(replace(batch, records=batch.records.take(new), lines=lines))
+        if changed:
+            count = len(changed)
             outputs = f"{format_count(count, 'output')} changed and {agree(count, 'was', 'were')} scored again"
             self.notes.append(f"{outputs}; {self._describe_removal()}")
         return changed
@@ -374,24 +403,28 @@ class Ingest:
         earlier = {one.number: one for one in self.manifest.inputs if one.path is None}
         is_replaced = False
         for name, fields in _JUDGED.items():
-            parts = [(one, part) for one in earlier.values() for part in one.tables.get(name, ())]
-            stored = [(one, part, self._run.read_part(name, part)) for one, part in parts]
+            parts = [(one.number, part) for one in earlier.values() for part in one.tables.get(name, ())]
+            stored = [self._run.read_part(name, part) for _, part in parts]
             new = [self._run.read_part(name, part) for part in draft.tables.pop(name, ())]
             self._store.has_strays |= bool(new)
-            known, brought = _group_judgments((table for *_, table in stored), fields), _group_judgments(new, fields)
+            known = _group_judgments(stored, fields)
+            brought = _group_judgments(new, fields)
             same = {key for key, rows in brought.items() if rows == known.get(key)}
             gone = brought.keys() & known.keys() - same
             is_replaced = is_replaced or bool(gone)
-            gone |= {key for key in known if not changed.isdisjoint(zip(key[:1] * 2, key[1:3], strict=False))}
-            if new and len(table := _drop_judgments(pa.concat_tables(new), fields, same)):
-                draft.tables[name] = [self._store.write_part(name, table)]
-            for one, part, table in stored:
-                if len(kept := _drop_judgments(table, fields, gone)) == len(table):
+            gone |= {key for key in known if any((key[0], system) in changed for system in key[1:3])}
+            left = [_drop_judgments(table, fields, same) for table in new]
+            if any(map(len, left)):
+                draft.tables[name] = [self._store.write_part(name, pa.concat_tables(left))]
+            for (number, part), table in zip(parts, stored, strict=True):
+                kept = _drop_judgments(table, fields, gone)
+                if len(kept) == len(table):
                     continue
-                listed = [other for other in earlier[one.number].tables[name] if other != part]
-                listed += [self._store.write_part(name, kept)] if len(kept) else []
-                tables = {**earlier[one.number].tables, name: tuple(listed)}
-                earlier[one.number] = msgspec.structs.replace(one, tables=tables)
+                one = earlier[number]
+                listed = [other for other in one.tables[name] if other != part]
+                if len(kept):
+                    listed.append(self._store.write_part(name, kept))
+                earlier[number] = msgspec.structs.replace(one, tables={**one.tables, name: tuple(listed)})
         if is_replaced:
             self.notes.append("rows in memory: their ratings, preferences and errors replace those read before")
         return [one for one in earlier.values() if one not in self.manifest.inputs]
@@ -401,8 +434,8 @@ class Ingest:
         removal = f"`metrist remove {quote_word(f'{self._store.name}/')} --input {quote_word(where)}`"
         if draft.path is not None and other.path == self._place(draft):
             now = msgspec.structs.replace(other, options=dict(draft.options))
-            earlier, later = self._run.describe_reading(other), self._run.describe_reading(now)
-            where += f", read as `{earlier}` and now as `{later}` (--output NAME=COLUMN for each column reads both)"
+            readings = f"read as `{self._run.describe_reading(other)}` and now as `{self._run.describe_reading(now)}`"
+            where += f", {readings} (--output NAME=COLUMN for each column reads both)"
         return (
             f"{draft.name or 'rows in memory'}: item {label_item(item)!r} of system {system!r} is in "
             f"{self._store.name} already, with other texts, from {where}; nothing was scored. Give these outputs a "
@@ -429,10 +462,15 @@ def _group_judgments(tables: Iterable[pa.Table], fields: Sequence[str | None]) -
     """Rows of judgments, wherever they came from, by what they are about."""
     rows: dict[tuple[Any, ...], list[str]] = {}
     for table in tables:
-        said = table.drop_columns(["input", "row"]).to_pylist()
-        for key, row in zip(_list_keys(table, fields), said, strict=True):
-            rows.setdefault(key, []).append(repr(row))
+        for key, text in zip(_list_keys(table, fields), _join_cells(table).to_pylist(), strict=True):
+            rows.setdefault(key, []).append(text)
     return rows
+
+
+def _join_cells(table: pa.Table) -> pa.ChunkedArray:
+    """Each row of a table of judgments, wherever it came from, as one text."""
+    columns = [pc.fill_null(column.cast(pa.string()), "\0") for column in table.drop_columns(["input", "row"]).columns]
+    return pc.binary_join_element_wise(*columns, "\x1f")
 
 
 def _drop_judgments(table: pa.Table, fields: Sequence[str | None], keys: Collection[tuple[Any, ...]]) -> pa.Table:
@@ -443,44 +481,45 @@ class _OtherRecords:
     """The records of other inputs of the run, by name."""
 
     def __init__(self, run: Run, drafts: Sequence[_Draft]) -> None:
+        self._run = run
+        self._firsts = FirstKeys()
         own = {draft.number for draft in drafts}
         has_rows = any(draft.path is None for draft in drafts)
-        keys, hashes, places = list[NDArray[np.uint64]](), list[Hashes](), list[NDArray[np.int64]]()
         for one, part in run.list_parts("records"):
             if one.number in own or (has_rows and one.path is None):
                 continue
             table = run.read_part("records", part, ["item", "system", "record"])
-            keys.append(hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True)))
-            hashes.append(read_hashes(table["record"]))
-            places.append(np.full(part.rows, one.number))
-        self._run = run
-        joined = np.concatenate([np.empty(0, np.uint64), *keys])
-        order = np.argsort(joined, kind="stable")
-        self._keys = joined[order]
-        self._hashes = np.concatenate([np.empty((0, 16), np.uint8), *hashes])[order]
-        self._places = np.concatenate([np.empty(0, np.int64), *places])[order]
+            names = hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True))
+            is_known, _ = self._firsts.find(names)
+            if not is_known.all():
+                contents = _shorten(read_hashes(table["record"]))
+                numbers = np.full(part.rows, one.number, np.uint64)
+                self._firsts.add(names[~is_known], contents[~is_known], numbers[~is_known])
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._firsts)
 
-    def find_conflict(self, keys: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+    def find_conflict(self, names: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
         """Of records with these hashes of their names, the first whose name another input holds with other texts, and
         that input."""
-        if not len(self):
-            return None
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
-        rows = np.flatnonzero((self._keys[at] == keys) & (self._hashes[at] != hashes).any(axis=1))
-        return (int(rows[0]), self._run.find_input(int(self._places[at[rows[0]]]))) if len(rows) else None
+        is_known, (contents, numbers) = self._firsts.find(names)
+        rows = np.flatnonzero(is_known & (contents != _shorten(hashes)))
+        return (int(rows[0]), self._run.find_input(int(numbers[rows[0]]))) if len(rows) else None
+
+
+def _shorten(hashes: Hashes) -> NDArray[np.uint64]:
+    """The first half of each hash: enough to see that two texts differ."""
+    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
     """The reading options that make the same file another input, the same of two ways to say the same: `--output v1` is
     `--output v1=v1`."""
-    kept, outputs = {k: v for k, v in options.items() if k not in _PASSING_OPTIONS}, options.get("outputs")
+    kept = {name: value for name, value in options.items() if name not in _PASSING_OPTIONS}
+    outputs = kept.get("outputs")
+    if isinstance(outputs, Mapping):
+        outputs = [f"{system}={column}" for system, column in outputs.items()]
     if outputs:
-        named = (
-            [f"{system}={column}" for system, column in outputs.items()] if isinstance(outputs, Mapping) else outputs
-        )
-        entries = ",".join([named] if isinstance(named, str) else named).split(",")
+        entries = (outputs if isinstance(outputs, str) else ",".join(outputs)).split(",")
         kept["outputs"] = sorted(entry if {"=", "*"} & set(entry) else f"{entry}={entry}" for entry in entries)
     return kept

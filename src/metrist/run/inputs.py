@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
+from metrist.io.batches import BATCH_RECORDS, Batch, drop_repeated
 from metrist.io.hashes import hash_file
-from metrist.io.reader import BATCH_RECORDS, Batch, RowProgress, drop_repeated
+from metrist.io.reader import RowProgress
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.io.rows import RowSource
 from metrist.ratings import Error, Preference, Rating
@@ -58,7 +59,8 @@ def read_inputs(
     inputs = [one for one in run.manifest.inputs if one.path is not None]
     if not inputs:
         raise RunError(f"the run in {run.name} read no files but rows in memory: name the files with its texts")
-    readers, notes = list[Reader](), list[str]()
+    readers = list[Reader]()
+    notes = list[str]()
     for one in inputs:
         place = run.find_file(one)
         if place is None:
@@ -112,10 +114,12 @@ def _match_inputs(path: str, inputs: Sequence[tuple[Run, Input]]) -> list[tuple[
     """The inputs that were read from this file: from its place, else with its bytes, else under its name if there is no
     such file any more."""
     place = os.path.realpath(path)
-    if known := [(run, one) for run, one in inputs if os.path.realpath(run.find_place(one)) == place]:
+    known = [(run, one) for run, one in inputs if os.path.realpath(run.find_place(one)) == place]
+    if known:
         return known
     digest = hash_file(path)
-    if known := [(run, one) for run, one in inputs if one.sha256 == digest]:
+    known = [(run, one) for run, one in inputs if one.sha256 == digest]
+    if known:
         return known
     return [
         (run, one) for run, one in inputs if Path(str(one.name)).name == Path(path).name and run.find_file(one) is None
@@ -132,12 +136,14 @@ class InputChange(NamedTuple):
 def find_changed_inputs(run: Run, metrics: Iterable[str]) -> tuple[list[InputChange], list[str]]:
     """The inputs of a run whose records are not those that were scored, and notes on files that are missing. A file
     with other bytes and the same records has not changed. `metrics` are for the command that scores again."""
-    changed, notes = list[InputChange](), list[str]()
+    changed = list[InputChange]()
+    notes = list[str]()
     options = " ".join([*(f"-m {quote_word(text)}" for text in metrics), f"-o {quote_word(f'{run.name}/')}"])
     for one in run.manifest.inputs:
         if one.path is None:
             continue
-        name, place = run.describe_input(one), run.find_place(one)
+        name = run.describe_input(one)
+        place = run.find_place(one)
         found = run.find_file(one)
         try:
             if found is not None and hash_file(str(found)) == one.sha256:
@@ -223,7 +229,8 @@ class CheckedReader(Reader):
                     yield record
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
-        self.skipped.count, self.skipped.messages = 0, []
+        self.skipped.count = 0
+        self.skipped.messages = []
         self._changed.clear()
         seen: set[int] = set()
         for n, reader in enumerate(self.readers):
@@ -234,13 +241,11 @@ class CheckedReader(Reader):
                 if known is None:
                     yield entry
                     continue
-                changed = [
-                    (record.item, record.system)
-                    for record in entry.records
-                    if not ((before := known.get((record.item, record.system))) and _is_same(record, before))
-                ]
-                self._changed[n] += len(changed)
-                left_out |= set(changed)
+                for record in entry.records:
+                    before = known.get((record.item, record.system))
+                    if before is None or not _is_same(record, before):
+                        self._changed[n] += 1
+                        left_out.add((record.item, record.system))
                 # Rows without a text may rate an output, too.
                 yield entry.without(left_out) if not left_out.isdisjoint(entry.keys) else entry
             self.skipped.messages += reader.skipped.messages
@@ -290,7 +295,8 @@ class StoredReader(Reader):
     def _read_rows(self, progress: RowProgress | None) -> Iterator[ParsedRow]:
         from metrist.run.tables import read_records_table
 
-        total, done = sum(one.records for one in self.run.manifest.inputs), 0
+        total = sum(one.records for one in self.run.manifest.inputs)
+        done = 0
         for one, tables in groupby(self.run.iterate_records(), key=lambda pair: pair[0]):
             judged = _read_judgments(self.run, one)
             for _, table in tables:
@@ -321,8 +327,8 @@ def _parse(
 ) -> ParsedRow:
     raters = dict.fromkeys(judgment.rater for name in ("ratings", "preferences") for judgment in facts.get(name, ()))
     raters |= dict.fromkeys(located.error.rater for located in facts.get("errors", ()))
-    lists = ("ratings", "preferences", "errors", "scores", "choices")
-    said: dict[str, Any] = {name: tuple(facts[name]) for name in lists if name in facts}
+    names = ("ratings", "preferences", "errors", "scores", "choices")
+    judgments: dict[str, Any] = {name: tuple(facts[name]) for name in names if name in facts}
     return ParsedRow(
         location=Location(one.name, row),
         keys=keys,
@@ -331,7 +337,7 @@ def _parse(
         columns=facts.get("columns") or {},
         raters=tuple(rater for rater in raters if rater is not None),
         weight=facts.get("weight"),
-        **said,
+        **judgments,
     )
 
 
@@ -355,7 +361,8 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
                 row.pop("input")
                 if names:
                     row |= {name: names.get(row[name], row[name]) for name in _NAMES & row.keys()}
-                if (weight := row.pop("weight", None)) is not None:
+                weight = row.pop("weight", None)
+                if weight is not None:
                     facts["weight"] = weight
                 yield facts, row
 
@@ -364,8 +371,8 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
     for facts, row in read("preferences"):
         facts.setdefault("preferences", []).append(Preference(**row))
     for facts, row in read("errors"):
-        item, system = row.pop("item"), row.pop("system")
-        facts.setdefault("errors", []).append(StoredError(item=item, system=system, error=Error(**row)))
+        key = {name: row.pop(name) for name in ("item", "system")}
+        facts.setdefault("errors", []).append(StoredError(**key, error=Error(**row)))
     for facts, row in read("given"):
         if row["second"] is not None:
             fields = {name: row[name] for name in ("item", "second", "metric", "choice")}

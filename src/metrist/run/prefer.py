@@ -260,11 +260,8 @@ class _Rows:
         alone = sum(len(systems) < 2 for systems in self._by_item.values())
         self.notes = [*reader.remarks, *(() if reader.announce else reader.skipped.describe())]
         if alone:
-            self.notes.append(
-                f"{alone:,} of {format_count(len(self._by_item), 'item')} {agree(alone, 'has', 'have')} "
-                "an output of one system "
-                "only, and no pair"
-            )
+            items = f"{alone:,} of {format_count(len(self._by_item), 'item')} {agree(alone, 'has', 'have')}"
+            self.notes.append(f"{items} an output of one system only, and no pair")
 
     def combine(self, baseline: str | None) -> list[Key]:
         """All pairs of each item's systems, or those with the baseline, which then comes first."""

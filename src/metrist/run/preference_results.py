@@ -197,8 +197,8 @@ class PreferenceResults:
             own = np.concatenate([as_first, -preferences.choice[preferences.second == code]])
             won, tied, beaten = (int(np.count_nonzero(own == sign)) for sign in (FIRST, TIE, SECOND))
             value, low, high = (float(column[code]) for column in (rates.value, rates.low, rates.high))
-            points, games = won + tied / 2, won + tied + beaten + lost[code]
-            worst, best = (points / games, (points + lost[code]) / games) if games else (math.nan, math.nan)
+            points = won + tied / 2
+            games = won + tied + beaten + lost[code] or math.nan
             rows.append(
                 WinRate(
                     comparator=text,
@@ -210,8 +210,8 @@ class PreferenceResults:
                     tied=tied,
                     lost=beaten,
                     failed=lost[code],
-                    worst=worst,
-                    best=best,
+                    worst=points / games,
+                    best=(points + lost[code]) / games,
                     strength=strength[code],
                     error=error[code],
                 )

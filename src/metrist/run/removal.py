@@ -100,19 +100,23 @@ class _Remaining(Run):
         self._kept: dict[tuple[str, str], NDArray[np.bool_]] = {}
         if choice.inputs or choice.systems:
             self._find_records(run)
-        wanted, before = HashIndex(self.read_hashes()), run.read_hashes()
+        wanted = HashIndex(self.read_hashes())
+        before = run.read_hashes()
         gone = None if choice.unused else HashIndex(before[wanted.find(before) < 0])
         for metric in run.manifest.metrics:
             if metric.text in self.removed_metrics:
                 count = sum(part.rows for version in metric.versions for part in version.parts)
                 self.messages.append(f"{format_count(count, 'score')} by {metric.label}, all that it has")
-            elif count := self._find_scores(run, metric, wanted, gone):
+                continue
+            count = self._find_scores(run, metric, wanted, gone)
+            if count:
                 self.messages.append(f"{format_count(count, 'score')} by {metric.label}")
 
     def read_part(
         self, folder: str, part: Part, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
     ) -> pa.Table:
-        table, rows = super().read_part(folder, part, columns, encoded), self._kept.get((folder, part.file))
+        table = super().read_part(folder, part, columns, encoded)
+        rows = self._kept.get((folder, part.file))
         return table if rows is None else table.filter(pa.array(rows))
 
     def _keep(self, folder: str, part: Part, rows: NDArray[np.bool_]) -> int:
@@ -153,7 +157,8 @@ class _Remaining(Run):
     def _find_scores(self, run: Run, metric: StoredMetric, wanted: HashIndex, gone: HashIndex | None) -> int:
         """Find a metric's scores of records that are `gone`; None: of all that are not wanted, and of earlier versions.
         Choices between two outputs are found by the names of their systems."""
-        count, finished = 0, metric.finished
+        count = 0
+        finished = metric.finished
         # The version whose scores are shown, and those that were begun after it.
         current = metric.versions[metric.versions.index(finished) :] if finished else metric.versions[-1:]
         for version in metric.versions:
@@ -170,10 +175,13 @@ class _Remaining(Run):
 
     def write(self) -> Manifest:
         """Write the parts that are left, and return the manifest that lists them."""
-        inputs, metrics = list[Input](), list[StoredMetric]()
+        inputs = list[Input]()
+        metrics = list[StoredMetric]()
         for one in self.manifest.inputs:
-            tables = {folder: left for folder, parts in one.tables.items() if (left := self._rewrite(folder, parts))}
-            if records := sum(part.rows for part in tables.get("records", ())):
+            tables = {folder: self._rewrite(folder, parts) for folder, parts in one.tables.items()}
+            tables = {folder: parts for folder, parts in tables.items() if parts}
+            records = sum(part.rows for part in tables.get("records", ()))
+            if records:
                 inputs.append(msgspec.structs.replace(one, tables=tables, records=records))
         for metric in self.manifest.metrics:
             if metric.text in self.removed_metrics:

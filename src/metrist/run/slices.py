@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, RunError
-from metrist.io.reader import Batch, Findings
+from metrist.io.batches import Batch
+from metrist.io.reader import Findings
 from metrist.io.remote import is_remote
 from metrist.io.row_model import ParsedRow
 from metrist.io.slices import FileSlice

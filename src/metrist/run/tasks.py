@@ -19,8 +19,8 @@ import numpy as np
 
 from metrist.errors import MetristError, NeedsError, RunError, SpecError, describe_exception, format_count, label_item
 from metrist.io import Reader
+from metrist.io.batches import BATCH_RECORDS
 from metrist.io.fields import guess_column, quote_flag
-from metrist.io.reader import BATCH_RECORDS
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair, Record, RecordColumns, Unit

@@ -27,7 +27,8 @@ def main() -> None:
     inbox: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_messages, args=(tasks, inbox), daemon=True).start()
     try:
-        sys.path[:], folder, pickled = pickle.loads(inbox.get())
+        path, folder, pickled = pickle.loads(inbox.get())
+        sys.path[:] = path
         os.chdir(folder)
         metrics = {metric.text: metric for metric in pickle.loads(pickled)}
     except Exception as error:

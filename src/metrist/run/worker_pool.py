@@ -23,7 +23,7 @@ from typing import IO, Any
 from metrist.errors import MetristError, RunError
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.run.tasks import Serial, Task, TaskResult, describe_record
-from metrist.runtime import VARIABLES
+from metrist.runtime import VARIABLES, count_cores
 
 VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
 #: Workers that a run starts with. Fast metrics keep no more than these busy, since one process reads for all of them;
@@ -81,12 +81,6 @@ class Processes:
         pool = WorkerPool(metrics, places, self.cards, threads, environment)
         work = (replace(task, runtime=runtime) for task in chain(first, remaining))
         yield from _map_in_order(pool, work, size)
-
-
-def count_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _map_in_order(pool: WorkerPool, tasks: Iterable[Task], size: int) -> Iterator[TaskResult]:

@@ -24,8 +24,8 @@ import numpy as np
 
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import Ratings, divide, sum_by_code
-from metrist.stats.measures import measure
+from metrist.stats.gold import Ratings, sum_by_code
+from metrist.stats.measures import divide, measure
 from metrist.stats.resampling import CHUNK, interval, resample_counts
 from metrist.stats.ties import tie_shares
 

@@ -27,7 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import divide, sum_by_code
+from metrist.stats.gold import sum_by_code
+from metrist.stats.measures import divide
 from metrist.stats.resampling import bootstrap_scores, interval, pool_rows
 
 UNSTATED = -1

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.stats import Codes, Floats
+from metrist.stats.measures import divide
 from metrist.stats.samples import Sample
 
 UNKNOWN = -1
@@ -114,12 +115,6 @@ def mean_by_code(values: Floats, codes: Codes, size: int) -> Floats:
     counts = np.bincount(codes, minlength=size)
     shift = 64 * bool(len(values) and np.abs(values).max() > _LARGE)
     return np.ldexp(divide(sum_by_code(np.ldexp(values, -shift), codes, size), counts), shift)
-
-
-def divide(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
-    """Divide sums by counts; NaN if the count is 0."""
-    quotient: Floats = np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0)
-    return quotient
 
 
 def _codes(column: ArrayLike) -> Codes:

@@ -13,7 +13,8 @@ import numpy as np
 
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import divide, sum_by_code
+from metrist.stats.gold import sum_by_code
+from metrist.stats.measures import divide
 from metrist.stats.resampling import bootstrap_scores, interval
 
 #: With more distinct values, agreement at each level says nothing.

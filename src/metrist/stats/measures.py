@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -198,50 +198,50 @@ def cut_groups(starts: Places, most: int) -> Iterator[tuple[int, int]]:
 def kendall_a(counts: Floats) -> Floats:
     """Concordant minus discordant, of all pairs."""
     alike, opposed, *_ = _columns(counts)
-    return _share(alike - opposed, counts.sum(axis=-1))
+    return divide(alike - opposed, counts.sum(axis=-1))
 
 
 def kendall_b(counts: Floats) -> Floats:
     """As τ-a, with a divisor that leaves out, for each side, the pairs that side ties."""
     alike, opposed, human_tied, metric_tied, _ = _columns(counts)
     ordered = alike + opposed
-    return _share(alike - opposed, np.sqrt((ordered + metric_tied) * (ordered + human_tied)))
+    return divide(alike - opposed, np.sqrt((ordered + metric_tied) * (ordered + human_tied)))
 
 
 def gamma(counts: Floats) -> Floats:
     """Concordant minus discordant, of the pairs that neither side ties (Goodman and Kruskal; WMT13's τ)."""
     alike, opposed, *_ = _columns(counts)
-    return _share(alike - opposed, alike + opposed)
+    return divide(alike - opposed, alike + opposed)
 
 
 def darr_wmt14(counts: Floats) -> Floats:
     """Concordant minus discordant, of the pairs that humans order; a tie of the metric is neither right nor wrong."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
-    return _share(alike - opposed, alike + opposed + metric_tied)
+    return divide(alike - opposed, alike + opposed + metric_tied)
 
 
 def darr_wmt17(counts: Floats) -> Floats:
     """Concordant minus discordant, of the pairs that humans order; a tie of the metric is wrong."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
-    return _share(alike - opposed - metric_tied, alike + opposed + metric_tied)
+    return divide(alike - opposed - metric_tied, alike + opposed + metric_tied)
 
 
 def concordance(counts: Floats) -> Floats:
     """The C-index: the share of pairs ordered by humans that the metric orders alike, its ties counting half."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
-    return _share(alike + metric_tied / 2, alike + opposed + metric_tied)
+    return divide(alike + metric_tied / 2, alike + opposed + metric_tied)
 
 
 def pair_accuracy(counts: Floats) -> Floats:
     """The share of pairs ordered by humans that the metric orders alike; ties are wrong."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
-    return _share(alike, alike + opposed + metric_tied)
+    return divide(alike, alike + opposed + metric_tied)
 
 
 def acc_eq(counts: Floats) -> Floats:
     """The share of all pairs that the metric orders, or ties, as humans do (Deutsch et al. 2023)."""
     alike, *_, both = _columns(counts)
-    return _share(alike + both, counts.sum(axis=-1))
+    return divide(alike + both, counts.sum(axis=-1))
 
 
 def at_random(counts: Floats) -> Floats:
@@ -273,16 +273,17 @@ def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) 
 
 
 def kendall_c(rows: Floats) -> Floats:
-    return _share(rows[..., 0], rows[..., 1])
+    return divide(rows[..., 0], rows[..., 1])
 
 
 def _columns(counts: Floats) -> NDArray[np.float64]:
     return np.moveaxis(np.asarray(counts, np.float64), -1, 0)
 
 
-def _share(part: Floats, total: Floats) -> Floats:
-    shares: Floats = np.divide(part, total, out=np.full(np.shape(total), np.nan), where=total > 0)
-    return shares
+def divide(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
+    """Divide sums by counts; NaN if the count is 0."""
+    quotient: Floats = np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0)
+    return quotient
 
 
 # ---- Measures by name

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError, format_count
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import divide
+from metrist.stats.measures import divide
 from metrist.stats.resampling import CHUNK, bootstrap_scores, interval, pool_rows, resample_counts
 
 FIRST, SECOND, TIE = 1, -1, 0
@@ -141,26 +141,26 @@ def confusion(human: Codes, metric: Codes, weights: Floats | None = None) -> Flo
 
 def accuracy(tables: Floats) -> Floats:
     """The share of pairs where the metric chose as humans did."""
-    return _share(np.trace(tables, axis1=-2, axis2=-1), tables.sum(axis=(-2, -1)))
+    return divide(np.trace(tables, axis1=-2, axis2=-1), tables.sum(axis=(-2, -1)))
 
 
 def f1_by_choice(tables: Floats) -> Floats:
     """F1 of each choice (..., 3); NaN for a choice that nobody made."""
     right = np.diagonal(tables, axis1=-2, axis2=-1)
-    return _share(2 * right, tables.sum(axis=-1) + tables.sum(axis=-2))
+    return divide(2 * right, tables.sum(axis=-1) + tables.sum(axis=-2))
 
 
 def macro_f1(tables: Floats) -> Floats:
     """The mean F1 of the choices that humans or the metric made."""
     scores = f1_by_choice(tables)
     occurring = ~np.isnan(scores)
-    return _share(np.where(occurring, scores, 0.0).sum(axis=-1), occurring.sum(axis=-1).astype(np.float64))
+    return divide(np.where(occurring, scores, 0.0).sum(axis=-1), occurring.sum(axis=-1).astype(np.float64))
 
 
 def chance_accuracy(tables: Floats) -> Floats:
     """The accuracy of choosing first or second at random."""
     by_human = tables.sum(axis=-1)
-    return _share((by_human[..., FIRST_CODE] + by_human[..., SECOND_CODE]) / 2, by_human.sum(axis=-1))
+    return divide((by_human[..., FIRST_CODE] + by_human[..., SECOND_CODE]) / 2, by_human.sum(axis=-1))
 
 
 def pair_counts(tables: Floats) -> Floats:
@@ -171,11 +171,6 @@ def pair_counts(tables: Floats) -> Floats:
     alike = tables[..., FIRST_CODE, FIRST_CODE] + tables[..., SECOND_CODE, SECOND_CODE]
     opposed = tables[..., FIRST_CODE, SECOND_CODE] + tables[..., SECOND_CODE, FIRST_CODE]
     return np.stack([alike, opposed, human_tied, metric_tied, tables[..., TIE_CODE, TIE_CODE]], axis=-1)
-
-
-def _share(part: Floats, total: Floats) -> Floats:
-    shares: Floats = np.divide(part, total, out=np.full(np.shape(total), np.nan), where=total > 0)
-    return shares
 
 
 # ---- Strengths of systems from preferences with ties: the Bradley-Terry model as Davidson (1970) extends it.

@@ -19,8 +19,7 @@ from metrist.errors import RunError, did_you_mean
 from metrist.kernels import Ranked, beyond_counts
 from metrist.kernels.columns import sort_within_groups
 from metrist.stats import Codes, Counts, Floats
-from metrist.stats.gold import divide
-from metrist.stats.measures import cut_groups
+from metrist.stats.measures import cut_groups, divide
 from metrist.stats.samples import GROUPINGS, Average, Grouping, Sample, number_groups, sort_codes
 
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist.errors import RunError
+from metrist.io.writer import sync_folder
 from metrist.train.distributed import divide_like, gather
 from metrist.train.task import Evaluation
 
@@ -102,7 +103,7 @@ class Checkpoints:
                 os.fsync(file.fileno())
             shutil.rmtree(target, ignore_errors=True)
             part.rename(target)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         except OSError as fault:
             shutil.rmtree(part, ignore_errors=True)  # A full disk needs the space.
             raise RunError(f"{target}: cannot be written: {fault.strerror or fault}") from fault
@@ -294,13 +295,3 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         raise OSError(str(fault)) from fault
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    # Makes the rename survive a power cut. Some file systems do not support this.
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

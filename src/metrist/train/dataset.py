@@ -24,9 +24,9 @@ from metrist.data.pairs import GoodBad, Shape, read_good_bad
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import split_pairs
 from metrist.errors import InputError, agree, format_count
+from metrist.io.batches import Skipped
 from metrist.io.compression import STANDARD_INPUT
 from metrist.io.fields import as_text, as_texts
-from metrist.io.reader import Skipped
 from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import RowSource, open_source
 from metrist.io.table_rows import Cells, parse_cells

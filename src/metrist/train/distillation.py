@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from metrist.data.build import build_pairs
 from metrist.data.judgments import JudgedRecords
-from metrist.data.pairing import TOLERANCE
+from metrist.data.pairing import subtract
 from metrist.data.pairs import GoodBad, Shape
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import assign_sides
@@ -136,16 +136,10 @@ def _differences(values: Mapping[Key, float]) -> dict[PairKey, float]:
     for item, system in sorted(values):
         by_item.setdefault(item, []).append(system)
     return {
-        (item, first, second): _subtract(values[item, first], values[item, second])
+        (item, first, second): subtract(values[item, first], values[item, second])
         for item, systems in by_item.items()
         for first, second in combinations(systems, 2)
     }
-
-
-def _subtract(first: float, second: float) -> float:
-    """Subtract the second value from the first; exactly 0 if they are equal up to rounding."""
-    difference = first - second
-    return 0.0 if abs(difference) <= TOLERANCE * max(1.0, abs(first), abs(second)) else difference
 
 
 # ---- Pairs

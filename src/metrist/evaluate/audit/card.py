@@ -222,7 +222,7 @@ _EQUAL, _NEUTRAL = "equal grades", "grades moved by neutral edits"
 _LENGTH_FIXED = "correlation, human ratings fixed"
 _PADDING, _PROBES = "padding that raises the grade", "probes that raise the grade"
 _REFERENCE, _MADE_UP = "grade with the reference minus without", "made-up analyses"
-_LEAD, _LEAD_BEYOND = "own outputs' lead over others", "own outputs' lead over others, beyond people's"
+_LEAD_BEYOND = "own outputs' lead over others, beyond people's"
 _UNGRADED, _REFUSED, _UNDECIDED = "answers without a grade", "refusals", "pairs without a choice"
 #: A finding as a row of the table, where its name does not say it.
 _LABELS = {

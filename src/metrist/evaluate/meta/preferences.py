@@ -37,8 +37,8 @@ from metrist.evaluate.meta.results import Figure, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice, make_slices, select_outputs
 from metrist.stats import Codes, Floats
 from metrist.stats import preferences as tables
-from metrist.stats.gold import UNKNOWN, Ratings, divide
-from metrist.stats.measures import MEASURES
+from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.measures import MEASURES, divide
 from metrist.stats.permutation import exchange_p_values, exchange_rows
 from metrist.stats.preferences import Preferences, bradley_terry, shares_won
 from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
@@ -125,7 +125,8 @@ def distinct_pairs(choices: Choices) -> tuple[Codes, Codes, Floats]:
 
 def _sort_pairs(choices: Choices) -> tuple[Codes, Codes, Floats]:
     swapped = choices.first > choices.second
-    low, high = np.minimum(choices.first, choices.second), np.maximum(choices.first, choices.second)
+    low = np.minimum(choices.first, choices.second)
+    high = np.maximum(choices.first, choices.second)
     return low, high, np.where(swapped, -choices.choice, choices.choice)
 
 
@@ -196,7 +197,8 @@ def make_choosers(dataset: JudgedDataset, pairs: Choices, names: Sequence[str] |
             "the data hold neither scores nor choices to evaluate: give the run folder that `metrist score` wrote too "
             "(--agreement and --show strengths need none)"
         )
-    return [_make_chooser(dataset, pairs, n) for n in (known if names is None else check_names("metric", names, known))]
+    chosen = known if names is None else check_names("metric", names, known)
+    return [_make_chooser(dataset, pairs, name) for name in chosen]
 
 
 def _make_chooser(dataset: JudgedDataset, pairs: Choices, name: str) -> Chooser:
@@ -363,9 +365,10 @@ class PreferenceAspect:
 
     def evaluate_slice(self, part: Slice, measure: str, _: Callable[[int], None]) -> tuple[list[Figure], Tests]:
         """Return the figures of all metrics on one slice, ranked, and the tests."""
-        items, epsilons, definition = self._items([part]), self._epsilons(part, measure), PREFERENCE_MEASURES[measure]
+        items = self._items([part])
+        epsilons = self._epsilons(part, measure)
         stats = self._rows(part, epsilons, items)
-        numbers = self._pool(stats, definition, [part])
+        numbers = self._pool(stats, PREFERENCE_MEASURES[measure], [part])
         figures = [
             Figure(
                 metric=chooser.name,
@@ -388,7 +391,8 @@ class PreferenceAspect:
         Macro: the mean of the slices' values. Micro: the measure of all their pairs together, each at its own slice's
         threshold.
         """
-        items, definition = self._items(slices), PREFERENCE_MEASURES[measure]
+        items = self._items(slices)
+        definition = PREFERENCE_MEASURES[measure]
         rows = [self._rows(part, self._epsilons(part, measure), items) for part in slices]
 
         def average(pool: Pool) -> Pool:
@@ -408,7 +412,8 @@ class PreferenceAspect:
 
     def notes(self, _: Sequence[Figure]) -> list[str]:
         """What a reader must know about the choices of this aspect."""
-        human, total = self.pairs.choice, len(self.pairs.choice)
+        human = self.pairs.choice
+        total = len(human)
         counts = {name: np.count_nonzero(human == v) for name, v in (("first", 1), ("second", -1), ("tie", 0))}
         most, count = max(counts.items(), key=lambda entry: entry[1])
         notes = [
@@ -429,22 +434,23 @@ class PreferenceAspect:
         listed = []
         for chooser in self.choosers:
             known = chooser.leaning[~np.isnan(chooser.leaning)]
-            if len(known) and (share := np.count_nonzero(known == 0) / len(known)) >= _MANY_TIES:
+            share = np.count_nonzero(known == 0) / len(known) if len(known) else 0.0
+            if share >= _MANY_TIES:
                 listed.append(f"{chooser.name} ties {100 * share:.0f} % of the pairs")
         if not listed:
             return []
-        more = f" and {len(listed) - 5} more metrics tie many" * (len(listed) > 5)
+        more = f" and {len(listed) - 5} more metrics tie many" if len(listed) > 5 else ""
         return [f"{', '.join(listed[:5])}{more}. A tie is a miss where people prefer one output."]
 
     def _epsilons(self, part: Slice, measure: str) -> list[float]:
         """Return each metric's tie threshold, 0 if it has none."""
-        own = self.plan.epsilon_over == "slice"
-        pairs = part.outputs if own else np.arange(len(self.pairs.choice))
+        pairs = part.outputs if self.plan.epsilon_over == "slice" else np.arange(len(self.pairs.choice))
+        own = self.pairs.take(pairs)
         epsilons = []
         for chooser in self.choosers:
-            calibrated = measure == "acc_eq" and not chooser.stored
-            own_pairs = self.pairs.take(pairs)
-            epsilon = best_epsilon(own_pairs.choice, chooser.leaning[pairs], own_pairs.weight) if calibrated else 0.0
+            epsilon = 0.0
+            if measure == "acc_eq" and not chooser.stored:
+                epsilon = best_epsilon(own.choice, chooser.leaning[pairs], own.weight)
             epsilons.append(0.0 if math.isnan(epsilon) else epsilon)
         return epsilons
 
@@ -500,7 +506,8 @@ class PreferenceAspect:
         item = np.searchsorted(items, self.dataset.items.codes[self.pairs.first[part.outputs]])
         rows = choice_rows(self.pairs.choice[part.outputs], chooser.leaning[part.outputs], 0.0, item, len(items))
         alike, opposed = map(int, tables.pair_counts(rows.sum(axis=0).reshape(3, 3))[:2])
-        plan, tail = self.plan, (1 - self.plan.confidence) / 2
+        plan = self.plan
+        tail = (1 - plan.confidence) / 2
         # The resamples of a few pairs, all wrong, do not vary: an exact test guards against them.
         if figure.measure == "f1" or not plan.draws or not coin_tail(opposed, alike + opposed) < tail:
             return figure
@@ -514,7 +521,8 @@ class PreferenceAspect:
 
     def _compare(self, part: Slice, measure: str, stats: Floats, values: Floats) -> Tests:
         """Test metrics by exchanging whole items; an item that either of two metrics did not judge is left out."""
-        plan, pool = self.plan, PREFERENCE_MEASURES[measure].pool
+        plan = self.plan
+        pool = PREFERENCE_MEASURES[measure].pool
         pairs = list(combinations(range(len(self.choosers)), 2)) if plan.draws and plan.test != "none" else []
         results = UNTESTED
         if pairs:

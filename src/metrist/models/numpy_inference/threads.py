@@ -18,6 +18,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from metrist.runtime import count_cores
+
 _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")
 
@@ -49,16 +51,9 @@ def thread_count(*, uses_blas: bool = True) -> int:
     """Return how many pieces of work run at once. Where the number of threads of the BLAS library cannot be set, work
     that uses the library runs alone, since each of its products may use all cores, and other work on all cores."""
     if (blas := _find_blas()) is None:
-        return 1 if uses_blas else _count_cores()
+        return 1 if uses_blas else count_cores()
     with _users.lock:
         return _users.threads_before if _users.count else blas.get()
-
-
-def _count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def parallel_map(
