@@ -23,7 +23,7 @@ from metrist.io.dedup import FirstKeys
 from metrist.io.hashes import hash_file
 from metrist.io.remote import is_remote
 from metrist.io.slices import cut_file
-from metrist.records import HASH_BYTES, Hashes, RecordColumns
+from metrist.records import HASH_BYTES, Hashes, RecordColumns, halve_hashes
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
@@ -492,7 +492,7 @@ class _OtherRecords:
             names = hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True))
             is_known, _ = self._firsts.find(names)
             if not is_known.all():
-                contents = _shorten(read_hashes(table["record"]))
+                contents = halve_hashes(read_hashes(table["record"]))
                 numbers = np.full(part.rows, one.number, np.uint64)
                 self._firsts.add(names[~is_known], contents[~is_known], numbers[~is_known])
 
@@ -503,13 +503,8 @@ class _OtherRecords:
         """Of records with these hashes of their names, the first whose name another input holds with other texts, and
         that input."""
         is_known, (contents, numbers) = self._firsts.find(names)
-        rows = np.flatnonzero(is_known & (contents != _shorten(hashes)))
+        rows = np.flatnonzero(is_known & (contents != halve_hashes(hashes)))
         return (int(rows[0]), self._run.find_input(int(numbers[rows[0]]))) if len(rows) else None
-
-
-def _shorten(hashes: Hashes) -> NDArray[np.uint64]:
-    """The first half of each hash: enough to see that two texts differ."""
-    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:

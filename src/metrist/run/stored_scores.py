@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.records import HASH_BYTES, Hashes
+from metrist.records import HASH_BYTES, Hashes, halve_hashes
 from metrist.run import tables
 from metrist.run.store import StoredMetric
 from metrist.run.stored_run import StoredRun, refuses_damage
@@ -45,7 +45,7 @@ class HashIndex:
 
     def __init__(self, hashes: Hashes) -> None:
         self.hashes = hashes
-        beginnings = _begin(hashes)
+        beginnings = halve_hashes(hashes)
         self._order = np.argsort(beginnings, kind="stable")
         self._beginnings = beginnings[self._order]
 
@@ -53,7 +53,7 @@ class HashIndex:
         """The position of each hash, that of its last occurrence; -1 where there is none."""
         if not len(self._order):
             return np.full(len(hashes), -1, np.int64)
-        wanted = _begin(hashes)
+        wanted = halve_hashes(hashes)
         at = np.searchsorted(self._beginnings, wanted, "right") - 1
         rows = self._order[np.maximum(at, 0)]
         same = (at >= 0) & (self.hashes[rows] == hashes).all(axis=1)
@@ -76,10 +76,6 @@ def find_rows(wanted: Hashes, hashes: Hashes, unsettled: NDArray[np.int64]) -> N
         better = HashIndex(hashes[settled]).find(wanted)
         rows = np.where(better >= 0, settled[better] if len(settled) else -1, rows)
     return rows
-
-
-def _begin(hashes: Hashes) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).reshape(-1)
 
 
 class ScoreReader:
