@@ -166,9 +166,13 @@ class SourceCheck:
     def add(self, items: Sequence[str], sources: Sequence[str]) -> None:
         """Add records; those whose source is empty are ignored."""
         pairs = [pair for pair in zip(items, sources, strict=True) if pair[1]]
-        values = hash_all((source for _, source in pairs), len(pairs))
-        firsts = self._firsts.settle(hash_all((item for item, _ in pairs), len(pairs)), values)
-        if (others := values[firsts != values]).size:
+        items_and_sources = zip(*pairs, strict=True) if pairs else ((), ())
+        self.add_hashes(*(hash_all(values, len(pairs)) for values in items_and_sources))
+
+    def add_hashes(self, items: Numbers, sources: Numbers) -> None:
+        """Add records by hashes that are the same wherever they were computed."""
+        firsts = self._firsts.settle(items, sources)
+        if (others := sources[firsts != sources]).size:
             self._others.append(others)
 
     def describe(self) -> list[str]:
@@ -198,23 +202,19 @@ class ItemCheck:
     not named `item`."""
 
     is_needed: bool = False
-    _systems: set[str] = field(default_factory=set)
+    _systems: set[int] = field(default_factory=set)
     _firsts: FirstKeys = field(default_factory=FirstKeys)
     _shared: bool = False
 
     def add(self, records: RecordColumns) -> None:
-        if self._shared:
-            return
-        if len(self._systems) < 2:
-            self._systems.update(records.systems)
-        systems = hash_all(records.systems, len(records))
-        self._shared = bool((self._firsts.settle(hash_all(records.items, len(records)), systems) != systems).any())
+        if not self._shared:
+            self.add_hashes(*(hash_all(names, len(records)) for names in (records.items, records.systems)))
 
-    def join(self, other: ItemCheck) -> None:
-        """Add what another check saw, except items that only both together share."""
-        self.is_needed |= other.is_needed
-        self._shared |= other._shared
-        self._systems |= other._systems
+    def add_hashes(self, items: Numbers, systems: Numbers) -> None:
+        """Add records by hashes that are the same wherever they were computed."""
+        if len(self._systems) < 2:
+            self._systems.update(np.unique(systems).tolist())
+        self._shared |= bool((self._firsts.settle(items, systems) != systems).any())
 
     @property
     def disjoint(self) -> bool:

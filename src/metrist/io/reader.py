@@ -13,11 +13,13 @@ from itertools import chain, combinations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.compression import FileFormat, display_name
 from metrist.io.dedup import (
-    FirstKeys,
     ItemCheck,
+    Numbers,
     RecordKeys,
     SourceCheck,
     differing_field,
@@ -126,6 +128,11 @@ class Skipped:
         if len(self.messages) < _KEPT_MESSAGES:
             self.messages.append(message)
 
+    def join(self, other: Skipped) -> None:
+        """Add the rows that were skipped after these."""
+        self.count += other.count
+        self.messages += other.messages[: _KEPT_MESSAGES - len(self.messages)]
+
     def describe(self) -> list[str]:
         """A note for the user; none where no row was skipped."""
         rows = agree(self.count, "1 bad row was", f"{self.count:,} bad rows were")
@@ -181,22 +188,34 @@ class _Block:
             self.parsed += [(n, RatedRow(first + n, row.item, row.system, row.ratings or {})) for n, row in judged]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Findings:
-    """What reading a slice of a file found besides its records."""
+    """What reading a slice of the input found besides its records.
 
-    reading: str
+    `has_layout` says whether rows were converted, `readings` what was recognised, as it became known, and
+    `needs_item_check` whether items were not named `item`. `items`, `systems` and `sources` are hashes for checks of
+    the whole input, the same in every process; 0 for no source.
+    """
+
+    has_layout: bool
+    readings: tuple[str, ...]
+    layout_remarks: tuple[str, ...]
     fields_by_column: dict[str, str]
     items_are_named: bool | None
+    needs_item_check: bool
     rows: int
     repeats: int
+    empty_outputs: int
     left_out: Skipped
-    item_check: ItemCheck
+    skipped: Skipped
+    items: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
+    systems: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
+    sources: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
 
     @property
     def shared_state(self) -> tuple[Any, ...]:
         """What reading the whole file would have found once for all of its rows."""
-        return self.reading, self.fields_by_column, self.items_are_named, self.item_check.is_needed
+        return self.readings[-1:], self.fields_by_column, self.items_are_named, self.needs_item_check
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -239,7 +258,8 @@ class Reader:
     _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
-    _announced: set[str] = field(default_factory=set, init=False)
+    #: All readings so far, in order.
+    _announced: dict[str, None] = field(default_factory=dict, init=False)
     _layout_remarks: list[str] = field(default_factory=list, init=False)
     #: Of tables, where a cell may be empty by mistake.
     _empty_outputs: int = field(default=0, init=False)
@@ -414,46 +434,60 @@ class Reader:
             yield row
 
     @property
-    def findings(self) -> Findings | None:
-        """What the latest iteration over a slice of a file found besides its records; None where that depends on the
-        rest of the file."""
+    def needs_item_check(self) -> bool:
+        """Whether the latest iteration has come to items that were not named `item`."""
+        return self._item_check.is_needed
+
+    @property
+    def findings(self) -> Findings:
+        """What the latest iteration over a slice of the input found besides its records."""
         walk = self._last_walk
-        if walk is None or walk.layout is not None or self.skipped.count:
-            return None
+        assert walk is not None
         return Findings(
-            reading=next(iter(self._readings.values()), ""),
+            has_layout=walk.layout is not None,
+            readings=tuple(self._announced),
+            layout_remarks=tuple(self._layout_remarks),
             fields_by_column=self._fields_by_column,
             items_are_named=walk.parser.items_are_named,
+            needs_item_check=self.needs_item_check,
             rows=walk.position - walk.source.first_row,
             repeats=self._repeats,
+            empty_outputs=self._empty_outputs,
             left_out=self._left_out,
-            item_check=replace(self._item_check, _firsts=FirstKeys()),  # Keys are those of this process.
+            skipped=self.skipped,
         )
 
     def adopt(self, findings: Sequence[Sequence[Findings]]) -> bool:
         """Take over what was found in the slices of each source, as if they had been read here; False where this might
         have found something else."""
+        if any(one.shared_state != slices[0].shared_state for slices in findings for one in slices):
+            return False
+        self._begin()
+        for source, slices in zip(self.sources, findings, strict=True):
+            self._fields_by_column |= slices[0].fields_by_column
+            systems = self._describe_systems()
+            for reading in slices[0].readings or ([""] if systems else []):
+                self._announce(source, ", ".join(filter(None, (reading, *systems))))
+            for one in slices:
+                self._layout_remarks += one.layout_remarks
+                self._repeats += one.repeats
+                self._empty_outputs += one.empty_outputs
+                self._left_out.join(one.left_out)
+                self.skipped.join(one.skipped)
+                self._item_check.is_needed |= one.needs_item_check
+                if self._item_check.is_needed:
+                    self._item_check.add_hashes(one.items, one.systems)
+                if len(self.sources) > 1:
+                    self._source_check.add_hashes(one.items[one.sources != 0], one.sources[one.sources != 0])
+        return True
+
+    def _begin(self) -> None:
         self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
         self._layout_remarks, self._empty_outputs, self._repeats, self._left_out = [], 0, 0, Skipped()
-        for source, slices in zip(self.sources, findings, strict=True):
-            first = slices[0]
-            if any(one.shared_state != first.shared_state for one in slices):
-                return False
-            for one in slices:
-                self._item_check.join(one.item_check)
-                self._repeats += one.repeats
-                self._left_out.count += one.left_out.count
-                self._left_out.messages += one.left_out.messages
-            self._fields_by_column |= first.fields_by_column
-            if reading := ", ".join(filter(None, (first.reading, *self._describe_systems()))):
-                self._announce(source, reading)
-        # Whether items are shared shows only if slices are compared.
-        return not self._item_check.is_needed or not self._item_check.disjoint
 
     def _read(self, size: int, judgments: Judgments) -> Iterator[_Block]:
         """Yield the rows of all sources in blocks."""
-        self.skipped, self._source_check, self._item_check = Skipped(), SourceCheck(), ItemCheck()
-        self._layout_remarks, self._empty_outputs, self._repeats, self._left_out = [], 0, 0, Skipped()
+        self._begin()
         keys, seen = RecordKeys(), set[int]()
         any_record = False
         checks: list[ColumnCheck] = []
@@ -692,8 +726,9 @@ class Reader:
     def _announce(self, source: RowSource, reading: str) -> None:
         name = source.name or "the rows"
         self._readings[name] = reading
-        if self.announce and reading not in self._announced:
-            self._announced.add(reading)
+        is_new = reading not in self._announced
+        self._announced[reading] = None
+        if self.announce and is_new:
             others = " and files like it" if len(self.sources) > 1 else ""
             self.announce(f"reading {name}{others}: {reading}")
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate, groupby
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
@@ -27,11 +28,11 @@ from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
-from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
+from metrist.run.ingest import SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
-from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
+from metrist.run.slices import PART_ROWS, ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
 from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
 from metrist.run.tables import (
@@ -261,17 +262,18 @@ class StoredPipeline(Pipeline):
         elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
             self._own_hashes = [read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"])]
         if ingest.is_stored:
-            self._check_needs((number, records) for number, (records, _) in self._read_records())
+            inputs = groupby(self._read_records(), key=itemgetter(0))
+            self._check_needs((number, (records for _, (records, _) in blocks)) for number, blocks in inputs)
 
-    def _check_needs(self, blocks: Iterable[tuple[int, Sequence[Any]]]) -> None:
-        """Look at stored records, with the numbers of their inputs, as if they were read now."""
-        needs, source = NeedsCheck(self._metrics), None
-        for number, records in blocks:
-            if number != source:
-                self._warn(0, RecordColumns.of(records), number)
-                source = number
-            if needs.add(records) and len(self._own_inputs) == 1:
-                break
+    def _check_needs(self, inputs: Iterable[tuple[int, Iterable[Sequence[Any]]]]) -> None:
+        """Look at stored records, by the numbers of their inputs, as if they were read now."""
+        needs = NeedsCheck(self._metrics)
+        for number, blocks in inputs:
+            for n, records in enumerate(blocks):
+                if n == 0:
+                    self._warn(0, RecordColumns.of(records), number)
+                if needs.add(records):
+                    break
         needs.finish()
 
     def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
@@ -285,6 +287,8 @@ class StoredPipeline(Pipeline):
         results = workers.perform(job for jobs in plan for job in jobs)
         for source, (_, read) in zip(sources, results, strict=True):
             reads[source].append(read)
+            if read is None:
+                break
         if not ingest.add_slices(reads):
             return False
         self._own_inputs = ingest.numbers
