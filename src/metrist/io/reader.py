@@ -433,6 +433,13 @@ class Reader:
                 progress(number, round(number / share) if share else None)
             yield row
 
+    def has_layout(self, number: int) -> bool:
+        """Whether the rows of a source are converted, which the first one shows, or nothing can be read."""
+        try:
+            return replace(self, sources=(self.sources[number],), announce=None)._open(0, "kept", []).layout is not None
+        except (InputError, RowError):
+            return True
+
     @property
     def needs_item_check(self) -> bool:
         """Whether the latest iteration has come to items that were not named `item`."""

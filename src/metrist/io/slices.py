@@ -160,7 +160,7 @@ def cut_file(
     }
     kind = FORMATS.get(PurePath(source.path).suffix.lower())
     slices: Sequence[FileSlice] = []
-    if kind in ("lines", "parquet") and not (reader.encoding or reader.outputs):
+    if kind in ("lines", "parquet") and not (reader.encoding or reader.has_layout(number)):
         with open(source.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             slices = _cut_lines(data, size, place) if kind == "lines" else _cut_parquet(data, size, place)
     return slices or ([WholeFile(sha256=sha256, **place)] if sha256 else [])
@@ -202,7 +202,7 @@ def _cut_parquet(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[P
             continue  # The next group goes with these.
         start, stop = starts[first], starts[last]
         checksum = _add_checksums([data[start:stop], data[footer:]])
-        pieces = math.ceil(max(length / (1.5 * size), rows / _SLICE_ROWS))
+        pieces = math.ceil(max(length / (2 * size), rows / _SLICE_ROWS))
         step = max(1, math.ceil(rows / max(1, pieces)))
         slices += [
             ParquetSlice(
