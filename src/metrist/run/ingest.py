@@ -113,7 +113,7 @@ class Ingest:
     def plan_slices(self, workers: int) -> list[list[ReadSlice]]:
         """How workers can read the inputs, slice by slice; empty where the command has to."""
         total = sum(source.size or 0 for source in self._reader.sources)
-        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * workers)))
+        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * max(1, workers))))
         place, options = StorePlace.of(self._store), self._reader.options
         is_alone, plan = len(self._drafts) == 1, []
         for source, draft in enumerate(self._drafts):

@@ -278,13 +278,13 @@ class StoredPipeline(Pipeline):
 
     def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
         """Have workers read the inputs; False if the command has to."""
-        plan = ingest.plan_slices(workers.count) if ingest.is_large else []
+        plan = ingest.plan_slices(workers.count()) if ingest.is_large else []
         if not plan or not workers.see_folder():
             return False
         sources = [source for source, jobs in enumerate(plan) for _ in jobs]
         reads: list[list[SliceRead | None]] = [[] for _ in plan]
         self._store.has_strays = True
-        results = workers.perform(job for jobs in plan for job in jobs)
+        results = filter(None, workers.perform(job for jobs in plan for job in jobs))
         for source, (_, read) in zip(sources, results, strict=True):
             reads[source].append(read)
             if read is None:
@@ -431,26 +431,28 @@ class StoredPipeline(Pipeline):
         self._store.has_strays = True
         for needs, metrics in groups:
             self._begin_phase(metrics)
-            size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers), list[Rows](), monotonic()
+            size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers.count(needs)), list[Rows](), 0.0
             try:
-                for job, results in workers.perform(self._plan_slices(metrics, size), metrics, needs):
-                    size.measure(len(job), sum(result.seconds for result in results))
-                    for result in results:
-                        self._writers[result.rows.metric.text].usages |= result.usages
-                        rows.append(result.rows)
-                    self._report(len(job))
-                    if monotonic() - listed >= SAVE_SECONDS:
+                for done in workers.perform(self._plan_slices(metrics, size), metrics, needs):
+                    if done:
+                        job, results = done
+                        size.measure(len(job), sum(result.seconds for result in results))
+                        for result in results:
+                            self._writers[result.rows.metric.text].usages |= result.usages
+                            rows.append(result.rows)
+                        self._report(len(job))
+                    if rows and monotonic() - listed >= SAVE_SECONDS:
                         self._store.add_results(rows)
                         rows, listed = [], monotonic()
             finally:
                 self._store.add_results(rows)
 
-    def _choose_size(self, kind: Kind, workers: RayWorkers) -> SliceSize:
+    def _choose_size(self, kind: Kind, workers: int) -> SliceSize:
         if self._shard_size or kind is Kind.program:
             return SliceSize(rows=self._shard_size or SHARD_SIZE)
         if kind is Kind.model:
             return SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
-        limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * workers.count), PART_ROWS))
+        limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * max(1, workers)), PART_ROWS))
         return SliceSize(rows=2 * _SMALL_PART, limit=limit)
 
     def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
