@@ -547,7 +547,7 @@ def test_a_file_that_changes_meanwhile_is_read_by_the_command(name: str, fake: F
     FORMATS[name](changed, make_rows(200, output="w1 w2"))
 
     def change(_worker: Any, job: Any) -> bool:
-        if isinstance(job, ReadSlice) and job.slice.first_row:
+        if isinstance(job, ReadSlice) and getattr(job.slice, "first_row", 0):
             with suppress(FileNotFoundError):
                 changed.rename(source)
         return False
