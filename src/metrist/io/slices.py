@@ -9,7 +9,7 @@ import mmap
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
@@ -25,6 +25,8 @@ from metrist.io.remote import is_remote, open_store, retry
 from metrist.io.rows import FORMATS, RowSource, open_source
 from metrist.io.table_rows import read_parquet
 
+#: Bytes that are read at once.
+_BLOCK_BYTES = 1 << 24
 #: Rows of a slice of a Parquet file: their texts may take far more bytes than the file says.
 _SLICE_ROWS = 1 << 16
 #: The last bytes of a Parquet file: the size of its footer, and its mark.
@@ -78,22 +80,25 @@ class FileSlice:
     def _read(self, wish: Wish | None = None) -> Iterator[tuple[int, Any]]:
         raise NotImplementedError
 
-    def _read_ranges(self, *ranges: tuple[int, int]) -> list[bytes]:
-        try:
-            if self.url is not None and not os.path.exists(self.path):
-                store, place = open_store(self.url)
-                blocks = [bytes(retry(partial(store.cat_file, place, *limits))) for limits in ranges]
-            else:
-                blocks = []
-                with open(self.path, "rb") as file:
-                    for start, stop in ranges:
+    def _read_blocks(self, *ranges: tuple[int, int]) -> Iterator[tuple[int, bytes]]:
+        """The bytes of some ranges, block by block, with their offsets. An error in the end says that they are not
+        those that were cut."""
+        checksum = 0
+        for start, stop in _cut_ranges(ranges):
+            try:
+                if self.url is not None and not os.path.exists(self.path):
+                    store, place = open_store(self.url)
+                    block = bytes(retry(partial(store.cat_file, place, start, stop)))
+                else:
+                    with open(self.path, "rb") as file:
                         file.seek(start)
-                        blocks.append(file.read(stop - start))
-        except Exception as error:  # Each store has exceptions of its own.
-            raise InputError(f"{self.name}: cannot be read: {error}") from None
-        if _add_checksums(blocks) != self.checksum:
+                        block = file.read(stop - start)
+            except Exception as error:  # Each store has exceptions of its own.
+                raise InputError(f"{self.name}: cannot be read: {error}") from None
+            checksum = zlib.crc32(block, checksum)
+            yield start, block
+        if checksum != self.checksum:
             raise InputError(f"{self.name} changed while it was read")
-        return blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +109,7 @@ class LineSlice(FileSlice):
         return f"bytes {self.start:,} to {self.stop:,} of {self.name}"
 
     def _read(self, wish: Wish | None = None) -> Iterator[tuple[int, Any]]:
-        (data,) = self._read_ranges((self.start, self.stop))
+        data = b"".join(block for _, block in self._read_blocks((self.start, self.stop)))
         if self.start and data.startswith(BYTE_ORDER_MARK):
             raise InputError(f"{self.name}: a byte order mark in the middle")
         for number, row in json_line_rows(io.BytesIO(data), wish):
@@ -125,21 +130,26 @@ class ParquetSlice(FileSlice):
 
     def _read(self, wish: Wish | None = None) -> Iterator[tuple[int, Any]]:
         del wish  # Rows of tables have one form.
-        ranges = (self.start, self.stop), (self.footer, self.size)
         # A file in which the offsets of the footer hold: it takes no more room than the bytes that are written.
         with tempfile.TemporaryFile() as file:
-            for (start, _), data in zip(ranges, self._read_ranges(*ranges), strict=True):
+            for start, block in self._read_blocks((self.start, self.stop), (self.footer, self.size)):
                 file.seek(start)
-                file.write(data)
+                file.write(block)
             rows = read_parquet(file, str(self.name), self.groups, self.skipped)
             for number, row in islice(rows, self.rows):
                 yield self.first_row - self.skipped + number, row
 
 
-def _add_checksums(blocks: Sequence[bytes]) -> int:
+def _cut_ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for start, stop in ranges:
+        for at in range(start, stop, _BLOCK_BYTES):
+            yield at, min(at + _BLOCK_BYTES, stop)
+
+
+def _compute_checksum(data: mmap.mmap, *ranges: tuple[int, int]) -> int:
     checksum = 0
-    for block in blocks:
-        checksum = zlib.crc32(block, checksum)
+    for start, stop in _cut_ranges(ranges):
+        checksum = zlib.crc32(data[start:stop], checksum)
     return checksum
 
 
@@ -174,7 +184,7 @@ def _cut_lines(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[Lin
         stop = data.find(b"\n", min(start + size, len(data)) - 1) + 1 or len(data)
         block = data[start:stop]
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        checksum = zlib.crc32(block)
+        checksum = _compute_checksum(data, (start, stop))
         slices.append(LineSlice(start=start, stop=stop, first_row=line, rows=lines, checksum=checksum, **place))
         line, start = line + lines, stop
     return slices
@@ -201,7 +211,7 @@ def _cut_parquet(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[P
         if last < len(groups) and length < size and rows < _SLICE_ROWS:
             continue  # The next group goes with these.
         start, stop = starts[first], starts[last]
-        checksum = _add_checksums([data[start:stop], data[footer:]])
+        checksum = _compute_checksum(data, (start, stop), (footer, len(data)))
         pieces = math.ceil(max(length / (2 * size), rows / _SLICE_ROWS))
         step = max(1, math.ceil(rows / max(1, pieces)))
         slices += [
