@@ -156,12 +156,6 @@ def open_workers(executor: Ray, metrics: Sequence[Metric], folder: StorePlace | 
     workers = RayWorkers(executor, folder)
     try:
         yield workers
-    except Exception as error:
-        if not workers.is_lost(error):
-            raise
-        raise RunError(
-            f"the Ray cluster is gone ({error}): the same command goes on from what the run folder holds"
-        ) from error
     finally:
         workers.close()
 
@@ -303,7 +297,8 @@ class RayWorkers:
                 yield entry.job, entry.reply
         finally:
             # Where the run ends early, workers are busy with jobs that nobody waits for.
-            self._stop(is_busy=True)
+            busy = [call for call, (_, entry) in self._calls.items() if entry]
+            self._kill([self._calls.pop(call)[0] for call in busy])
 
     def close(self) -> None:
         """Stop all workers, tell what happened to them, and leave the cluster."""
@@ -319,16 +314,12 @@ class RayWorkers:
         if self._ray and self._is_new:
             self._ray.shutdown()
 
-    def is_lost(self, error: Exception) -> bool:
-        """Whether an exception says that the cluster is gone."""
-        return self._ray is not None and isinstance(error, (self._ray.exceptions.RayError, ConnectionError))
-
     # ---- Workers
 
     def _list_nodes(self) -> list[Node]:
         if self._ray is None:
             self._ray, self._is_new = _join_cluster(self._executor)
-        alive = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
+        alive = (node["Resources"] for node in self._call(self._ray.nodes) if node["Alive"])
         return [Node(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in alive]
 
     def _start(self, needs: Resources) -> None:
@@ -366,7 +357,7 @@ class RayWorkers:
         except Exception as error:
             texts = ", ".join(metric.text for metric in metrics)
             raise RunError(f"{texts} cannot be sent to workers ({type(error).__name__}: {error})") from None
-        return self._ray.put(data)
+        return self._call(self._ray.put, data)
 
     def _send(self, worker: Any, metrics: Any, job: Any) -> Any:
         try:
@@ -380,16 +371,18 @@ class RayWorkers:
         """Wait until something has happened, though not for long, and note what. The job of a worker that died is to
         be done again. Where no worker has a job for too long, although there are some, the run ends."""
         errors = self._ray.exceptions
-        finished, _ = self._ray.wait(list(self._calls), timeout=min(WAIT_SECONDS, self._executor.start_timeout))
+        timeout = self._executor.start_timeout
+        finished, _ = self._call(self._ray.wait, list(self._calls), timeout=min(WAIT_SECONDS, timeout))
         for call in finished:
             worker, entry = self._calls.pop(call)
             try:
                 reply = self._ray.get(call)
-            except errors.RaySystemError:
-                raise
+            except errors.RaySystemError as error:
+                raise RunError(f"the Ray cluster is gone: {error}") from error
             except errors.RayTaskError as error:
                 raise RunError(f"a worker failed{f' on {entry.job}' if entry else ''}: {error.cause!r}") from None
             except errors.RayError as error:
+                self._kill([worker])  # It may live on where nothing can reach it.
                 self._note_death(entry, _describe(error))
                 if entry:
                     todo.append(entry)  # Last: others of a lost node may die on the jobs that come next.
@@ -399,7 +392,7 @@ class RayWorkers:
             else:
                 entry.is_done, entry.reply, self._deaths_in_a_row = True, reply, 0
             self._idle.append(worker)
-        now, timeout = time.monotonic(), self._executor.start_timeout
+        now = time.monotonic()
         is_busy = bool(self._idle) or any(entry for _, entry in self._calls.values())
         self._idle_since = None if is_busy else self._idle_since or now
         if self._idle_since is not None and now - self._idle_since > timeout:
@@ -436,17 +429,24 @@ class RayWorkers:
                 f"task; the last: {reason}"
             )
 
-    def _stop(self, *, is_busy: bool = False) -> None:
-        """Stop all workers, or only those that are busy."""
-        calls = [call for call, (_, entry) in self._calls.items() if entry or not is_busy]
-        workers = [self._calls.pop(call)[0] for call in calls]
-        if not is_busy:
-            workers += self._idle
-            self._idle = []
+    def _stop(self) -> None:
+        """Stop all workers."""
+        self._kill([*self._idle, *(worker for worker, _ in self._calls.values())])
+        self._idle, self._calls = [], {}
+
+    def _kill(self, workers: Iterable[Any]) -> None:
         for worker in workers:
             # Where the worker, its node or the whole cluster is gone, there is nothing left to stop.
             with suppress(Exception):
                 self._ray.kill(worker, no_restart=True)
+
+    def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            raise RunError(
+                f"the Ray cluster is gone ({error}): the same command goes on from what the run folder holds"
+            ) from error
 
 
 class _Actor:
