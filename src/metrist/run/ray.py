@@ -211,11 +211,20 @@ class RayWorkers:
 
     # ---- What runs ask for
 
+    def start(self, needs: Resources) -> None:
+        """Have workers with these resources, without waiting for them. Others are stopped: they may hold what these
+        need."""
+        if needs != self._needs:
+            self._stop()
+            self._needs, self._size = needs, 0
+        self._next_resize, self._idle_since, self._deaths_in_a_row = 0.0, None, 0
+        self._resize()
+
     def see_folder(self, needs: Resources | None = None) -> bool:
         """Whether workers see the run folder: it is shared, or a URL. Waits for the first one, which has the resources
         that are needed next."""
         if self._sees_folder is None:
-            self._start(needs or self._needs)
+            self.start(needs or self._needs)
         while self._sees_folder is None:
             self._resize()
             self._wait(deque())
@@ -281,7 +290,7 @@ class RayWorkers:
                 if not entries:
                     return
                 if held is None:
-                    self._start(needs or Resources())
+                    self.start(needs or Resources())
                     held = self._send_metrics(metrics)
                 self._resize()
                 while todo and self._idle:
@@ -321,14 +330,6 @@ class RayWorkers:
             self._ray, self._is_new = _join_cluster(self._executor)
         alive = (node["Resources"] for node in self._call(self._ray.nodes) if node["Alive"])
         return [Node(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in alive]
-
-    def _start(self, needs: Resources) -> None:
-        """Have workers with these resources. Others are stopped, since they may hold what these need."""
-        if needs != self._needs:
-            self._stop()
-            self._needs, self._size = needs, 0
-        self._next_resize, self._idle_since, self._deaths_in_a_row = 0.0, None, 0
-        self._resize()
 
     def _resize(self) -> None:
         """Start workers where some are missing: as many as fit on the nodes. Where nodes were lost, one is wanted

@@ -278,7 +278,10 @@ class StoredPipeline(Pipeline):
 
     def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
         """Have workers read the inputs; False if the command has to."""
-        plan = ingest.plan_slices(workers.count()) if ingest.is_large else []
+        if not ingest.is_large:
+            return False
+        workers.start(Resources())  # They start while the inputs are cut.
+        plan = ingest.plan_slices(workers.count())
         if not plan or not workers.see_folder():
             return False
         sources = [source for source, jobs in enumerate(plan) for _ in jobs]
