@@ -193,7 +193,7 @@ TABLES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("group", [7, 25, 1000])
+@pytest.mark.parametrize("group", [7, 1000])
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_of_parquet_are_read_as_by_one_process(name: str, group: int, fake: FakeRay, tmp_path: Path) -> None:
     source = write_parquet(tmp_path / "in.parquet", TABLES[name], group)
@@ -399,7 +399,7 @@ def test_parts_are_listed_without_waiting_for_the_next_result(
     """Each slice waits until all that was scored before it is listed."""
     monkeypatch.setattr("metrist.run.stored_pipeline.SAVE_SECONDS", 0.2)
     fake.cpus, fake.gpus = (1.0,), (0.0,)
-    source, out = write(tmp_path / "in.jsonl", make_rows(100)), tmp_path / "ray"
+    source, out = write(tmp_path / "in.jsonl", make_rows(40)), tmp_path / "ray"
     listed = list[int]()
 
     def wait_for_listing(_worker: Any, job: Any) -> bool:
@@ -412,7 +412,7 @@ def test_parts_are_listed_without_waiting_for_the_next_result(
 
     fake.dies = wait_for_listing
     score(source, METRICS, out=out, executor=Ray(), shard_size=20)
-    assert len(listed) > 3
+    assert len(listed) > 2
     assert not any(listed)
 
 

@@ -166,8 +166,8 @@ class SourceCheck:
     def add(self, items: Sequence[str], sources: Sequence[str]) -> None:
         """Add records; those whose source is empty are ignored."""
         pairs = [pair for pair in zip(items, sources, strict=True) if pair[1]]
-        items_and_sources = zip(*pairs, strict=True) if pairs else ((), ())
-        self.add_hashes(*(hash_all(values, len(pairs)) for values in items_and_sources))
+        hashed = hash_all((item for item, _ in pairs), len(pairs)), hash_all((text for _, text in pairs), len(pairs))
+        self.add_hashes(*hashed)
 
     def add_hashes(self, items: Numbers, sources: Numbers) -> None:
         """Add records by hashes that are the same wherever they were computed."""
