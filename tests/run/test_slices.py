@@ -416,6 +416,29 @@ def test_parts_are_listed_without_waiting_for_the_next_result(
     assert not any(listed)
 
 
+def test_parts_are_listed_without_waiting_for_slower_slices(
+    fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first slice waits until others are listed; in the end the parts are in the order of the records."""
+    monkeypatch.setattr("metrist.run.stored_pipeline.SAVE_SECONDS", 0.0)
+    source, out = write(tmp_path / "in.jsonl", make_rows(40)), tmp_path / "ray"
+
+    def wait_for_others(_worker: Any, job: Any) -> bool:
+        ends = time.monotonic() + 10
+        while isinstance(job, ScoreSlice) and not job.start and not count_scores(out, "chrf"):
+            time.sleep(0.02)
+            assert time.monotonic() < ends
+        return False
+
+    fake.dies = wait_for_others
+    score(source, METRICS, out=out, executor=Ray(), shard_size=10)
+    assert contents(out) == run(source, tmp_path / "serial", "serial")[0]
+    stored = Run.open(Store(out))
+    for metric in stored.manifest.metrics:
+        parts = [stored.read_part(metric.place, part, ["record"]) for part in metric.versions[0].parts]
+        assert pa.concat_tables(parts)["record"].to_pylist() == stored.records()["record"].to_pylist()
+
+
 def test_slices_that_are_refused_leave_the_parts_that_the_run_lists(fake: FakeRay, tmp_path: Path) -> None:
     """Slices of an unchanged beginning are the very parts that the run has."""
     source, out = write(tmp_path / "in.jsonl", make_rows()), tmp_path / "run"

@@ -37,8 +37,8 @@ from metrist.run.worker_pool import describe_range
 if TYPE_CHECKING:
     from metrist.run.slices import StorePlace
 
-#: Jobs per worker that are under way or finished and not yet yielded. More than one, since results come in order: a
-#: slow job must not stop the workers that finish theirs.
+#: Jobs per worker that are under way or finished and not yet yielded. More than one, since results may have to come in
+#: order: a slow job must not stop the workers that finish theirs.
 WINDOW_PER_WORKER = 3
 #: Workers that may die on one job before the run ends: the fault is then most likely in its records.
 MAX_DEATHS_PER_JOB = 4
@@ -273,10 +273,15 @@ class RayWorkers:
             yield TaskResult(start=task.start, outcomes={text: outcomes[text] for text in task.metrics})
 
     def perform(
-        self, jobs: Iterable[Any], metrics: Sequence[Metric] = (), needs: Resources | None = None
+        self,
+        jobs: Iterable[Any],
+        metrics: Sequence[Metric] = (),
+        needs: Resources | None = None,
+        *,
+        in_order: bool = True,
     ) -> Iterator[tuple[Any, Any] | None]:
-        """Jobs with their results, in order, and None at least every `WAIT_SECONDS` in between, so that the caller can
-        do what is due. Workers hold the metrics."""
+        """Jobs with their results, in order or as they come, and None at least every `WAIT_SECONDS` in between, so that
+        the caller can do what is due. Workers hold the metrics."""
         remaining = iter(jobs)
         entries: deque[_Entry] = deque()
         todo: deque[_Entry] = deque()
@@ -296,14 +301,15 @@ class RayWorkers:
                 while todo and self._idle:
                     worker, entry = self._idle.pop(), todo.popleft()
                     self._calls[self._send(worker, held, entry.job)] = worker, entry
-                if not entries[0].is_done:
+                ready = next((entry for entry in entries if entry.is_done or in_order), entries[0])
+                if not ready.is_done:
                     self._wait(todo)
                     yield None
                     continue
-                entry = entries.popleft()
-                if isinstance(entry.reply, MetristError):
-                    raise entry.reply
-                yield entry.job, entry.reply
+                entries.remove(ready)
+                if isinstance(ready.reply, MetristError):
+                    raise ready.reply
+                yield ready.job, ready.reply
         finally:
             # Where the run ends early, workers are busy with jobs that nobody waits for.
             busy = [call for call, (_, entry) in self._calls.items() if entry]

@@ -211,8 +211,10 @@ class SliceResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreSlice:
-    """Score rows of a records part, and write a part of each metric. `results` say which metrics."""
+    """Score rows of a records part, and write a part of each metric. `results` say which metrics; `start` is the
+    position of the first row in the input."""
 
+    start: int
     store: StorePlace
     part: Part
     rows: NDArray[np.int64] | range

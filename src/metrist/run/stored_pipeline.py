@@ -430,18 +430,21 @@ class StoredPipeline(Pipeline):
         return None
 
     def _score_slices(self, groups: Sequence[tuple[Resources, Sequence[Metric]]], workers: RayWorkers) -> None:
-        """Have workers score slices of the stored records, and list the parts that they write."""
+        """Have workers score slices of the stored records, and list the parts that they write, as they come."""
         self._store.has_strays = True
         for needs, metrics in groups:
             self._begin_phase(metrics)
             size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers.count(needs)), list[Rows](), 0.0
+            starts: dict[str, dict[Part, int]] = {metric.text: {} for metric in metrics}
             try:
-                for done in workers.perform(self._plan_slices(metrics, size), metrics, needs):
+                for done in workers.perform(self._plan_slices(metrics, size), metrics, needs, in_order=False):
                     if done:
                         job, results = done
                         size.measure(len(job), sum(result.seconds for result in results))
                         for result in results:
-                            self._writers[result.rows.metric.text].usages |= result.usages
+                            text = result.rows.metric.text
+                            self._writers[text].usages |= result.usages
+                            starts[text][result.rows.part] = job.start
                             rows.append(result.rows)
                         self._report(len(job))
                     if rows and monotonic() - listed >= SAVE_SECONDS:
@@ -449,6 +452,10 @@ class StoredPipeline(Pipeline):
                         rows, listed = [], monotonic()
             finally:
                 self._store.add_results(rows)
+            for text, places in starts.items():
+                # In the order of the records, so that nothing has to be sorted when they are read.
+                if (parts := list(places)) != (ordered := sorted(places, key=places.__getitem__)):
+                    self._store.drop_parts(text, parts, ordered)
 
     def _choose_size(self, kind: Kind, workers: int) -> SliceSize:
         if self._shard_size or kind is Kind.program:
@@ -466,6 +473,7 @@ class StoredPipeline(Pipeline):
                 writers = [self._writers[text] for text in texts]
                 for chosen in size.cut(rows, table["item"].to_numpy()):
                     yield ScoreSlice(
+                        start=done + int(chosen[0]),
                         store=place,
                         part=part,
                         rows=chosen,
