@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from ray_nodes import Nodes, find_strays, kill_worker, list_parts, start, start_nodes, wait_for_scores, write_records
 
 import metrist
@@ -18,6 +22,7 @@ from metrist.metrics.llm_metric import LLMMetric
 from metrist.metrics.registry import build
 from metrist.run import score
 from metrist.run.executors import Ray
+from metrist.run.ingest import Ingest
 from metrist.scores import Score
 from run_contents import contents
 
@@ -66,6 +71,31 @@ def test_a_run_folder_holds_what_a_serial_run_does(nodes: Nodes, records: Path, 
     assert not find_strays(out)
     assert done == sorted(done)
     assert done[-1] == 4000
+
+
+def test_workers_read_parquet_and_files_that_cannot_be_cut(
+    nodes: Nodes, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.run.ingest.SLICE_BYTES", (1 << 14, 1 << 14))
+    lines = records.read_bytes().splitlines(keepends=True)
+    sources = [tmp_path / "a.parquet", tmp_path / "b.jsonl.gz", tmp_path / "c.jsonl"]
+    table = pa.Table.from_pylist(list(map(json.loads, lines[:2000])))
+    parquet.write_table(table, sources[0], row_group_size=300)
+    sources[1].write_bytes(gzip.compress(b"".join(lines[2000:3000])))
+    sources[2].write_bytes(b"".join(lines[3000:]))
+    added = list[bool]()
+    add_slices = Ingest.add_slices
+
+    def note_slices(ingest: Ingest, slices: Any) -> bool:
+        added.append(add_slices(ingest, slices))
+        return added[-1]
+
+    monkeypatch.setattr(Ingest, "add_slices", note_slices)
+    score(sources, METRICS.split(","), out=tmp_path / "ray", executor=Ray(address=nodes.address))
+    score(sources, METRICS.split(","), out=tmp_path / "serial", executor="serial")
+    assert added == [True]
+    assert contents(tmp_path / "ray") == contents(tmp_path / "serial")
+    assert not find_strays(tmp_path / "ray")
 
 
 @pytest.mark.parametrize("victim", ["worker", "node", "command"])

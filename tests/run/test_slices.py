@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fake_ray import FakeRay
+from pyarrow import parquet
 
 from metrist.errors import MetristError
+from metrist.io.slices import WholeFile
 from metrist.metrics.base import Metric
 from metrist.run import score
 from metrist.run.executors import Ray, Resources
@@ -21,7 +28,7 @@ from metrist.run.run import Run
 from metrist.run.slices import ReadSlice, ScoreSlice, SliceSize
 from metrist.run.store import Store
 from metrist.scores import Score, Scores
-from run_contents import contents
+from run_contents import contents, count_scores
 
 METRICS = ["rougeL", "chrf"]
 
@@ -63,7 +70,8 @@ def run(source: Any, out: Path, executor: Any, **options: Any) -> tuple[Any, Any
     except MetristError as error:
         return type(error), str(error).replace(str(out), "run")
     notes = [note.replace(str(out), "run") for note in results.notes]
-    return contents(out), (notes, list(results.items), [list(results[metric].values) for metric in METRICS])
+    # Bit for bit, NaN included.
+    return contents(out), (notes, list(results.items), [results[metric].values.tobytes() for metric in METRICS])
 
 
 def jobs(fake: FakeRay, kind: type) -> list[Any]:
@@ -161,8 +169,137 @@ def test_options_of_reading_count(options: dict[str, Any], tmp_path: Path) -> No
     assert run(source, tmp_path / "ray", Ray(), **options) == expected
 
 
+def write_parquet(path: Path, rows: list[Any], group: int = 1000) -> Path:
+    """Rows as a Parquet file with groups of so many rows; columns that rows do not have are null."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
+    parquet.write_table(pa.table(columns), path, row_group_size=group)
+    return path
+
+
+#: Inputs that a table can hold, and odd tables.
+TABLES: dict[str, list[Any]] = {
+    **{
+        name: rows
+        for name, rows in INPUTS.items()
+        if all(isinstance(row, dict) for row in rows) and name != "surrogates and zeros"
+    },
+    "empty outputs": [{**row, "output": ""} if n % 20 == 11 else row for n, row in enumerate(make_rows())],
+    "an output that is null": [{**row, "output": None} if n == 47 else row for n, row in enumerate(make_rows())],
+    "an object where a text was": [
+        {"id": f"{n}", "model": "m", "prediction": "w1", "answers": {"text": ["w1 w2"]}, "n": n} for n in range(60)
+    ],
+    "chosen and rejected": [{"chosen": f"w{n} w2", "rejected": "w3", "reference": "w2"} for n in range(60)],
+}
+
+
+@pytest.mark.parametrize("group", [7, 1000])
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_of_parquet_are_read_as_by_one_process(name: str, group: int, fake: FakeRay, tmp_path: Path) -> None:
+    source = write_parquet(tmp_path / "in.parquet", TABLES[name], group)
+    for skip_bad in (False, True):
+        expected = run(source, tmp_path / f"serial {skip_bad}", "serial", skip_bad=skip_bad)
+        assert run(source, tmp_path / f"ray {skip_bad}", Ray(), skip_bad=skip_bad) == expected
+    is_converted = name in ("chosen and rejected",)
+    assert any(started.endswith(".parquet") and "records/" not in started for started in fake.started) != is_converted
+
+
+@pytest.mark.parametrize("group", [3, 1000])
+def test_parquet_is_cut_between_and_within_row_groups(group: int, fake: FakeRay, tmp_path: Path) -> None:
+    source = write_parquet(tmp_path / "in.parquet", make_rows(200, ratings={"quality": 3.0}), group)
+    expected = run(source, tmp_path / "serial", "serial")
+    assert run(source, tmp_path / "ray", Ray()) == expected
+    slices = sorted((job.slice for job in jobs(fake, ReadSlice)), key=lambda one: one.first_row)
+    assert len(slices) >= 3
+    assert [one.first_row for one in slices] == [0, *accumulate(one.rows for one in slices)][:-1]
+    assert any(one.skipped for one in slices) == (group == 1000)
+    assert len(expected[0]["records"]) == 200
+
+
+FORMATS: dict[str, Any] = {
+    "a.jsonl": write,
+    "b.parquet": write_parquet,
+    "c.csv": lambda path, rows: pandas_frame(rows).to_csv(path, index=False),
+    "d.jsonl.gz": lambda path, rows: path.write_bytes(
+        gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    ),
+    "e.json": lambda path, rows: path.write_text(json.dumps(rows)),
+}
+
+
+def pandas_frame(rows: list[Any]) -> Any:
+    lists = [{k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()} for row in rows]
+    return pytest.importorskip("pandas").DataFrame(lists)
+
+
+def name_columns(rows: list[Any], **names: str) -> list[Any]:
+    return [{names.get(name, name): value for name, value in row.items()} for row in rows]
+
+
+#: Rows of the n-th of several files.
+FILES: dict[str, Callable[[int], list[Any]]] = {
+    "systems": lambda n: make_rows(system=f"s{n}")[::3],
+    "no systems": lambda n: [{"item": f"{k}", "output": f"w{k + n}", "reference": "w1 w2"} for k in range(40)],
+    "no items": lambda n: [{"output": f"w{k + n} w2", "reference": "w1 w2"} for k in range(40)],
+    "a source for each item": lambda n: [
+        {**row, "source": f"the  source {row['item']}"} for row in make_rows(system=f"s{n}")[::3]
+    ],
+    "other sources": lambda n: [
+        {**row, "source": f"source {(k + n) % 20}"} for k, row in enumerate(make_rows(system=f"s{n}")[::3])
+    ],
+    "sources of their own": lambda n: make_rows(system=f"s{n}", source=f"source of {n}")[::3],
+    "items of their own": lambda n: name_columns(
+        [{**row, "item": f"{n}-{row['item']}"} for row in make_rows(system=f"s{n}")[::3]], item="id"
+    ),
+    "the same records": lambda _n: make_rows(),
+    "contradictions": lambda n: make_rows(output=f"w{n}"),
+    "ratings of others": lambda n: (
+        make_rows(ratings={"q": 2})
+        if n == 0
+        else [{"item": "i1", "system": f"s{k}", "ratings": {"q": n}} for k in range(3)]
+    ),
+    "a bad row": lambda n: [*make_rows(system=f"s{n}")[::3], {"item": "x", "system": f"s{n}"}],
+    "empty outputs": lambda n: [{**row, "output": ""} for row in make_rows(system=f"s{n}")[::3]],
+    "other names": lambda n: name_columns(
+        make_rows(system=f"s{n}")[::3], output="prediction" if n % 2 else "response", item="doc_id"
+    ),
+    "pairs": lambda n: [
+        {"response_a": f"w{k}", "response_b": f"w{n}", "model_a": "x", "model_b": f"y{n}", "id": f"{n}-{k}"}
+        | {"reference": "w1", "winner": "model_a"}
+        for k in range(40)
+    ],
+}
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_several_files_are_read_as_by_one_process(name: str, skip_bad: bool, fake: FakeRay, tmp_path: Path) -> None:
+    sources = []
+    for n, (file, write_file) in enumerate(FORMATS.items()):
+        sources.append(tmp_path / file)
+        write_file(sources[-1], FILES[name](n))
+    expected = run(sources, tmp_path / "serial", "serial", skip_bad=skip_bad)
+    assert run(sources, tmp_path / "ray", Ray(), skip_bad=skip_bad) == expected
+    assert fake.started
+    if name not in ("the same records", "contradictions", "ratings of others", "a bad row"):
+        read = jobs(fake, ReadSlice)
+        assert {Path(job.slice.path).name for job in read} == set(FORMATS)
+        assert sum(isinstance(job.slice, WholeFile) for job in read) == (5 if name == "pairs" else 3)
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("name", ["other names", "pairs", "no items"])
+def test_what_is_recognised_is_announced_in_the_same_words(name: str, tmp_path: Path) -> None:
+    sources, heard = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"], dict[str, list[str]]()
+    for n, source in enumerate(sources):
+        write(source, [{**row, **({"prompt": "w"} if k > 3 else {})} for k, row in enumerate(FILES[name](n))])
+    for out, executor in (("serial", "serial"), ("ray", Ray())):
+        run(sources, tmp_path / out, executor, announce=heard.setdefault(out, []).append)
+    assert heard["ray"] == heard["serial"]
+
+
 @pytest.mark.parametrize("more", [{}, {"source": "w1"}], ids=["", "sources"])
-def test_several_files_are_read_in_slices(more: dict[str, str], fake: FakeRay, tmp_path: Path) -> None:
+def test_several_files_of_one_name_are_read_in_slices(more: dict[str, str], fake: FakeRay, tmp_path: Path) -> None:
     rows = [{k: v for k, v in row.items() if k != "system"} for row in make_rows(180, **more) if row["system"] == "s1"]
     sources = []
     for folder in ("a", "b"):
@@ -171,10 +308,10 @@ def test_several_files_are_read_in_slices(more: dict[str, str], fake: FakeRay, t
         sources.append(write(tmp_path / folder / "in.jsonl", other))
     expected = run(sources, tmp_path / "serial", "serial")
     assert run(sources, tmp_path / "ray", Ray()) == expected
-    assert jobs(fake, ReadSlice)
+    assert len(jobs(fake, ReadSlice)) > 4
 
 
-def test_files_of_other_formats_are_read_by_the_command(fake: FakeRay, tmp_path: Path) -> None:
+def test_a_single_file_that_cannot_be_cut_is_read_by_the_command(fake: FakeRay, tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     rows = [f"i{n},s,w{n} w{n + 1},w3 w4 w{n}" for n in range(100)]
     source.write_text("item,system,output,reference\n" + "\n".join(rows))
@@ -182,6 +319,19 @@ def test_files_of_other_formats_are_read_by_the_command(fake: FakeRay, tmp_path:
     assert run(source, tmp_path / "ray", Ray()) == expected
     assert not jobs(fake, ReadSlice)
     assert jobs(fake, ScoreSlice)
+
+
+def test_a_large_file_is_written_in_several_parts(
+    fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.run.slices.PART_ROWS", 10)
+    monkeypatch.setattr("metrist.io.reader.BATCH_RECORDS", 10)
+    sources = [tmp_path / "c.csv", tmp_path / "e.json"]
+    for n, source in enumerate(sources):
+        FORMATS[source.name](source, make_rows(90, system=f"s{n}")[::3])
+    expected = run(sources, tmp_path / "serial", "serial")
+    assert run(sources, tmp_path / "ray", Ray()) == expected
+    assert len(jobs(fake, ReadSlice)) == 2
 
 
 @pytest.mark.usefixtures("fake")
@@ -243,6 +393,52 @@ def test_dead_workers_leave_no_part_behind(fake: FakeRay, tmp_path: Path) -> Non
     assert sorted(manifest.list_parts()) == sorted(str(path.relative_to(out)) for path in out.rglob("*.parquet"))
 
 
+def test_parts_are_listed_without_waiting_for_the_next_result(
+    fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice waits until all that was scored before it is listed."""
+    monkeypatch.setattr("metrist.run.stored_pipeline.SAVE_SECONDS", 0.2)
+    fake.cpus, fake.gpus = (1.0,), (0.0,)
+    source, out = write(tmp_path / "in.jsonl", make_rows(40)), tmp_path / "ray"
+    listed = list[int]()
+
+    def wait_for_listing(_worker: Any, job: Any) -> bool:
+        if isinstance(job, ScoreSlice):
+            done, ends = sum(map(len, jobs(fake, ScoreSlice))), time.monotonic() + 10
+            while (count := count_scores(out, "chrf")) < done and time.monotonic() < ends:
+                time.sleep(0.02)
+            listed.append(done - count)
+        return False
+
+    fake.dies = wait_for_listing
+    score(source, METRICS, out=out, executor=Ray(), shard_size=20)
+    assert len(listed) > 2
+    assert not any(listed)
+
+
+def test_parts_are_listed_without_waiting_for_slower_slices(
+    fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first slice waits until others are listed; in the end the parts are in the order of the records."""
+    monkeypatch.setattr("metrist.run.stored_pipeline.SAVE_SECONDS", 0.0)
+    source, out = write(tmp_path / "in.jsonl", make_rows(40)), tmp_path / "ray"
+
+    def wait_for_others(_worker: Any, job: Any) -> bool:
+        ends = time.monotonic() + 10
+        while isinstance(job, ScoreSlice) and not job.start and not count_scores(out, "chrf"):
+            time.sleep(0.02)
+            assert time.monotonic() < ends
+        return False
+
+    fake.dies = wait_for_others
+    score(source, METRICS, out=out, executor=Ray(), shard_size=10)
+    assert contents(out) == run(source, tmp_path / "serial", "serial")[0]
+    stored = Run.open(Store(out))
+    for metric in stored.manifest.metrics:
+        parts = [stored.read_part(metric.place, part, ["record"]) for part in metric.versions[0].parts]
+        assert pa.concat_tables(parts)["record"].to_pylist() == stored.records()["record"].to_pylist()
+
+
 def test_slices_that_are_refused_leave_the_parts_that_the_run_lists(fake: FakeRay, tmp_path: Path) -> None:
     """Slices of an unchanged beginning are the very parts that the run has."""
     source, out = write(tmp_path / "in.jsonl", make_rows()), tmp_path / "run"
@@ -267,9 +463,14 @@ def test_workers_that_do_not_see_the_folder_are_sent_the_records(fake: FakeRay, 
     assert not jobs(fake, ScoreSlice)
 
 
-def test_inputs_and_runs_may_be_urls(fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("names", [["a.jsonl"], ["b.parquet"], ["a.jsonl", "b.parquet", "c.csv"]])
+def test_inputs_and_runs_may_be_urls(
+    names: list[str], fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
-    source, out = write(tmp_path / "in.jsonl", make_rows(200)), tmp_path / "ray"
+    sources, out = [tmp_path / name for name in names], tmp_path / "ray"
+    for n, source in enumerate(sources):
+        FORMATS[source.name](source, [{**row, "system": f"{row['system']} {n}"} for row in make_rows(200)])
 
     def lose_copy(_worker: Any, job: Any) -> bool:
         """Other nodes have no copy of the input."""
@@ -278,12 +479,13 @@ def test_inputs_and_runs_may_be_urls(fake: FakeRay, tmp_path: Path, monkeypatch:
         return False
 
     fake.dies = lose_copy
-    results = score(f"file://{source}", METRICS, out=f"file://{out}", executor=Ray(), shard_size=20)
-    assert len(jobs(fake, ReadSlice)) > 10
-    assert sum(map(len, jobs(fake, ScoreSlice))) == 200
-    same = score(source, METRICS, executor="serial")
+    urls = [f"file://{source}" for source in sources]
+    results = score(urls, METRICS, out=f"file://{out}", executor=Ray(), shard_size=20)
+    assert len(jobs(fake, ReadSlice)) >= 3
+    assert sum(map(len, jobs(fake, ScoreSlice))) == 200 * len(names)
+    same = score(sources, METRICS, executor="serial")
     assert [list(results[metric].values) for metric in METRICS] == [list(same[metric].values) for metric in METRICS]
-    assert len(contents(out)["records"]) == 200
+    assert len(contents(out)["records"]) == 200 * len(names)
 
 
 @pytest.mark.parametrize("options", [{"texts": False}, {}], ids=["no texts", "rows in memory"])
@@ -360,12 +562,17 @@ def test_slices_end_with_an_item() -> None:
     assert [list(map(int, part)) for part in SliceSize(rows=3).cut(missing, items)] == [[0, 5, 6], [7, 20]]
 
 
-def test_a_file_that_changes_meanwhile_is_read_by_the_command(fake: FakeRay, tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", make_rows(200))
+@pytest.mark.parametrize("name", ["a.jsonl", "b.parquet"])
+def test_a_file_that_changes_meanwhile_is_read_by_the_command(name: str, fake: FakeRay, tmp_path: Path) -> None:
+    source = tmp_path / name
+    FORMATS[name](source, make_rows(200))
+    changed = tmp_path / f"changed {name}"
+    FORMATS[name](changed, make_rows(200, output="w1 w2"))
 
     def change(_worker: Any, job: Any) -> bool:
-        if isinstance(job, ReadSlice) and job.slice.start:
-            write(source, make_rows(200, output="w1 w2"))
+        if isinstance(job, ReadSlice) and getattr(job.slice, "first_row", 0):
+            with suppress(FileNotFoundError):
+                changed.rename(source)
         return False
 
     fake.dies = change

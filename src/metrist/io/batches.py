@@ -65,6 +65,11 @@ class Skipped:
         if len(self.messages) < _KEPT_MESSAGES:
             self.messages.append(message)
 
+    def join(self, other: Skipped) -> None:
+        """Add the rows that were skipped after these."""
+        self.count += other.count
+        self.messages += other.messages[: _KEPT_MESSAGES - len(self.messages)]
+
     def describe(self) -> list[str]:
         """A note for the user; none where no row was skipped."""
         rows = agree(self.count, "1 bad row was", f"{self.count:,} bad rows were")

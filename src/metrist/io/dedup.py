@@ -172,9 +172,13 @@ class SourceCheck:
     def add(self, items: Sequence[str], sources: Sequence[str]) -> None:
         """Add records; those whose source is empty are ignored."""
         pairs = [pair for pair in zip(items, sources, strict=True) if pair[1]]
-        values = hash_all((source for _, source in pairs), len(pairs))
-        firsts = self._firsts.settle(hash_all((item for item, _ in pairs), len(pairs)), values)
-        others = values[firsts != values]
+        known_items = hash_all((item for item, _ in pairs), len(pairs))
+        self.add_hashes(known_items, hash_all((source for _, source in pairs), len(pairs)))
+
+    def add_hashes(self, items: Numbers, sources: Numbers) -> None:
+        """Add records by hashes that are the same wherever they were computed."""
+        firsts = self._firsts.settle(items, sources)
+        others = sources[firsts != sources]
         if others.size:
             self._others.append(others)
 
@@ -205,24 +209,19 @@ class ItemCheck:
     not named `item`."""
 
     is_needed: bool = False
-    _systems: set[str] = field(default_factory=set)
+    _systems: set[int] = field(default_factory=set)
     _firsts: FirstKeys = field(default_factory=FirstKeys)
     _shared: bool = False
 
     def add(self, records: RecordColumns) -> None:
-        if self._shared:
-            return
-        if len(self._systems) < 2:
-            self._systems.update(records.systems)
-        systems = hash_all(records.systems, len(records))
-        firsts = self._firsts.settle(hash_all(records.items, len(records)), systems)
-        self._shared = bool((firsts != systems).any())
+        if not self._shared:
+            self.add_hashes(*(hash_all(names, len(records)) for names in (records.items, records.systems)))
 
-    def join(self, other: ItemCheck) -> None:
-        """Add what another check saw, except items that only both together share."""
-        self.is_needed |= other.is_needed
-        self._shared |= other._shared
-        self._systems |= other._systems
+    def add_hashes(self, items: Numbers, systems: Numbers) -> None:
+        """Add records by hashes that are the same wherever they were computed."""
+        if len(self._systems) < 2:
+            self._systems.update(np.unique(systems).tolist())
+        self._shared |= bool((self._firsts.settle(items, systems) != systems).any())
 
     @property
     def disjoint(self) -> bool:

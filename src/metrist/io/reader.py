@@ -13,13 +13,15 @@ from itertools import chain, combinations
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
 from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.batches import BATCH_RECORDS, Batch, Block, Judgments, Observations, Skipped, SourceRows
 from metrist.io.compression import FileFormat, display_name
-from metrist.io.dedup import FirstKeys, ItemCheck, RecordKeys, differing_field, read_distinct_records, split_place
+from metrist.io.dedup import Numbers, RecordKeys, differing_field, read_distinct_records, split_place
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.json_rows import Wish
-from metrist.io.row_model import ParsedRow, format_value
+from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
@@ -88,22 +90,34 @@ def read_records(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Findings:
-    """What reading a slice of a file found besides its records."""
+    """What reading a slice of the input found besides its records.
 
-    reading: str
+    `has_layout` says whether rows were converted, `readings` what was recognised, as it became known, and
+    `needs_item_check` whether items were not named `item`. `items`, `systems` and `sources` are hashes for checks of
+    the whole input, the same in every process; 0 for no source.
+    """
+
+    has_layout: bool
+    readings: tuple[str, ...]
+    layout_remarks: tuple[str, ...]
     fields_by_column: dict[str, str]
     items_are_named: bool | None
+    needs_item_check: bool
     rows: int
     repeats: int
+    empty_outputs: int
     left_out: Skipped
-    item_check: ItemCheck
+    skipped: Skipped
+    items: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
+    systems: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
+    sources: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
 
     @property
     def shared_state(self) -> tuple[Any, ...]:
         """What reading the whole file would have found once for all of its rows."""
-        return self.reading, self.fields_by_column, self.items_are_named, self.item_check.is_needed
+        return self.readings[-1:], self.fields_by_column, self.items_are_named, self.needs_item_check
 
 
 @dataclass(eq=False, kw_only=True)
@@ -129,10 +143,11 @@ class Reader:
     _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
-    _announced: set[str] = field(default_factory=set, init=False)
+    #: All readings so far, in order.
+    _announced: dict[str, None] = field(default_factory=dict, init=False)
     _observed: Observations = field(default_factory=Observations, init=False)
-    #: Whether the last source names its items, and how many rows it has; None where they had another layout.
-    _last_source: tuple[bool | None, int] | None = field(default=None, init=False)
+    #: Whether rows of the last source were converted, whether it names its items, and how many rows it has.
+    _last_source: tuple[bool, bool | None, int] | None = field(default=None, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -289,42 +304,63 @@ class Reader:
                 progress(number, round(number / share) if share else None)
             yield row
 
+    def has_layout(self, number: int) -> bool:
+        """Whether the rows of a source are converted, which the first one shows, or nothing can be read."""
+        alone = replace(self, sources=(self.sources[number],), announce=None)
+        try:
+            return alone._open(0, "kept", []).layout is not None
+        except (InputError, RowError):
+            return True
+
     @property
-    def findings(self) -> Findings | None:
-        """What the latest iteration over a slice of a file found besides its records; None where that depends on the
-        rest of the file."""
-        if self._last_source is None or self.skipped.count:
-            return None
-        items_are_named, rows = self._last_source
+    def needs_item_check(self) -> bool:
+        """Whether the latest iteration has come to items that were not named `item`."""
+        return self._observed.item_check.is_needed
+
+    @property
+    def findings(self) -> Findings:
+        """What the latest iteration over a slice of the input found besides its records."""
+        assert self._last_source is not None
+        has_layout, items_are_named, rows = self._last_source
+        observed = self._observed
         return Findings(
-            reading=next(iter(self._readings.values()), ""),
+            has_layout=has_layout,
+            readings=tuple(self._announced),
+            layout_remarks=tuple(observed.layout_remarks),
             fields_by_column=self._fields_by_column,
             items_are_named=items_are_named,
+            needs_item_check=self.needs_item_check,
             rows=rows,
-            repeats=self._observed.repeats,
-            left_out=self._observed.left_out,
-            item_check=replace(self._observed.item_check, _firsts=FirstKeys()),  # Keys are those of this process.
+            repeats=observed.repeats,
+            empty_outputs=observed.empty_outputs,
+            left_out=observed.left_out,
+            skipped=observed.skipped,
         )
 
     def adopt(self, findings: Sequence[Sequence[Findings]]) -> bool:
         """Take over what was found in the slices of each source, as if they had been read here; False where this might
         have found something else."""
+        if any(one.shared_state != slices[0].shared_state for slices in findings for one in slices):
+            return False
         observed = self._observed = Observations()
         for source, slices in zip(self.sources, findings, strict=True):
-            first = slices[0]
-            if any(one.shared_state != first.shared_state for one in slices):
-                return False
+            self._fields_by_column |= slices[0].fields_by_column
+            systems = self._describe_systems()
+            for reading in slices[0].readings or ([""] if systems else []):
+                self._announce(source, ", ".join(filter(None, (reading, *systems))))
             for one in slices:
-                observed.item_check.join(one.item_check)
+                observed.layout_remarks += one.layout_remarks
                 observed.repeats += one.repeats
-                observed.left_out.count += one.left_out.count
-                observed.left_out.messages += one.left_out.messages
-            self._fields_by_column |= first.fields_by_column
-            reading = ", ".join(filter(None, (first.reading, *self._describe_systems())))
-            if reading:
-                self._announce(source, reading)
-        # Whether items are shared shows only if slices are compared.
-        return not observed.item_check.is_needed or not observed.item_check.disjoint
+                observed.empty_outputs += one.empty_outputs
+                observed.left_out.join(one.left_out)
+                observed.skipped.join(one.skipped)
+                observed.item_check.is_needed |= one.needs_item_check
+                if observed.item_check.is_needed:
+                    observed.item_check.add_hashes(one.items, one.systems)
+                if len(self.sources) > 1:
+                    has_source = one.sources != 0
+                    observed.source_check.add_hashes(one.items[has_source], one.sources[has_source])
+        return True
 
     def _read(self, size: int, judgments: Judgments) -> Iterator[Block]:
         """Yield the rows of all sources in blocks."""
@@ -358,10 +394,9 @@ class Reader:
                 self._learn_columns({}, rows)  # what was recognised after the first rows
             if rows.layout is not None:
                 observed.layout_remarks += rows.layout.remarks
-                self._last_source = None
-            else:
-                self._last_source = rows.parser.items_are_named, rows.position - source.first_row
-            if rows.position == source.first_row:
+            read = rows.position - source.first_row
+            self._last_source = rows.layout is not None, rows.parser.items_are_named, read
+            if not read:
                 raise InputError(f"{name}: no rows")
             if not good:
                 count = agree(rows.position, "its only row is", f"all {rows.position:,} rows are")
@@ -466,8 +501,9 @@ class Reader:
     def _announce(self, source: RowSource, reading: str) -> None:
         name = source.name or "the rows"
         self._readings[name] = reading
-        if self.announce and reading not in self._announced:
-            self._announced.add(reading)
+        is_new = reading not in self._announced
+        self._announced[reading] = None
+        if self.announce and is_new:
             others = " and files like it" if len(self.sources) > 1 else ""
             self.announce(f"reading {name}{others}: {reading}")
 

@@ -75,7 +75,7 @@ def read_file_rows(
         if detect_compression(path):
             what = "Parquet compresses its own columns" if kind == "parquet" else "an .xlsx file is an archive already"
             raise InputError(f"{name}: {what}; unpack the file first")
-        yield from read_parquet(path) if kind == "parquet" else read_excel(path, form)
+        yield from read_parquet(path, name) if kind == "parquet" else read_excel(path, form)
         return
     with open_bytes(path, meter) as raw:
         # JSON in UTF-8 shows in its first two bytes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import IO, Any
@@ -283,18 +283,21 @@ def _excel_row(header: list[str], values: list[Any]) -> Cells | RowError:
     )
 
 
-def read_parquet(path: str) -> Iterator[tuple[int, Cells]]:
-    """Yield the rows of a Parquet file with their numbers, from 1."""
+def read_parquet(
+    source: str | IO[bytes], name: str, groups: Sequence[int] | None = None, skipped: int = 0
+) -> Iterator[tuple[int, Cells]]:
+    """Yield the rows of a Parquet file, or of some of its row groups, with their numbers from 1; the first rows may be
+    skipped."""
     import pyarrow
     from pyarrow import parquet
 
-    name = display_name(path)
     try:
-        with parquet.ParquetFile(path) as file:
-            start = 1
-            for batch in file.iter_batches(batch_size=_BATCH):
-                yield from enumerate(map(Cells, batch.to_pylist()), start)
-                start += batch.num_rows
+        with parquet.ParquetFile(source) as file:
+            read = 0
+            for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups):
+                first = min(max(skipped - read, 0), batch.num_rows)
+                yield from enumerate(map(Cells, batch.slice(first).to_pylist()), read + first + 1)
+                read += batch.num_rows
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
 

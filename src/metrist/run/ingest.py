@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,11 @@ from metrist.io.slices import cut_file
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, halve_hashes
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run
-from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names, write_batches
+from metrist.run.slices import InputTables, ReadSlice, SliceRead, StorePlace, hash_names
 from metrist.run.store import Input, Manifest, Part, Store
 from metrist.run.tables import Damaged, read_hashes, read_records_table
-from metrist.run.tasks import SHARD_SIZE, count_characters
+from metrist.run.tasks import SHARD_SIZE
 
-#: Rows, and characters of texts, from which on records go into a part.
-PART_ROWS = 1 << 16
-_PART_TEXT = 1 << 26
 #: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
 SLICE_BYTES = 1 << 20, 1 << 24
 SLICES_PER_WORKER = 8
@@ -43,21 +40,14 @@ Key = tuple[str, str]
 
 
 @dataclass(eq=False, kw_only=True)
-class _Draft:
+class _Draft(InputTables):
     """An input that is being read. `path` is None for rows that have no file."""
 
-    number: int
     name: str | None
     path: str | None
     options: Mapping[str, Any]
     sha256: str | None = None
     previous: Input | None = None
-    references: set[int] = field(default_factory=set)
-    records: int = 0
-    tables: dict[str, list[Part]] = field(default_factory=dict)
-    waiting: list[Batch] = field(default_factory=list)
-    waiting_text: int = 0
-    hashes: list[Hashes] = field(default_factory=lambda: [np.empty((0, HASH_BYTES), np.uint8)])
 
 
 class Ingest:
@@ -114,20 +104,9 @@ class Ingest:
         if conflict:
             row, other = conflict
             raise RunError(self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other))
-        draft.waiting.append(batch)
-        draft.hashes.append(batch.hashes)
-        draft.records += len(batch.records)
-        draft.references |= {count for count in map(len, batch.records.references) if count}
-        draft.waiting_text += count_characters(batch.records)
-        rows = sum(len(waiting.records) for waiting in draft.waiting)
-        if draft.path is not None and (rows >= PART_ROWS or draft.waiting_text >= _PART_TEXT):
-            self._write(draft)
-
-    def _write(self, draft: _Draft) -> None:
-        for name, part in write_batches(self._store, draft.waiting, draft.number, self.texts).items():
-            draft.tables.setdefault(name, []).append(part)
-        draft.waiting = []
-        draft.waiting_text = 0
+        draft.add(batch)
+        if draft.path is not None and draft.is_full:
+            draft.write(self._store, self.texts)
 
     @property
     def is_large(self) -> bool:
@@ -138,20 +117,18 @@ class Ingest:
     def plan_slices(self, workers: int) -> list[list[ReadSlice]]:
         """How workers can read the inputs, slice by slice; empty where the command has to."""
         total = sum(source.size or 0 for source in self._reader.sources)
-        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * workers)))
+        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * max(1, workers))))
         place = StorePlace.of(self._store)
         options = self._reader.options
+        is_alone = len(self._drafts) == 1
         plan = []
         for source, draft in enumerate(self._drafts):
-            slices = cut_file(self._reader, source, size)
+            # A single file that cannot be cut is read faster here than by one worker.
+            slices = cut_file(self._reader, source, size, None if is_alone else draft.sha256)
             if not slices:
                 return []
-            plan.append(
-                [
-                    ReadSlice(store=place, slice=one, options=options, number=draft.number, texts=self.texts)
-                    for one in slices
-                ]
-            )
+            common: dict[str, Any] = {"store": place, "options": options, "number": draft.number, "texts": self.texts}
+            plan.append([ReadSlice(slice=one, is_alone=is_alone, **common) for one in slices])
         return plan
 
     def add_slices(self, slices: Sequence[Sequence[SliceRead | None]]) -> bool:
@@ -162,29 +139,28 @@ class Ingest:
         names = np.sort(np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)]))
         if (
             list(map(len, found)) != list(map(len, slices))
-            or (len(found) > 1 and any(read.has_sources for read in every))  # Sources are compared between files.
             or (names[1:] == names[:-1]).any()
             or any(self._others.find_conflict(read.names[: len(read.hashes)], read.hashes) for read in every)
             or not self._reader.adopt([[read.findings for read in reads] for reads in found])
         ):
-            self._store.discard(f"{name}/{part.file}" for read in every for name, part in read.parts.items())
+            tables = [table for read in every for table in read.tables.items()]
+            self._store.discard(f"{name}/{part.file}" for name, parts in tables for part in parts)
             return False
         for draft, reads in zip(self._drafts, found, strict=True):
             for read in reads:
                 draft.hashes.append(read.hashes)
                 draft.records += len(read.hashes)
                 draft.references |= read.references
-                for name, part in read.parts.items():
-                    draft.tables.setdefault(name, []).append(part)
+                for name, parts in read.tables.items():
+                    draft.tables.setdefault(name, []).extend(parts)
         return True
 
-    def read_added(self) -> Iterator[tuple[int, RecordColumns]]:
-        """The records of the slices that were added, with the numbers of their sources."""
+    def read_added(self) -> Iterator[tuple[int, Iterator[RecordColumns]]]:
+        """The records of the slices that were added, by the numbers of their sources."""
         for source, draft in enumerate(self._drafts):
-            for part in draft.tables.get("records", ()):
-                table = self._run.read_part("records", part)
-                for start in range(0, len(table), SHARD_SIZE):
-                    yield source, read_records_table(table.slice(start, SHARD_SIZE))
+            tables = (self._run.read_part("records", part) for part in draft.tables.get("records", ()))
+            starts = ((table, start) for table in tables for start in range(0, len(table), SHARD_SIZE))
+            yield source, (read_records_table(table.slice(start, SHARD_SIZE)) for table, start in starts)
 
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
@@ -195,7 +171,7 @@ class Ingest:
         entries = list[Input]()
         for draft in self._drafts:
             changed = self._drop_stored_rows(draft) if draft.path is None else set[Key]()
-            self._write(draft)
+            draft.write(self._store, self.texts)
             if draft.path is None:
                 entries += self._replace_judgments(draft, changed)
             if draft.tables or draft.previous:

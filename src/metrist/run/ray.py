@@ -1,8 +1,16 @@
 """The executor for Ray: workers on the nodes of a cluster. Ray is imported when a run needs it.
 
 Workers are actors, each of which performs one job at a time: slices of a run folder that they read and write
-themselves (`metrist.run.slices`), or tasks whose records and results are sent. Ray does not restart them: a job of a
-dead worker goes to any other, also where no node has room for a new one.
+themselves (`metrist.run.slices`), or tasks whose records and results are sent. The command calls them and waits for the
+calls by `ray.wait`. What Ray has beyond that was tried with Ray 2.60 on two nodes, and does not do:
+
+- Restarts and retries of actors, when a node was killed and none took its place: with `max_task_retries=3` the call of
+  its actor used up the retries within 6 s, before Ray took the node for dead, and failed; with -1 it waited for room
+  without end. The other node was idle meanwhile. Here the job of a dead worker goes to any other.
+- `ray.util.ActorPool` gives jobs to actors that are dead, and to those that no node has room for; the jobs fail or
+  wait. Here a worker gets a job once it has started.
+- Plain tasks keep no model: one with a GPU gets a new process each time, and with `max_calls=0` a process that was
+  given card 0 for one task was given card 1 for the next, where its model is not.
 """
 
 from __future__ import annotations
@@ -29,8 +37,8 @@ from metrist.run.worker_pool import describe_range
 if TYPE_CHECKING:
     from metrist.run.slices import StorePlace
 
-#: Jobs per worker that are under way or finished and not yet yielded. More than one, since results come in order: a
-#: slow job must not stop the workers that finish theirs.
+#: Jobs per worker that are under way or finished and not yet yielded. More than one, since results may have to come in
+#: order: a slow job must not stop the workers that finish theirs.
 WINDOW_PER_WORKER = 3
 #: Workers that may die on one job before the run ends: the fault is then most likely in its records.
 MAX_DEATHS_PER_JOB = 4
@@ -38,6 +46,8 @@ MAX_DEATHS_PER_JOB = 4
 MAX_DEATHS_IN_A_ROW = 8
 #: Seconds between two looks at the cluster for nodes that have joined.
 RESIZE_SECONDS = 5.0
+#: Seconds that a caller of `RayWorkers.perform` waits at most until it can do something else.
+WAIT_SECONDS = 0.5
 #: CPUs of a worker that holds a model and has no GPU.
 MODEL_CPUS = 4.0
 #: Extras of metrics whose models run in torch, which can use a GPU.
@@ -186,7 +196,6 @@ class RayWorkers:
         self._executor, self._folder = executor, folder
         self._ray: Any = None
         self._is_new = False
-        self._path = [entry or os.getcwd() for entry in sys.path]
         self._needs = Resources()
         self._size = 0
         self._next_resize = 0.0
@@ -195,30 +204,36 @@ class RayWorkers:
         self._calls: dict[Any, tuple[Any, _Entry | None]] = {}
         self._deaths: Counter[str] = Counter()
         self._deaths_in_a_row = 0
-        #: Since when there is work and no worker.
+        #: Since when no worker has a job.
         self._idle_since: float | None = None
         #: Whether all workers see the run folder; None: no worker has started.
         self._sees_folder: bool | None = None
 
     # ---- What runs ask for
 
+    def start(self, needs: Resources) -> None:
+        """Have workers with these resources, without waiting for them. Others are stopped: they may hold what these
+        need."""
+        if needs != self._needs:
+            self._stop()
+            self._needs, self._size = needs, 0
+        self._next_resize, self._idle_since, self._deaths_in_a_row = 0.0, None, 0
+        self._resize()
+
     def see_folder(self, needs: Resources | None = None) -> bool:
         """Whether workers see the run folder: it is shared, or a URL. Waits for the first one, which has the resources
         that are needed next."""
         if self._sees_folder is None:
-            self._start(needs or self._needs)
+            self.start(needs or self._needs)
         while self._sees_folder is None:
-            self._advance(deque())
             self._resize()
-            self._check_start(has_work=True)
+            self._wait(deque())
         return self._sees_folder
 
-    @property
-    def count(self) -> int:
-        """How many workers there are, or will be: they are started now."""
-        if not self._size:
-            self._start(self._needs)
-        return self._size
+    def count(self, needs: Resources | None = None) -> int:
+        """How many workers with these resources there will be: as many as fit on the nodes."""
+        nodes = self._list_nodes()
+        return self._executor.workers or sum((needs or self._needs).count_on(node) for node in nodes)
 
     def group_metrics(self, metrics: Sequence[Metric], device: str = "auto") -> list[tuple[Resources, list[Metric]]]:
         """The metrics with the resources that a worker needs for them, those that need most first."""
@@ -251,16 +266,22 @@ class RayWorkers:
                 waiting.append(task)
                 yield _TaskJob(replace(task, metrics=tuple(text for text in task.metrics if text not in here)))
 
-        for _, result in self.perform(jobs(), sent, needs):
+        for _, result in filter(None, self.perform(jobs(), sent, needs)):
             task = waiting.popleft()
             texts = tuple(text for text in task.metrics if text in here)
             outcomes = {**result.outcomes, **(perform(here, replace(task, metrics=texts)).outcomes if texts else {})}
             yield TaskResult(start=task.start, outcomes={text: outcomes[text] for text in task.metrics})
 
     def perform(
-        self, jobs: Iterable[Any], metrics: Sequence[Metric] = (), needs: Resources | None = None
-    ) -> Iterator[tuple[Any, Any]]:
-        """Jobs with their results, in order. Workers hold the metrics."""
+        self,
+        jobs: Iterable[Any],
+        metrics: Sequence[Metric] = (),
+        needs: Resources | None = None,
+        *,
+        in_order: bool = True,
+    ) -> Iterator[tuple[Any, Any] | None]:
+        """Jobs with their results, in order or as they come, and None at least every `WAIT_SECONDS` in between, so that
+        the caller can do what is due. Workers hold the metrics."""
         remaining = iter(jobs)
         entries: deque[_Entry] = deque()
         todo: deque[_Entry] = deque()
@@ -268,29 +289,35 @@ class RayWorkers:
         try:
             while True:
                 window = max(1, WINDOW_PER_WORKER * self._size)
-                for job in islice(remaining, max(0, window - len(entries))):
-                    entries.append(_Entry(job))
-                    todo.append(entries[-1])
+                new = [_Entry(job) for job in islice(remaining, max(0, window - len(entries)))]
+                entries += new
+                todo += new
                 if not entries:
                     return
                 if held is None:
-                    self._start(needs or Resources())
+                    self.start(needs or Resources())
                     held = self._send_metrics(metrics)
-                self._dispatch(todo, held)
-                if not entries[0].is_done:
-                    self._advance(todo)
+                self._resize()
+                while todo and self._idle:
+                    worker, entry = self._idle.pop(), todo.popleft()
+                    self._calls[self._send(worker, held, entry.job)] = worker, entry
+                ready = next((entry for entry in entries if entry.is_done or in_order), entries[0])
+                if not ready.is_done:
+                    self._wait(todo)
+                    yield None
                     continue
-                entry = entries.popleft()
-                if isinstance(entry.reply, MetristError):
-                    raise entry.reply
-                yield entry.job, entry.reply
+                entries.remove(ready)
+                if isinstance(ready.reply, MetristError):
+                    raise ready.reply
+                yield ready.job, ready.reply
         finally:
             # Where the run ends early, workers are busy with jobs that nobody waits for.
-            self._stop_all(is_busy=True)
+            busy = [call for call, (_, entry) in self._calls.items() if entry]
+            self._kill([self._calls.pop(call)[0] for call in busy])
 
     def close(self) -> None:
         """Stop all workers, tell what happened to them, and leave the cluster."""
-        self._stop_all()
+        self._stop()
         if self._deaths:
             reasons = ", ".join(
                 f"{reason} ({number} times)" if number > 1 else reason for reason, number in self._deaths.items()
@@ -304,24 +331,11 @@ class RayWorkers:
 
     # ---- Workers
 
-    def _connect(self) -> Any:
+    def _list_nodes(self) -> list[Node]:
         if self._ray is None:
             self._ray, self._is_new = _join_cluster(self._executor)
-            self._actor = self._ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
-        return self._ray
-
-    def _list_nodes(self) -> list[Node]:
-        alive = (node["Resources"] for node in self._call(self._connect().nodes) if node["Alive"])
+        alive = (node["Resources"] for node in self._call(self._ray.nodes) if node["Alive"])
         return [Node(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in alive]
-
-    def _start(self, needs: Resources) -> None:
-        """Have workers with these resources; others are stopped."""
-        self._connect()
-        if needs != self._needs:
-            self._stop_all()
-            self._needs, self._size = needs, 0
-        self._next_resize, self._idle_since, self._deaths_in_a_row = 0.0, None, 0
-        self._resize()
 
     def _resize(self) -> None:
         """Start workers where some are missing: as many as fit on the nodes. Where nodes were lost, one is wanted
@@ -329,17 +343,18 @@ class RayWorkers:
         now = time.monotonic()
         if now >= self._next_resize:
             self._next_resize = now + RESIZE_SECONDS
-            nodes = self._list_nodes()
-            fits = sum(self._needs.count_on(node) for node in nodes)
-            if not (fits or self._size or self._executor.workers):
+            fits = self.count()
+            if not (fits or self._size):
                 raise RunError(
-                    f"no node of the cluster has {self._needs}, but {_describe_nodes(nodes)}; name other resources "
-                    "(resources={'METRIC': …}), or the number of workers if nodes will join"
+                    f"no node of the cluster has {self._needs}, but {_describe_nodes(self._list_nodes())}; name other "
+                    "resources (resources={'METRIC': …}), or the number of workers if nodes will join"
                 )
-            self._size = self._executor.workers or max(1, fits)
-        options = {"num_cpus": self._needs.cpus, "num_gpus": self._needs.gpus}
+            self._size = max(1, fits)
+        path = [entry or os.getcwd() for entry in sys.path]
         while len(self._idle) + len(self._calls) < self._size:
-            worker = self._actor.options(**options).remote(os.getcwd(), self._path, self._needs.gpus > 0)
+            actor = self._ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
+            actor = actor.options(num_cpus=self._needs.cpus, num_gpus=self._needs.gpus)
+            worker = actor.remote(os.getcwd(), path, self._needs.gpus > 0)
             self._calls[worker.start.remote(self._folder)] = worker, None
 
     def _send_metrics(self, metrics: Sequence[Metric]) -> Any:
@@ -351,56 +366,48 @@ class RayWorkers:
             raise RunError(f"{texts} cannot be sent to workers ({type(error).__name__}: {error})") from None
         return self._call(self._ray.put, data)
 
-    def _dispatch(self, todo: deque[_Entry], held: Any) -> None:
-        self._resize()
-        while todo and self._idle:
-            worker, entry = self._idle.pop(), todo.popleft()
-            try:
-                self._calls[worker.perform.remote(held, entry.job)] = worker, entry
-            except (TypeError, pickle.PicklingError, AttributeError) as error:
-                self._idle.append(worker)
-                raise RunError(
-                    f"{entry.job} cannot be sent to a worker ({type(error).__name__}: {error}): use executor='serial'"
-                ) from None
-        self._check_start(bool(todo))
+    def _send(self, worker: Any, metrics: Any, job: Any) -> Any:
+        try:
+            return worker.perform.remote(metrics, job)
+        except (TypeError, pickle.PicklingError, AttributeError) as error:
+            raise RunError(
+                f"{job} cannot be sent to a worker ({type(error).__name__}: {error}): use executor='serial'"
+            ) from None
 
-    def _check_start(self, has_work: bool) -> None:
-        """End the run where it has work and no worker for too long."""
-        is_served = bool(self._idle) or any(entry for _, entry in self._calls.values())
-        now = time.monotonic()
-        self._idle_since = None if is_served or not has_work else self._idle_since or now
+    def _wait(self, todo: deque[_Entry]) -> None:
+        """Wait until something has happened, though not for long, and note what. The job of a worker that died is to
+        be done again. Where no worker has a job for too long, although there are some, the run ends."""
+        errors = self._ray.exceptions
         timeout = self._executor.start_timeout
+        finished, _ = self._call(self._ray.wait, list(self._calls), timeout=min(WAIT_SECONDS, timeout))
+        for call in finished:
+            worker, entry = self._calls.pop(call)
+            try:
+                reply = self._ray.get(call)
+            except errors.RaySystemError as error:
+                raise RunError(f"the Ray cluster is gone: {error}") from error
+            except errors.RayTaskError as error:
+                raise RunError(f"a worker failed{f' on {entry.job}' if entry else ''}: {error.cause!r}") from None
+            except errors.RayError as error:
+                self._kill([worker])  # It may live on where nothing can reach it.
+                self._note_death(entry, _describe(error))
+                if entry:
+                    todo.append(entry)  # Last: others of a lost node may die on the jobs that come next.
+                continue
+            if entry is None:
+                self._check_worker(*reply)
+            else:
+                entry.is_done, entry.reply, self._deaths_in_a_row = True, reply, 0
+            self._idle.append(worker)
+        now = time.monotonic()
+        is_busy = bool(self._idle) or any(entry for _, entry in self._calls.values())
+        self._idle_since = None if is_busy else self._idle_since or now
         if self._idle_since is not None and now - self._idle_since > timeout:
             raise RunError(
                 f"no worker with {self._needs} has started within {timeout:g} s, although the cluster has "
                 f"{_describe_nodes(self._list_nodes())}: other work may hold it, or the nodes may be gone; what is "
                 "scored so far is kept if the run has a folder"
             )
-
-    def _advance(self, todo: deque[_Entry]) -> None:
-        """Wait until something has happened, and note what."""
-        finished, _ = self._call(
-            self._ray.wait, list(self._calls), timeout=min(RESIZE_SECONDS, self._executor.start_timeout)
-        )
-        for call in finished:
-            worker, entry = self._calls.pop(call)
-            errors = self._ray.exceptions
-            try:
-                value = self._ray.get(call)
-            except errors.RaySystemError as error:
-                raise RunError(f"the Ray cluster is gone: {error}") from error
-            except errors.RayTaskError as error:
-                raise RunError(f"a worker failed{f' on {entry.job}' if entry else ''}: {error.cause!r}") from None
-            except errors.RayError as error:
-                self._note_death(worker, entry, _describe(error))
-                if entry:
-                    todo.append(entry)  # Last: others of a lost node may die on the jobs that come next.
-                continue
-            if entry is None:
-                self._check_worker(*value)
-            else:
-                entry.is_done, entry.reply, self._deaths_in_a_row = True, value, 0
-            self._idle.append(worker)
 
     def _check_worker(self, version: str, sees_folder: bool) -> None:
         if version != __version__:
@@ -412,8 +419,7 @@ class RayWorkers:
             raise RunError(f"a node of the cluster does not see {self._folder}: share the folder, or name a URL")
         self._sees_folder = sees_folder
 
-    def _note_death(self, worker: Any, entry: _Entry | None, reason: str) -> None:
-        self._stop(worker)
+    def _note_death(self, entry: _Entry | None, reason: str) -> None:
         self._deaths[reason] += 1
         self._deaths_in_a_row += 1
         self._next_resize = 0.0  # Its node may be gone.
@@ -430,21 +436,16 @@ class RayWorkers:
                 f"task; the last: {reason}"
             )
 
-    def _stop_all(self, *, is_busy: bool = False) -> None:
-        """Stop all workers, or only those that are busy."""
-        for call, (worker, entry) in list(self._calls.items()):
-            if entry or not is_busy:
-                self._stop(worker)
-                del self._calls[call]
-        if not is_busy:
-            for worker in self._idle:
-                self._stop(worker)
-            self._idle.clear()
+    def _stop(self) -> None:
+        """Stop all workers."""
+        self._kill([*self._idle, *(worker for worker, _ in self._calls.values())])
+        self._idle, self._calls = [], {}
 
-    def _stop(self, worker: Any) -> None:
-        # Where the worker, its node or the whole cluster is gone, there is nothing left to stop.
-        with suppress(Exception):
-            self._ray.kill(worker, no_restart=True)
+    def _kill(self, workers: Iterable[Any]) -> None:
+        for worker in workers:
+            # Where the worker, its node or the whole cluster is gone, there is nothing left to stop.
+            with suppress(Exception):
+                self._ray.kill(worker, no_restart=True)
 
     def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,22 +17,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metrist.errors import InputError, RunError
+from metrist.errors import MetristError, RunError
 from metrist.io.batches import Batch
 from metrist.io.reader import Findings
 from metrist.io.remote import is_remote
 from metrist.io.row_model import ParsedRow
-from metrist.io.slices import FileSlice
+from metrist.io.slices import FileSlice, WholeFile
 from metrist.metrics.base import Metric
-from metrist.records import Hashes
+from metrist.records import HASH_BYTES, Hashes, RecordColumns
 from metrist.run.flat_file import encodable
 from metrist.run.store import WRITERS, Part, Rows, Store
 from metrist.run.stores import open_store
 from metrist.run.tables import Damaged, judged_tables, read_hashes, read_records_table, records_table, scores_table
-from metrist.run.tasks import TASK_SECONDS, Task, cut_columns, join_blocks, perform
+from metrist.run.tasks import TASK_SECONDS, Task, count_characters, cut_columns, join_blocks, perform
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 
+#: Rows, and characters of texts, from which on records go into a part.
+PART_ROWS = 1 << 16
+_PART_TEXT = 1 << 26
 #: How many times larger than the last slice the next may be: the first ones say little about the rate.
 _GROWTH = 4
 
@@ -70,23 +73,49 @@ def _read_stamp(folder: str) -> int:
         return -1
 
 
-def write_batches(store: Store, batches: Sequence[Batch], number: int, texts: bool) -> dict[str, Part]:
-    """Write rows of the input with this number as one part of each table that has any."""
-    found: dict[str, list[pa.Table]] = {}
-    for batch in batches:
-        if len(batch.records):
-            table = records_table(batch.records, batch.hashes, number, batch.lines, texts)
-            found.setdefault("records", []).append(table)
-        for name, table in judged_tables(batch.judged, number, texts).items():
-            found.setdefault(name, []).append(table)
-    return {name: store.write_part(name, pa.concat_tables(tables)) for name, tables in found.items()}
+@dataclass(eq=False, kw_only=True)
+class InputTables:
+    """The tables of the input with this number, as far as it was read: parts, and batches that are not in one yet."""
+
+    number: int
+    tables: dict[str, list[Part]] = field(default_factory=dict)
+    records: int = 0
+    references: set[int] = field(default_factory=set)
+    hashes: list[Hashes] = field(default_factory=lambda: [np.empty((0, HASH_BYTES), np.uint8)])
+    waiting: list[Batch] = field(default_factory=list)
+    waiting_text: int = 0
+
+    def add(self, batch: Batch) -> None:
+        self.waiting.append(batch)
+        self.hashes.append(batch.hashes)
+        self.records += len(batch.records)
+        self.references |= {count for count in map(len, batch.records.references) if count}
+        self.waiting_text += count_characters(batch.records)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough batches wait for a part."""
+        rows = sum(len(waiting.records) for waiting in self.waiting)
+        return rows >= PART_ROWS or self.waiting_text >= _PART_TEXT
+
+    def write(self, store: Store, texts: bool) -> None:
+        """Write what waits as one part of each table that has any rows."""
+        found: dict[str, list[pa.Table]] = {}
+        for batch in self.waiting:
+            if len(batch.records):
+                table = records_table(batch.records, batch.hashes, self.number, batch.lines, texts)
+                found.setdefault("records", []).append(table)
+            for name, table in judged_tables(batch.judged, self.number, texts).items():
+                found.setdefault(name, []).append(table)
+        for name, tables in found.items():
+            self.tables.setdefault(name, []).append(store.write_part(name, pa.concat_tables(tables)))
+        self.waiting, self.waiting_text = [], 0
 
 
-def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
-    """A hash of each item and system as tables hold them, the same in every process."""
+def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """A hash of each text as tables hold it, the same in every process."""
     digests = bytearray()
-    for item, system in names:
-        text = f"{item}\0{system}"
+    for text in texts:
         try:
             data = text.encode("utf-8")
         except UnicodeEncodeError:
@@ -95,57 +124,80 @@ def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
     return np.frombuffer(bytes(digests), np.uint64)
 
 
+def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
+    """A hash of each item and system."""
+    return hash_texts(map("\0".join, names))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SliceRead:
     """A slice of an input that is in the store. `names` are hashes of the names of its records, in their order, and of
     others that it judges."""
 
-    parts: dict[str, Part]
+    tables: dict[str, list[Part]]
     hashes: Hashes
     names: NDArray[np.uint64]
     references: set[int]
-    has_sources: bool
     findings: Findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSlice:
     """Read a slice of the input with this number into the store. Where the command has to read the whole input to know
-    what it holds, there is no result."""
+    what it holds, there is no result. `is_alone` says whether there is no other input."""
 
     store: StorePlace
-    slice: FileSlice
+    slice: FileSlice | WholeFile
     options: Mapping[str, Any]
     number: int
     texts: bool
+    is_alone: bool
 
     def __str__(self) -> str:
-        return f"bytes {self.slice.start:,} to {self.slice.stop:,} of {self.slice.name}"
+        return str(self.slice)
 
     def run(self, _metrics: Mapping[str, Metric]) -> SliceRead | None:
-        reader = self.slice.open(self.options)
+        store, tables = self.store.open(), InputTables(number=self.number)
+        names, judged, checked = [hash_names([])], [hash_names([])], list[tuple[NDArray[np.uint64], ...]]()
         try:
-            batches = list(reader.batches())
-        except InputError:
-            return None
+            reader = self.slice.open(self.options)
+            for batch in reader.batches():
+                tables.add(batch)
+                if tables.is_full:
+                    tables.write(store, self.texts)
+                records = batch.records
+                names.append(hash_names(zip(records.items, records.systems, strict=True)))
+                # A row of ratings alone belongs to a record of the slice.
+                rows = (row for row in batch.judged if isinstance(row, ParsedRow))
+                judged.append(hash_names(key for row in rows for key in row.keys))
+                if reader.needs_item_check or not self.is_alone:
+                    checked.append((hash_texts(records.items), hash_texts(records.systems), _hash_sources(records)))
+        except MetristError:
+            return None  # The command finds the same, or says what is wrong.
         findings = reader.findings
-        if findings is None:
-            return None
-        if not findings.items_are_named and not self.options.get("item_key") and findings.rows != self.slice.lines:
-            return None  # Blank lines: the numbers of rows are not those of lines.
-        records = [zip(batch.records.items, batch.records.systems, strict=True) for batch in batches]
-        names = dict.fromkeys(name for listed in records for name in listed)
-        # A row of ratings alone belongs to a record of the slice.
-        judged = (row for batch in batches for row in batch.judged)
-        names |= dict.fromkeys(key for row in judged if isinstance(row, ParsedRow) for key in row.keys)
+        if isinstance(self.slice, FileSlice):
+            if findings.has_layout or findings.skipped.count:
+                return None  # Numbers of rows, and messages about bad ones, depend on the rows before.
+            if not findings.items_are_named and not self.options.get("item_key") and findings.rows != self.slice.rows:
+                return None  # Blank lines: the numbers of rows are not those of lines.
+        tables.write(store, self.texts)
+        if checked:
+            items, systems, sources = map(np.concatenate, zip(*checked, strict=True))
+            findings = replace(findings, items=items, systems=systems, sources=sources)
+        own = np.concatenate(names)
         return SliceRead(
-            parts=write_batches(self.store.open(), batches, self.number, self.texts),
-            hashes=np.concatenate([batch.hashes for batch in batches]),
-            names=hash_names(names),
-            references={len(texts) for batch in batches for texts in batch.records.references if texts},
-            has_sources=any(any(batch.records.sources) for batch in batches),
+            tables=tables.tables,
+            hashes=np.concatenate(tables.hashes),
+            names=np.concatenate([own, np.setdiff1d(np.concatenate(judged), own)]),
+            references=tables.references,
             findings=findings,
         )
+
+
+def _hash_sources(records: RecordColumns) -> NDArray[np.uint64]:
+    """Hashes of the sources, whatever their white space; 0 for none."""
+    sources = [" ".join(source.split()) if source else "" for source in records.sources]
+    return hash_texts(sources) * np.fromiter(map(bool, sources), np.bool_, len(sources))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +212,10 @@ class SliceResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreSlice:
-    """Score rows of a records part, and write a part of each metric. `results` say which metrics."""
+    """Score rows of a records part, and write a part of each metric. `results` say which metrics; `start` is the
+    position of the first row in the input."""
 
+    start: int
     store: StorePlace
     part: Part
     rows: NDArray[np.int64] | range

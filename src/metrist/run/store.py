@@ -688,7 +688,7 @@ class Store:
             if gone.isdisjoint(listed) or (added and not gone.issubset(listed)):
                 return tuple(listed)
             first = next(n for n, part in enumerate(listed) if part in gone)
-            return tuple(part for part in (*listed[:first], *added, *listed[first:]) if part not in gone)
+            return (*listed[:first], *added, *(part for part in listed[first:] if part not in gone))
 
         def change(manifest: Manifest) -> Manifest:
             metric = manifest.metric(text)

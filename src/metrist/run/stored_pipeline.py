@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate, groupby
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
@@ -27,11 +28,11 @@ from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
-from metrist.run.ingest import PART_ROWS, SLICES_PER_WORKER, Ingest
+from metrist.run.ingest import SLICES_PER_WORKER, Ingest
 from metrist.run.pipeline import Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
-from metrist.run.slices import ScoreSlice, SliceRead, SliceSize, StorePlace
+from metrist.run.slices import PART_ROWS, ScoreSlice, SliceRead, SliceSize, StorePlace
 from metrist.run.store import Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
 from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
 from metrist.run.tables import (
@@ -261,30 +262,36 @@ class StoredPipeline(Pipeline):
         elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
             self._own_hashes = [read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"])]
         if ingest.is_stored:
-            self._check_needs((number, records) for number, (records, _) in self._read_records())
+            inputs = groupby(self._read_records(), key=itemgetter(0))
+            self._check_needs((number, (records for _, (records, _) in blocks)) for number, blocks in inputs)
 
-    def _check_needs(self, blocks: Iterable[tuple[int, Sequence[Any]]]) -> None:
-        """Look at stored records, with the numbers of their inputs, as if they were read now."""
-        needs, source = NeedsCheck(self._metrics), None
-        for number, records in blocks:
-            if number != source:
-                self._warn(0, RecordColumns.of(records), number)
-                source = number
-            if needs.add(records) and len(self._own_inputs) == 1:
-                break
+    def _check_needs(self, inputs: Iterable[tuple[int, Iterable[Sequence[Any]]]]) -> None:
+        """Look at stored records, by the numbers of their inputs, as if they were read now."""
+        needs = NeedsCheck(self._metrics)
+        for number, blocks in inputs:
+            for n, records in enumerate(blocks):
+                if n == 0:
+                    self._warn(0, RecordColumns.of(records), number)
+                if needs.add(records):
+                    break
         needs.finish()
 
     def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
         """Have workers read the inputs; False if the command has to."""
-        plan = ingest.plan_slices(workers.count) if ingest.is_large else []
+        if not ingest.is_large:
+            return False
+        workers.start(Resources())  # They start while the inputs are cut.
+        plan = ingest.plan_slices(workers.count())
         if not plan or not workers.see_folder():
             return False
         sources = [source for source, jobs in enumerate(plan) for _ in jobs]
         reads: list[list[SliceRead | None]] = [[] for _ in plan]
         self._store.has_strays = True
-        results = workers.perform(job for jobs in plan for job in jobs)
+        results = filter(None, workers.perform(job for jobs in plan for job in jobs))
         for source, (_, read) in zip(sources, results, strict=True):
             reads[source].append(read)
+            if read is None:
+                break
         if not ingest.add_slices(reads):
             return False
         self._own_inputs = ingest.numbers
@@ -426,30 +433,39 @@ class StoredPipeline(Pipeline):
         return None
 
     def _score_slices(self, groups: Sequence[tuple[Resources, Sequence[Metric]]], workers: RayWorkers) -> None:
-        """Have workers score slices of the stored records, and list the parts that they write."""
+        """Have workers score slices of the stored records, and list the parts that they write, as they come."""
         self._store.has_strays = True
         for needs, metrics in groups:
             self._begin_phase(metrics)
-            size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers), list[Rows](), monotonic()
+            size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers.count(needs)), list[Rows](), 0.0
+            starts: dict[str, dict[Part, int]] = {metric.text: {} for metric in metrics}
             try:
-                for job, results in workers.perform(self._plan_slices(metrics, size), metrics, needs):
-                    size.measure(len(job), sum(result.seconds for result in results))
-                    for result in results:
-                        self._writers[result.rows.metric.text].usages |= result.usages
-                        rows.append(result.rows)
-                    self._report(len(job))
-                    if monotonic() - listed >= SAVE_SECONDS:
+                for done in workers.perform(self._plan_slices(metrics, size), metrics, needs, in_order=False):
+                    if done:
+                        job, results = done
+                        size.measure(len(job), sum(result.seconds for result in results))
+                        for result in results:
+                            text = result.rows.metric.text
+                            self._writers[text].usages |= result.usages
+                            starts[text][result.rows.part] = job.start
+                            rows.append(result.rows)
+                        self._report(len(job))
+                    if rows and monotonic() - listed >= SAVE_SECONDS:
                         self._store.add_results(rows)
                         rows, listed = [], monotonic()
             finally:
                 self._store.add_results(rows)
+            for text, places in starts.items():
+                # In the order of the records, so that nothing has to be sorted when they are read.
+                if (parts := list(places)) != (ordered := sorted(places, key=places.__getitem__)):
+                    self._store.drop_parts(text, parts, ordered)
 
-    def _choose_size(self, kind: Kind, workers: RayWorkers) -> SliceSize:
+    def _choose_size(self, kind: Kind, workers: int) -> SliceSize:
         if self._shard_size or kind is Kind.program:
             return SliceSize(rows=self._shard_size or SHARD_SIZE)
         if kind is Kind.model:
             return SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
-        limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * workers.count), PART_ROWS))
+        limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * max(1, workers)), PART_ROWS))
         return SliceSize(rows=2 * _SMALL_PART, limit=limit)
 
     def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
@@ -460,6 +476,7 @@ class StoredPipeline(Pipeline):
                 writers = [self._writers[text] for text in texts]
                 for chosen in size.cut(rows, table["item"].to_numpy()):
                     yield ScoreSlice(
+                        start=done + int(chosen[0]),
                         store=place,
                         part=part,
                         rows=chosen,
