@@ -358,7 +358,7 @@ def compute_with_torch(recipe: Any, state: State, config: Mapping[str, Any]) -> 
 
 
 def measure(engines: Mapping[str, Callable[[], Engine]], expected: Any, state: State) -> dict[str, Result]:
-    from metrist.models.numpy_inference import threads
+    from metrist import threads
 
     rng = np.random.default_rng(0)
     batches = [rng.integers(1000, 20_000, size) for size in INPUTS]

@@ -113,7 +113,7 @@ def _bootstraps() -> list[Task]:
         rng, tau = np.random.default_rng(0), kendall()
         for _ in range(PEER_DRAWS):
             drawn = (rng.integers(0, ITEMS, ITEMS)[:, None] * SYSTEMS + np.arange(SYSTEMS)).ravel()
-            tau(panel.human[drawn], panel.metrics[0, drawn])
+            tau(panel.human[drawn], panel.metrics[0][drawn])
 
     def ours() -> object:
         return bootstrap(measure("kendall_b"), panel, draws=DRAWS, rng=np.random.default_rng(0))

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from forked_processes import exit_code, forked
-from metrist.models.numpy_inference import threads
+from metrist import threads
 
 
 @pytest.fixture

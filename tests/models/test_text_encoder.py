@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from encoder_folders import CONFIG, WORDS, export_random, make_arrays, write_tokenizer
+from metrist import threads
 from metrist.errors import ModelError, SpecError
 from metrist.models.devices import Options
 from metrist.models.loading import load_reward, load_text_encoder
-from metrist.models.numpy_inference import storage, threads
+from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import export_text_encoder
 from metrist.models.reward_layout import RewardFrame, RewardInput, RewardLayout, RewardSettings
 from metrist.models.text_encoder import TextEncoder

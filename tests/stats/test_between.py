@@ -163,7 +163,7 @@ def test_other_metrics_do_not_change_a_test(grouping) -> None:
 
 def test_a_pair_is_tested_on_the_outputs_that_both_scored() -> None:
     full = some_panel(metrics=3)
-    metrics = full.metrics.copy()
+    metrics = np.array(full.metrics)
     metrics[0, :4], metrics[1, 2:9] = math.nan, math.nan
     panel = Panel(human=full.human, metrics=metrics, item=full.item, system=full.system)
     for measure in (PEARSON, KENDALL):
@@ -176,7 +176,7 @@ def test_a_pair_is_tested_on_the_outputs_that_both_scored() -> None:
 def test_scales_of_the_metrics_do_not_matter() -> None:
     # Eighths survive such scaling and moving exactly; else near ties could become ties, which are something else.
     panel = some_panel()
-    eighths = np.rint(panel.metrics * 8) / 8
+    eighths = np.rint(np.array(panel.metrics) * 8) / 8
     panel = Panel(human=panel.human, metrics=eighths, item=panel.item, system=panel.system)
     stretched = eighths * [[2.0**20], [2.0**-20]] + [[5.0], [-3.0]]
     moved = Panel(human=panel.human, metrics=stretched, item=panel.item, system=panel.system)
@@ -209,7 +209,7 @@ def test_stopping_early_changes_no_verdict_and_little_of_p() -> None:
 
 def test_a_metric_is_not_separated_from_itself() -> None:
     panel = some_panel()
-    twin = Panel(human=panel.human, metrics=panel.metrics[[0, 0]], item=panel.item, system=panel.system)
+    twin = Panel(human=panel.human, metrics=[panel.metrics[0]] * 2, item=panel.item, system=panel.system)
     for measure, grouping in itertools.product((PEARSON, KENDALL), ("none", "item")):
         (result,) = permutation_tests(measure, twin, [(0, 1)], grouping, draws=50, rng=seeded())
         assert (result.difference, result.p) == (0.0, 1.0)
@@ -217,7 +217,7 @@ def test_a_metric_is_not_separated_from_itself() -> None:
 
 def test_a_constant_metric_is_not_tested() -> None:
     panel = some_panel()
-    metrics = panel.metrics.copy()
+    metrics = np.array(panel.metrics)
     metrics[1] = 0.1
     flat = Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
     for measure, grouping, exchange in (

@@ -162,7 +162,7 @@ def test_other_metrics_do_not_change_an_interval() -> None:
 
 def test_a_metric_is_judged_on_the_outputs_it_scored_and_a_pair_on_those_of_both() -> None:
     full = some_panel()
-    metrics = full.metrics.copy()
+    metrics = np.array(full.metrics)
     metrics[1, 5:20] = math.nan
     metrics[2, 50:] = math.nan
     panel = Panel(human=full.human, metrics=metrics, item=full.item, system=full.system)
@@ -195,7 +195,7 @@ def test_a_single_unit_has_no_interval() -> None:
 
 def test_a_constant_metric_and_one_without_scores_have_no_value() -> None:
     panel = some_panel()
-    metrics = panel.metrics.copy()
+    metrics = np.array(panel.metrics)
     metrics[0], metrics[1] = 3.0, math.nan
     odd = Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
     constant, missing, fine = bootstrap(PEARSON, odd, draws=20, rng=seeded())

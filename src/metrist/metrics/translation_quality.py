@@ -20,12 +20,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist import threads
 from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.model_metric import ModelMetric
 from metrist.models import loading
-from metrist.models.numpy_inference import threads
 from metrist.models.text_encoder import TextEncoder, Tokens, TokenSequence
 from metrist.models.weights import find_weights
 from metrist.ratings import Error

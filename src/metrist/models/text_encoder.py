@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist import kernels
+from metrist import kernels, threads
 from metrist.errors import ModelError, format_count
 from metrist.kernels import PackedLinear
 from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD
 from metrist.models import batching, weights
-from metrist.models.numpy_inference import storage, threads
+from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.bert import check_shape
 from metrist.models.numpy_inference.storage import Floats, Quantized
 from metrist.models.protocols import Rewards

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist import threads
 from metrist.errors import ModelError
 from metrist.models import batching, tokenization
-from metrist.models.numpy_inference import storage, threads
+from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.bert import Bert, BertSizes, check_shape
 from metrist.models.numpy_inference.storage import Floats, read_arrays, suggest_repair
 from metrist.models.numpy_inference.t5 import T5, T5Sizes
