@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from metrist.errors import RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair
-from metrist.run.query import lock, open_database
+from metrist.run.query import VIEWS, lock, open_database
 from metrist.run.run import Run, open_run
 
 
@@ -259,7 +260,7 @@ def test_only_the_views_are_shown_and_named(run: Run, tmp_path: Path) -> None:
         run.query("SELECT * FROM score")
     metrist.score([row(1, "x", "a")], ["rouge1"], out=tmp_path / "bare", texts=False)
     for sql in ("SELECT output FROM records", "SELECT r.output FROM records r"):
-        with pytest.raises(RunError, match="this run stores no texts$"):
+        with pytest.raises(RunError, match=r"this run stores no texts$"):
             open_run(tmp_path / "bare").query(sql)
 
 
@@ -276,3 +277,12 @@ def test_tables_are_those_of_the_views(run: Run) -> None:
     for table in (run.records, run.scores):
         with pytest.raises(RunError, match=r"no column 'texts'; they have ((?!original).)*$"):
             table(columns="texts")
+
+
+def test_the_guide_lists_the_columns_of_each_view(run: Run) -> None:
+    guide = Path(__file__).parents[2].joinpath("docs/guides/runs.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (`record`.*|`item`.*|`comparator`.*) \|$", guide, re.MULTILINE))
+    assert sorted(rows) == sorted(VIEWS)
+    for view, listed in rows.items():
+        columns = run.query(f"SELECT * FROM {view}").column_names
+        assert re.findall(r"`(\w+)`", listed) == (columns[:3] if view == "wide" else columns)

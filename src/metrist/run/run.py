@@ -158,21 +158,6 @@ class Run(StoredRun):
         schema = pa.schema([schema.field(name) for name in names])
         return pa.concat_tables([part.select(names) for part in parts]) if parts else schema.empty_table()
 
-    def describe_unfinished(self) -> list[str]:
-        """Notes on the metrics that are left out, because they are not finished, or of which scores are outdated."""
-        metrics = [metric for metric in self.manifest.metrics if not metric.compares]
-        notes = [
-            f"{metric.label} is left out, because it is not finished: run the same `metrist score` again"
-            for metric in metrics
-            if not metric.finished
-        ]
-        return notes + [
-            f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, "
-            "was not finished: run `metrist score` again"
-            for metric in metrics
-            if metric.is_outdated
-        ]
-
     def read_scores(self, metric: StoredMetric, hashes: Hashes | None = None) -> tuple[Scores, NDArray[np.int64]]:
         """One metric's scores of all records, and the positions of those that it has not scored yet, which have a
         failure of kind `pending`. `hashes` are those of the records, if they were read before."""
