@@ -76,7 +76,7 @@ def run_query(run: StoredRun, sql: str) -> Answer:
             _check_statement(connection, sql)
             table = connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
-            raise RunError(f"the query failed: {_describe(error)}{_hint(error, run)}") from None
+            raise RunError(f"the query failed: {_explain(error, run)}") from None
     return Answer(table, not {"scores", "wide"}.isdisjoint(mentioned), views.differing)
 
 
@@ -159,25 +159,25 @@ def read_rows(
 
 
 def _describe(error: Exception) -> str:
-    """An error of DuckDB in one line, without the statement and the place in it, and without a guess at a table, which
-    names DuckDB's own."""
-    lines = str(error).strip().split("\n\n")[0].splitlines()
-    return lines[0] if lines and _UNKNOWN_TABLE.search(lines[0]) else "; ".join(lines)
+    """An error of DuckDB in one line, without the statement and the place in it."""
+    return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
 
 
-def _hint(error: Exception, run: StoredRun) -> str:
-    """What an error of DuckDB does not say about the tables and columns of a run."""
-    message = str(error).splitlines()[0]
+def _explain(error: Exception, run: StoredRun) -> str:
+    """An error of a query, with the tables and columns of the run where DuckDB would guess at others."""
+    message = (str(error).splitlines() or [""])[0]
     if _UNKNOWN_TABLE.search(message):
-        return f"; a run has {', '.join(VIEWS[:-1])} and {VIEWS[-1]}"
-    if not message.startswith("Binder Error"):
-        return ""
-    names = {name.casefold() for name in re.findall(r'"([^"]+)"', message)}
-    labels = [metric.label for metric in run.finished_metrics()]
-    columns = zip(labels, name_columns(labels), strict=True)
-    if candidates := [quote_name(column) for label, column in columns if label.casefold() in names and column != label]:
-        return f"; wide has {' and '.join(candidates)}"
-    return "" if run.has_texts or names.isdisjoint(tables.TEXT_COLUMNS) else "; this run stores no texts"
+        return f"{message}; a run has {', '.join(VIEWS[:-1])} and {VIEWS[-1]}"
+    if message.startswith("Binder Error"):
+        names = {name.casefold() for name in re.findall(r'"([^"]+)"', message)}
+        labels = [metric.label for metric in run.finished_metrics()]
+        columns = zip(labels, name_columns(labels), strict=True)
+        numbered = [quote_name(column) for label, column in columns if label.casefold() in names and column != label]
+        if numbered:
+            return f"{message}; wide has {' and '.join(numbered)}"
+        if not run.has_texts and not names.isdisjoint(tables.TEXT_COLUMNS):
+            return f"{message}; this run stores no texts"
+    return _describe(error)
 
 
 def name_columns(labels: Sequence[str]) -> list[str]:
