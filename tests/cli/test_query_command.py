@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import metrist
 from metrist.cli.app import app
 from metrist.errors import RunError
+from metrist.run.removal import plan_removal
 
 ROWS = [
     {"item": "1", "system": "a", "output": "the cat sat", "references": ["the cat sat"], "ratings": {"quality": 4}},
@@ -51,11 +52,11 @@ def test_an_answer_as_json_and_csv(run):
         "value": 1.0,
     }
     assert second["output"] == "=1+1\nline"
-    shown = list(csv.reader(ask(run, sql, "--format", "csv").splitlines()))
+    shown = list(csv.reader(io.StringIO(ask(run, sql, "--format", "csv"))))
     assert shown[0] == ["item", "system", "output", "references", "parts", "value"]
     assert json.loads(shown[1][4]) == first["parts"]
     # A spreadsheet must not run it.
-    assert shown[2][2] == "'=1+1\\nline"
+    assert shown[2][2] == "'=1+1\nline"
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "jsonl.gz", "parquet"])
@@ -79,7 +80,8 @@ def test_an_answer_goes_to_a_file(run, suffix, tmp_path):
 
 def test_all_views_are_there(run):
     answer = json.loads(ask(run, "SELECT * FROM wide ORDER BY system", "--format", "json"))
-    assert answer["rows"][0] == {"item": "1", "system": "a", "rougeL": 1.0, "length": 3.0}
+    (first, _), columns = answer["rows"], ["record", "item", "system", "rougeL", "length"]
+    assert (list(first), list(first.values())[1:]) == (columns, ["1", "a", 1.0, 3.0])
     for view, count in {"records": 2, "scores": 4, "ratings": 2, "errors": 0, "preferences": 0, "pairs": 0}.items():
         assert metrist.open_run(run).query(f"SELECT count(*) AS n FROM {view}")["n"].to_pylist() == [count]
 
@@ -110,3 +112,57 @@ def test_what_does_not_read_the_run_is_refused_in_one_line(run, sql, tmp_path, m
         metrist.open_run(run).query(sql)
     assert "\n" not in str(refusal.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "run"]
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    """The exit code of a query and what it printed, or why it failed."""
+    answer = CliRunner().invoke(app, ["query", *arguments])
+    return answer.exit_code, str(answer.exception) if isinstance(answer.exception, RunError) else answer.output
+
+
+def test_a_file_and_a_format_agree(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sql = "SELECT system, output, value > 0 AS good, value, parts FROM records JOIN scores USING (record, item, system)"
+    sql += " ORDER BY ALL"
+    for form in ("csv", "json"):
+        shown = ask(run, sql, "--format", form)
+        ask(run, sql, "-o", f"a.{form}", "--format", form)
+        ask(run, sql, "-o", f"b.{form}")
+        assert Path(f"a.{form}").read_bytes() == Path(f"b.{form}").read_bytes() == shown.encode()
+    code, message = invoke(run, sql, "--format", "csv", "-o", "c.parquet")
+    assert code
+    assert "--format csv and -o c.parquet" in message
+    assert not Path("c.parquet").exists()
+
+
+def test_notes_tell_which_scores_are_missing(run, tmp_path):
+    """The same as those of `metrist.load`; none where a query is not about scores."""
+    more = tmp_path / "more.jsonl"
+    more.write_text(json.dumps({**ROWS[0], "item": "2"}) + "\n")
+    metrist.score(more, ["rougeL"], out=run, progress=False)
+    (note,) = [note for note in metrist.load(run).notes if note.startswith("length has not scored")]
+    assert f"metrist: {note}\n" in invoke(run, "SELECT metric, avg(value) FROM scores GROUP BY ALL")[1]
+    assert note not in invoke(run, "SELECT count(*) FROM records")[1]
+    manifest = json.loads((Path(run) / "manifest.json").read_text())
+    for version in manifest["metrics"][0]["versions"]:
+        version["finished"] = False
+    (Path(run) / "manifest.json").write_text(json.dumps(manifest | {"checksum": None}))
+    (note,) = [note for note in metrist.load(run).notes if "is left out" in note]
+    assert f"metrist: {note}\n" in invoke(run, "FROM wide")[1]
+
+
+def test_a_path_without_a_run_is_named_as_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("folder/a.txt").write_text("a")
+    reasons = {
+        "nosuch": "there is no run at nosuch",
+        "folder": "folder is not a run folder: it has no manifest.json",
+        "folder/a.txt": "folder/a.txt is not a run folder: it has no manifest.json",
+    }
+    for path, reason in reasons.items():
+        # A file may be one of results.
+        for read in (metrist.open_run, plan_removal, *(() if path.endswith(".txt") else (metrist.load,))):
+            with pytest.raises(RunError) as refusal:
+                read(path)
+            assert str(refusal.value) == reason

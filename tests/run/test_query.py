@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from metrist.errors import RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair
-from metrist.run.query import connect, lock, run_query
+from metrist.run.query import VIEWS, lock, open_database
 from metrist.run.run import Run, open_run
 
 
@@ -92,8 +93,8 @@ def test_views_hold_what_the_tables_hold(run: Run) -> None:
     if not duckdb.__version__.startswith("1."):  # It runs PIVOT as two statements.
         pivot = ask(run, "PIVOT scores ON metric USING avg(value) GROUP BY system ORDER BY system")
         assert pivot == ask(run, "SELECT system, avg(rouge1), avg(short) FROM wide GROUP BY system ORDER BY system")
-    assert len(ask(run, "DESCRIBE wide")) == 4
-    assert isinstance(run_query(run, "EXPLAIN ANALYZE SELECT * FROM scores"), pa.Table)
+    assert len(ask(run, "DESCRIBE wide")) == 5
+    assert isinstance(run.query("EXPLAIN ANALYZE SELECT * FROM scores"), pa.Table)
 
 
 def test_each_record_has_one_score_by_a_metric(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_a_query_reads_only_the_run(run: Run, tmp_path: Path, sql: str) -> None:
 
 
 def test_what_does_not_fit_into_memory_goes_to_a_private_folder(run: Run) -> None:
-    with closing(connect(run, memory_limit="60MB")) as connection:
+    with closing(open_database(run, memory_limit="60MB")) as connection:
         lock(connection, run)
         ((folder,),) = connection.execute("SELECT current_setting('temp_directory')").fetchall()
         assert Path(folder).parent == Path(tempfile.gettempdir())
@@ -203,7 +204,7 @@ def test_a_folder_whose_name_reads_as_a_pattern_is_that_folder(tmp_path: Path, n
     shutil.copytree(tmp_path / name, tmp_path / "run1")
     run = open_run(tmp_path / name)
     assert run.query("SELECT count(*) AS n FROM records")["n"].to_pylist() == [5]
-    assert run_query(run, "SELECT sum(value) AS n FROM scores")["n"].to_pylist() == [15]
+    assert run.query("SELECT sum(value) AS n FROM scores")["n"].to_pylist() == [15]
 
 
 def test_tables_have_each_record_once_and_refuse_names_that_they_do_not_have(tmp_path: Path) -> None:
@@ -216,8 +217,72 @@ def test_tables_have_each_record_once_and_refuse_names_that_they_do_not_have(tmp
     assert run.scores()["value"].to_pylist() == [1, 2, 3, 4, 5, 1]
     with pytest.raises(RunError, match="no finished metric 'size'"):
         run.scores(["size"])
-    with pytest.raises(RunError, match="no column 'item'"):
-        run.scores(columns=["item"])
+    with pytest.raises(RunError, match=r"no column 'items'; they have item, system, metric, record, .*, usage$"):
+        run.scores(columns=["items"])
     metrist.score(rows, ["length"], out=tmp_path / "bare", texts=False)
     with pytest.raises(RunError, match="stores no texts"):
         open_run(tmp_path / "bare").records(["output"])
+
+
+def test_metrics_that_sql_takes_for_the_same_have_columns_of_their_own(tmp_path: Path) -> None:
+    data = write(tmp_path / "in.jsonl", [row(1, "x", "a b c"), row(2, "x", "a d")])
+    metrics = {"A": "rougeL", "a": "chrf", "item": "length", "plain": "bleu"}
+    metrist.score(data, metrics, out=tmp_path / "run", executor="serial")
+    run, results = open_run(tmp_path / "run"), metrist.load(tmp_path / "run")
+    columns = ["record", "item", "system", "A (1)", "a (2)", "item (1)", "plain"]
+    wide = run.query("SELECT * FROM wide ORDER BY item")
+    assert wide.column_names == run.wide().column_names == columns
+    assert wide.to_pylist() == run.wide().to_pylist()
+    for label, column in (("A", "A (1)"), ("a", "a (2)"), ("item", "item (1)"), ("plain", "plain")):
+        assert wide[column].to_pylist() == results[label].values.tolist()
+    for sql in ("SELECT avg(a) FROM wide", "SELECT w.A FROM wide w"):
+        with pytest.raises(RunError, match=r'wide has "A \(1\)" and "a \(2\)"$'):
+            run.query(sql)
+
+
+def test_a_query_needs_only_the_parts_of_its_views(run: Run) -> None:
+    folder = Path(run.store.path)
+    for part in folder.glob("scores/rouge1/*.parquet"):
+        part.unlink()
+    run = open_run(folder)
+    assert ask(run, "SELECT count(*) FROM Records") == [(6,)]
+    assert ask(run, "SELECT count(*) FROM ratings JOIN records USING (item, system)") == [(6,)]
+    for view in ("scores", "wide"):
+        with pytest.raises(RunError, match="run the same `metrist score` again"):
+            run.query(f"SELECT count(*) FROM {view}")
+
+
+def test_only_the_views_are_shown_and_named(run: Run, tmp_path: Path) -> None:
+    views = ["errors", "pairs", "preferences", "ratings", "records", "scores", "wide"]
+    assert [name for (name,) in ask(run, "SHOW TABLES")] == views
+    expected = "score does not exist!; a run has records, scores, wide, ratings, errors, preferences and pairs"
+    with pytest.raises(RunError, match=f"{expected}$"):
+        run.query("SELECT * FROM score")
+    metrist.score([row(1, "x", "a")], ["rouge1"], out=tmp_path / "bare", texts=False)
+    for sql in ("SELECT output FROM records", "SELECT r.output FROM records r"):
+        with pytest.raises(RunError, match=r"this run stores no texts$"):
+            open_run(tmp_path / "bare").query(sql)
+
+
+def test_tables_are_those_of_the_views(run: Run) -> None:
+    for view in ("records", "scores", "wide", "ratings", "errors", "preferences"):
+        table, answer = getattr(run, view)(), run.query(f"SELECT * FROM {view}")
+        assert table.column_names == answer.column_names
+        assert sorted(map(str, table.to_pylist())) == sorted(map(str, answer.to_pylist()))
+    assert run.scores("short", "value").equals(run.scores(["short"], ["value"]))
+    assert run.scores("short", ["system", "metric", "item"]).slice(0, 1).to_pylist() == [
+        {"system": "x", "metric": "short", "item": "1"}
+    ]
+    assert run.records("item").column_names == ["item"]
+    for table in (run.records, run.scores):
+        with pytest.raises(RunError, match=r"no column 'texts'; they have ((?!original).)*$"):
+            table(columns="texts")
+
+
+def test_the_guide_lists_the_columns_of_each_view(run: Run) -> None:
+    guide = Path(__file__).parents[2].joinpath("docs/guides/runs.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (`record`.*|`item`.*|`comparator`.*) \|$", guide, re.MULTILINE))
+    assert sorted(rows) == sorted(VIEWS)
+    for view, listed in rows.items():
+        columns = run.query(f"SELECT * FROM {view}").column_names
+        assert re.findall(r"`(\w+)`", listed) == (columns[:3] if view == "wide" else columns)

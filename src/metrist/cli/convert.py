@@ -27,8 +27,8 @@ def convert(
         list[Path] | None,
         typer.Argument(
             metavar="[IN…]",
-            help="JSON of BARTScore, AlpacaEval or Label Studio, an mt-metrics-eval folder, or a run folder of metrist "
-            "0.1.",
+            help="JSON of BARTScore, AlpacaEval or Label Studio, an mt-metrics-eval folder, or a run folder of an "
+            "earlier version.",
         ),
     ] = None,
     source: Annotated[Path | None, typer.Option("--source", help="Line file of sources.")] = None,
@@ -59,7 +59,7 @@ def convert(
     ] = None,
 ) -> None:
     """Convert other tools' files to records: line files, BARTScore, AlpacaEval, mt-metrics-eval, Label Studio. A run
-    folder of metrist 0.1 becomes a run."""
+    folder of an earlier version becomes a run."""
     from metrist.cli.output import format_count, print_note
     from metrist.io import convert as formats
     from metrist.run.store import is_run_folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,53 +17,99 @@ from metrist.cli.options import TableFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from metrist.report.tables import Table
+
 
 def query(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A statement that reads, such as SELECT … FROM scores.")],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="A .csv, .jsonl or .parquet file for the answer."),
+        typer.Option("-o", "--out", metavar="FILE", help="A .csv, .json, .jsonl or .parquet file for the answer."),
     ] = None,
     form: TableFormat = "text",
 ) -> None:
     """Answer SQL over the tables of a run: records, scores, wide, ratings, errors, preferences and pairs."""
     from metrist.cli.output import format_count, print_note, print_table
-    from metrist.report.tables import Column, Table
-    from metrist.run.flat_file import check_writable
-    from metrist.run.run import open_run
+    from metrist.run.run import open_run, query_with_notes
 
     if out is not None:
-        check_writable(out)
-    answer = open_run(run).query(sql)
+        _check_out(out, form)
+    answer, notes = query_with_notes(open_run(run), sql)
     if out is not None:
         _write(answer, out)
         print_note(f"wrote {format_count(len(answer), 'row')} to {out}")
-        return
-    numbers = [field.name for field in answer.schema if _is_number(field.type)]
+    elif form == "csv" and not sys.stdout.isatty():
+        sys.stdout.writelines(_format_csv(answer))
+    else:
+        print_table(_make_table(answer, form), form)
+    for note in notes:
+        print_note(note)
+
+
+def _check_out(out: Path, form: str) -> None:
+    """Refuse a file that could not be written at the end, and one of another format than that of --format."""
+    from metrist.errors import RunError
+    from metrist.io.writer import check_writable as check_place
+    from metrist.run.flat_file import check_writable
+
+    suffix = _find_suffix(out)
+    if form not in ("text", suffix.removeprefix(".")):
+        raise RunError(f"--format {form} and -o {out} are two formats: leave out --format, or name another file")
+    if suffix == ".json":
+        check_place(out)
+    elif suffix in (".csv", ".jsonl", ".parquet"):
+        check_writable(out)
+    else:
+        raise RunError(f"cannot write {out}: expected a name that ends in .csv, .json, .jsonl or .parquet")
+
+
+def _find_suffix(out: Path) -> str:
+    """The suffix of a file, compression aside."""
+    from metrist.io.compression import uncompressed_name
+
+    return Path(uncompressed_name(out)).suffix.lower()
+
+
+def _make_table(answer: pa.Table, form: str) -> Table:
+    from metrist.report.tables import Column, Table
+
     rows = [list(row) if form == "json" else list(map(_make_cell, row)) for row in _iterate_rows(answer)]
-    columns = [Column(name, "right" if name in numbers else "left") for name in _name_columns(answer)]
-    print_table(Table(columns=columns, rows=rows), form)
+    columns = [
+        Column(name, "right" if _is_number(kind) else "left")
+        for name, kind in zip(_name_columns(answer), answer.schema.types, strict=True)
+    ]
+    return Table(columns=columns, rows=rows)
 
 
 def _write(answer: pa.Table, path: Path) -> None:
     """Write an answer in the format of the file's suffix."""
     import pyarrow.parquet as pq
 
-    from metrist.io.writer import atomic_write, atomic_write_bytes, csv_line, json_line
-    from metrist.run.flat_file import encodable, flat_suffix
+    from metrist.io.writer import atomic_write, atomic_write_bytes, json_line
 
-    names = _name_columns(answer)
-    if flat_suffix(path) == ".parquet":
+    names, suffix = _name_columns(answer), _find_suffix(path)
+    if suffix == ".parquet":
         with atomic_write_bytes(path) as file:
             pq.write_table(answer.rename_columns(names), file, compression="zstd")
         return
     with atomic_write(path) as text:
-        if flat_suffix(path) == ".csv":
-            text.write(csv_line(map(encodable, names)))
-            text.writelines(csv_line(map(_make_text, row)) for row in _iterate_rows(answer))
+        if suffix == ".csv":
+            text.writelines(_format_csv(answer))
+        elif suffix == ".json":
+            text.write(f"{_make_table(answer, 'json').render('json')}\n")
         else:
             text.writelines(f"{json_line(dict(zip(names, row, strict=True)))}\n" for row in _iterate_rows(answer))
+
+
+def _format_csv(answer: pa.Table) -> Iterator[str]:
+    """The lines of an answer as CSV, the same in a file and in a pipe."""
+    from metrist.io.writer import csv_line
+    from metrist.run.flat_file import encodable
+
+    yield csv_line(map(encodable, _name_columns(answer)))
+    for row in _iterate_rows(answer):
+        yield csv_line(map(_make_text, row))
 
 
 def _name_columns(answer: pa.Table) -> list[str]:
@@ -99,8 +146,8 @@ def _plain(value: Any) -> Any:
 
 
 def _make_text(value: Any) -> Any:
-    """A value for a cell of text: what has several values is JSON."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    """A value for a cell of text: truth, and what has several values, is JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
 
 
 def _make_cell(value: Any) -> Any:

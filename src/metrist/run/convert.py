@@ -1,4 +1,4 @@
-"""Read run folders of metrist 0.1, and write what they hold as runs. This module goes with version 1.0.
+"""Read run folders of earlier versions, and write what they hold as runs. This module goes with version 1.0.
 
 A folder of format 2 has, per input, a list of its records with their hashes (inputs/*.jsonl), per metric files with
 scores by the hash of the record (results/<metric>/*.jsonl), each with a file of seconds and costs (timings/…), and a

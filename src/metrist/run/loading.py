@@ -42,18 +42,12 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     are there, and its system scores too where they are plain means.
     """
     from metrist.run.run import open_run  # pyarrow takes long to import.
-    from metrist.run.store import MANIFEST
-    from metrist.run.stores import is_run
 
     if isinstance(path, str) and is_remote(path):
         path = fetch(path) if flat_suffix(Path(path)) else path
-    if is_remote(path) or is_run(path):
+    if is_remote(path) or os.path.isdir(path) or not os.path.exists(path):
         return load_run(open_run(path), metrics)
     path = Path(path)
-    if not path.exists():
-        raise RunError(f"there is no run at {path}")
-    if path.is_dir():
-        raise RunError(f"{path} is not a run folder: it has no {MANIFEST}")
     stored = _read_flat(path)
     first, *others = stored
     for other in others:
@@ -106,17 +100,7 @@ def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
     unfinished = {
         metric.text: metric.label for metric in run.manifest.metrics if not (metric.finished or metric.compares)
     }
-    notes += [
-        f"{label} is left out, because it is not finished: run the same `metrist score` again"
-        for label in unfinished.values()
-    ]
-    notes += [
-        f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, was "
-        "not finished: run `metrist score` again"
-        for metric in finished
-        if metric.is_outdated
-    ]
-    results = _make_results(stored, metrics, inputs=run, notes=notes)
+    results = _make_results(stored, metrics, inputs=run, notes=[*notes, *run.describe_unfinished()])
     return replace(results, unfinished=unfinished, reference_counts=run.reference_counts, sources=run.sources)
 
 

@@ -11,8 +11,10 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -33,41 +35,49 @@ if TYPE_CHECKING:
     from metrist.run.stored_run import StoredRun
 
 MEMORY_LIMIT = "1GiB"
+VIEWS = ("records", "scores", "wide", "ratings", "errors", "preferences", "pairs")
+#: The columns of `wide` that are not metrics.
+KEYS = ("record", "item", "system")
 _MAX_THREADS = 4
+#: The schema of tables that views are made from.
+_SCHEMA = "run_rows"
 #: By which DuckDB asks us for the parts of a remote run.
 _PROTOCOL = "metrist-run"
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
+_UNKNOWN_TABLE = re.compile(r"Table with name .* does not exist")
 #: Of the statements that DuckDB runs as several, the only one that reads.
 _PIVOT = re.compile(r"\s*(pivot|with|from|select)\b", re.IGNORECASE)
 
 
-def run_query(run: StoredRun, sql: str) -> pa.Table:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a query. `reads_scores` says whether it is about metrics, `differing` lists those whose scores are
+    not of exactly the records."""
+
+    table: pa.Table
+    reads_scores: bool
+    differing: Sequence[StoredMetric]
+
+
+def run_query(run: StoredRun, sql: str) -> Answer:
     """The answer to one reading statement over the views of a run. It can read nothing else."""
     import duckdb
 
-    with closing(connect(run)) as connection:
+    with closing(open_database(run)) as connection:
+        views = _Views(run, connection)
+        # A view that is not asked for takes time, and may be damaged.
+        mentioned = [name for name in VIEWS if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+        try:
+            views.create(mentioned or VIEWS)
+        except duckdb.Error as error:
+            raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
         lock(connection, run)
         try:
             _check_statement(connection, sql)
-            return connection.sql(sql).to_arrow_table()
+            table = connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
-            raise RunError(f"the query failed: {_describe(error)}") from None
-
-
-def connect(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
-    """A connection with the views of a run. Close it: its folder for what does not fit into memory goes with it."""
-    import duckdb
-
-    connection = open_database(run, memory_limit=memory_limit)
-    try:
-        _Views(run, connection).create()
-    except duckdb.Error as error:
-        connection.close()
-        raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+            raise RunError(f"the query failed: {_explain(error, run)}") from None
+    return Answer(table, not {"scores", "wide"}.isdisjoint(mentioned), views.differing)
 
 
 def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
@@ -153,6 +163,38 @@ def _describe(error: Exception) -> str:
     return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
 
 
+def _explain(error: Exception, run: StoredRun) -> str:
+    """An error of a query, with the tables and columns of the run where DuckDB would guess at others."""
+    message = (str(error).splitlines() or [""])[0]
+    if _UNKNOWN_TABLE.search(message):
+        return f"{message}; a run has {', '.join(VIEWS[:-1])} and {VIEWS[-1]}"
+    if message.startswith("Binder Error"):
+        names = {name.casefold() for name in re.findall(r'"([^"]+)"', message)}
+        labels = [metric.label for metric in run.finished_metrics()]
+        columns = zip(labels, name_columns(labels), strict=True)
+        numbered = [quote_name(column) for label, column in columns if label.casefold() in names and column != label]
+        if numbered:
+            return f"{message}; wide has {' and '.join(numbered)}"
+        if not run.has_texts and not names.isdisjoint(tables.TEXT_COLUMNS):
+            return f"{message}; this run stores no texts"
+    return _describe(error)
+
+
+def name_columns(labels: Sequence[str]) -> list[str]:
+    """The column of each metric in a table with a column for each. Labels that SQL takes for the same, or for one of
+    the other columns, get a number."""
+    uses = Counter([*KEYS, *(label.casefold() for label in labels)])
+    taken, numbers, columns = {name for name in uses if uses[name] == 1}, Counter[str](), []
+    for label in labels:
+        key, column = label.casefold(), label
+        while uses[key] > 1 and (column == label or column.casefold() in taken):
+            numbers[key] += 1
+            column = f"{label} ({numbers[key]})"
+        taken.add(column.casefold())
+        columns.append(column)
+    return columns
+
+
 def lock(connection: duckdb.DuckDBPyConnection, run: StoredRun) -> None:
     """Confine a connection to the run: its SQL reads no other file and changes no setting."""
     paths = ", ".join(quote_text(_locate(run, name)) for name in run.manifest.list_parts())
@@ -186,18 +228,34 @@ class _Views:
 
     def __init__(self, run: StoredRun, connection: duckdb.DuckDBPyConnection) -> None:
         self.run, self.connection = run, connection
+        #: Metrics whose scores are not of exactly the records.
+        self.differing: list[StoredMetric] = []
         self._tables = 0
 
-    def create(self) -> None:
+    def create(self, names: Collection[str]) -> None:
+        """Create these views, and the one that they build on."""
         run = self.run
+        # Out of the way of SHOW TABLES.
+        self.connection.execute(f"CREATE SCHEMA {_SCHEMA}")
         schemas = {"ratings": tables.RATINGS, "errors": tables.ERRORS, "preferences": tables.PREFERENCES}
         for name, schema in schemas.items():
-            parts = [part for _, part in run.list_parts(name)]
-            self._create_view(name, self._select(name, parts, schema))
-        parts = [part for _, part in run.list_parts("records")]
-        repeated = self._find_repeated_records(parts)
-        self._create_view("records", self._select("records", parts, tables.RECORDS, repeated))
-        finished = run.finished_metrics()
+            if name in names:
+                parts = [part for _, part in run.list_parts(name)]
+                self._create_view(name, self._select(name, parts, schema))
+        if not {"records", "scores", "wide"}.isdisjoint(names):
+            parts = [part for _, part in run.list_parts("records")]
+            repeated = self._find_repeated_records(parts)
+            self._create_view("records", self._select("records", parts, tables.RECORDS, repeated))
+        if not {"scores", "wide"}.isdisjoint(names):
+            self._create_scores()
+        if "pairs" in names:
+            comparators = [metric for metric in run.manifest.metrics if metric.finished and metric.compares]
+            selects = [self._select_metric(metric, self._examine(metric)) for metric in comparators]
+            self._create_view("pairs", " UNION ALL ".join(selects) or self._select("", [], tables.JUDGMENTS))
+
+    def _create_scores(self) -> None:
+        """Create `scores` and `wide`."""
+        finished = self.run.finished_metrics()
         superseded = self._find_superseded(finished)
         selects = [self._select_metric(metric, superseded[metric.text]) for metric in finished]
         scores = " UNION ALL ".join(selects) or self._select("", [], tables.SCORES)
@@ -206,12 +264,10 @@ class _Views:
         self._create_view(
             "scores", f"SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN ({names}) r USING (record)"
         )
-        values = "".join(f", m{n}.value AS {quote_name(metric.label)}" for n, metric in enumerate(finished))
+        columns = map(quote_name, name_columns([metric.label for metric in finished]))
+        values = "".join(f", m{n}.value AS {column}" for n, column in enumerate(columns))
         joins = "".join(f" LEFT JOIN ({select}) m{n} USING (record)" for n, select in enumerate(selects))
-        self._create_view("wide", f"SELECT r.item, r.system{values} FROM records r{joins}")
-        comparators = [metric for metric in run.manifest.metrics if metric.finished and metric.compares]
-        selects = [self._select_metric(metric, self._examine(metric)) for metric in comparators]
-        self._create_view("pairs", " UNION ALL ".join(selects) or self._select("", [], tables.JUDGMENTS))
+        self._create_view("wide", f"SELECT r.record, r.item, r.system{values} FROM records r{joins}")
 
     def _create_view(self, name: str, select: str) -> None:
         self.connection.execute(f"CREATE VIEW {name} AS {select}")
@@ -262,6 +318,8 @@ class _Views:
         for metric in metrics:
             select = self._select_metric(metric, "")
             scored = self.connection.execute(f"{count} ({select})").fetchall()
+            if scored != records:
+                self.differing.append(metric)
             superseded[metric.text] = "" if scored == records else self._examine(metric)
         return superseded
 
@@ -289,7 +347,7 @@ class _Views:
 
     def _create_table(self, rows: pa.Table) -> str:
         self._tables += 1
-        name = f"run_rows_{self._tables}"
+        name = f"{_SCHEMA}.rows_{self._tables}"
         self.connection.register("new_rows", rows)
         self.connection.execute(f"CREATE TABLE {name} AS SELECT * FROM new_rows")
         self.connection.unregister("new_rows")

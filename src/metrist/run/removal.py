@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, did_you_mean, format_count, quote_word
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run, open_run
-from metrist.run.store import MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version
+from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
-from metrist.run.stores import is_run, open_store
+from metrist.run.stores import open_store
 from metrist.run.tables import read_hashes
 
 
@@ -53,8 +53,6 @@ def plan_removal(
     """What is to be deleted from a run folder: the records of some inputs and systems with the scores that only they
     need, the scores by some metrics, and with `unused` all scores that no record of the run has. With none of them, the
     whole run. Nothing is deleted before `Removal.apply`."""
-    if not is_run(run):
-        raise RunError(f"{run} is not a run folder: it has no {MANIFEST}")
     # What deletes opens the run again: as long as this one is open, no part is deleted.
     opened = open_run(run)
     if not (inputs or metrics or systems or unused):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
+from metrist.names import NameColumn, take_names
 from metrist.records import Hashes
 from metrist.run import tables
-from metrist.run.query import run_query
+from metrist.run.flat_file import encodable
+from metrist.run.query import name_columns, run_query
 from metrist.run.store import MANIFEST, Store, StoredMetric
 from metrist.run.stored_run import StoredRun
 from metrist.run.stored_scores import ScoreReader, StoredScores
@@ -24,15 +27,36 @@ from metrist.scores import Scores
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Open a run folder, or its URL, for reading. Nothing is read before it is asked for."""
     store = open_store(path)
-    store.check()
+    if store.is_local:
+        if not os.path.lexists(path):
+            raise RunError(f"there is no run at {store.name}")
+        if os.access(path, os.R_OK) and not os.path.lexists(Path(path) / MANIFEST):
+            raise RunError(f"{store.name} is not a run folder: it has no {MANIFEST}")
+        store.check()
     return Run.open(store)
+
+
+def query_with_notes(run: Run, sql: str) -> tuple[pa.Table, list[str]]:
+    """The answer to a query, and notes on metrics that have not scored all records, if it is about scores."""
+    answer = run_query(run, sql)
+    if not answer.reads_scores:
+        return answer.table, []
+    notes, hashes = list[str](), run.read_hashes() if answer.differing else None
+    for metric in answer.differing:
+        _, missing = run.read_scores(metric, hashes)
+        notes += run.describe_missing(metric, missing)
+    return answer.table, notes + run.describe_unfinished()
+
+
+#: The columns of `Run.scores`.
+_SCORES = pa.schema([*(tables.RECORDS.field(name) for name in ("item", "system")), *tables.SCORES])
 
 
 class Run(StoredRun):
     """A run folder as tables.
 
-    `records`, `scores`, `ratings`, `preferences`, `errors` and `wide` return `pyarrow.Table`s with the columns that are
-    asked for; `query` answers SQL over views of these names. `results` gives the scores as `metrist.Results`.
+    `records`, `scores`, `ratings`, `preferences`, `errors` and `wide` return `pyarrow.Table`s; `query` answers SQL over
+    views of these names. `metrist.load` gives the scores as `metrist.Results`, with system scores.
     """
 
     @classmethod
@@ -50,7 +74,7 @@ class Run(StoredRun):
 
     # ---- Tables
 
-    def records(self, columns: Sequence[str] | None = None) -> pa.Table:
+    def records(self, columns: str | Sequence[str] | None = None) -> pa.Table:
         """The records, one row each: hash, item, system, texts, and the input and row that each came from."""
         return self._table("records", tables.RECORDS, columns)
 
@@ -66,46 +90,66 @@ class Run(StoredRun):
         """The errors that people marked in outputs."""
         return self._table("errors", tables.ERRORS)
 
-    def scores(self, metrics: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """Scores of finished metrics, or of these, a row for each metric and record of the run."""
-        by_label = {metric.label: metric for metric in self.finished_metrics()}
-        if unknown := [label for label in metrics or () if label not in by_label]:
-            raise RunError(f"{self.name} has no finished metric {unknown[0]!r}; it has {', '.join(by_label)}")
-        chosen = [metric for label, metric in by_label.items() if metrics is None or label in metrics]
-        wanted = list(columns) if columns else [name for name in tables.SCORES.names if name != "original"]
-        _check_columns("scores", wanted, tables.SCORES)
-        schema = pa.schema([tables.SCORES.field(name) for name in wanted])
+    def scores(
+        self, metrics: str | Sequence[str] | None = None, columns: str | Sequence[str] | None = None
+    ) -> pa.Table:
+        """Scores of finished metrics, or of these, a row for each metric and each record that it has scored."""
+        finished = self.finished_metrics()
+        labels = [metric.label for metric in finished]
+        wanted = labels if metrics is None else _list_names(metrics)
+        if unknown := [label for label in wanted if label not in labels]:
+            raise RunError(f"{self.name} has no finished metric {unknown[0]!r}; it has {', '.join(labels)}")
+        names = _choose_columns("scores", _SCORES, columns)
+        schema = pa.schema([_SCORES.field(name) for name in names])
         blocks, hashes = [schema.empty_table()], self.read_hashes()
-        for metric in chosen:
-            parts = [schema.empty_table()]
-            for part in metric.finished.parts if metric.finished else ():
-                table = self.read_part(metric.place, part, wanted).replace_schema_metadata()
-                parts.append(pa.concat_tables([schema.empty_table(), table], promote_options="default"))
-            table = pa.concat_tables(parts)
-            positions = ScoreReader(self, metric, hashes).positions
-            blocks.append(table if positions is None else table.take(pa.array(positions[positions >= 0])))
+        for metric in finished:
+            if metric.label in wanted:
+                blocks.append(self._read_metric(metric, hashes, schema))
         return pa.concat_tables(blocks)
 
+    def _read_metric(self, metric: StoredMetric, hashes: Hashes, schema: pa.Schema) -> pa.Table:
+        """The scores by a metric in the order of the records, with the columns of a schema."""
+        stored = pa.schema([field for field in tables.SCORES if field.name in (*schema.names, "record")])
+        parts = [stored.empty_table()]
+        for part in metric.finished.parts if metric.finished else ():
+            table = self.read_part(metric.place, part, stored.names).replace_schema_metadata()
+            parts.append(pa.concat_tables([stored.empty_table(), table], promote_options="default"))
+        table = pa.concat_tables(parts)
+        positions = ScoreReader(self, metric, hashes).positions
+        scored: Any = slice(None)
+        if positions is not None:
+            scored = np.flatnonzero(positions >= 0)
+            table = tables.take(table, positions[scored])
+        columns = {
+            "item": lambda: _decode_names(take_names(self.view.items, scored)),
+            "system": lambda: _decode_names(take_names(self.view.systems, scored)),
+            "metric": lambda: _decode_names(NameColumn(np.zeros(len(table), np.int32), (metric.label,))),
+        }
+        return pa.table([columns[n]() if n in columns else table[n] for n in schema.names], schema=schema)
+
     def wide(self) -> pa.Table:
-        """One row per record: item, system, and a column with the value of each metric."""
-        records = self.view
-        columns: dict[str, Any] = {"item": list(records.items), "system": list(records.systems)}
-        hashes = self.read_hashes()
-        for metric in self.finished_metrics():
+        """One row per record: hash, item, system, and a column with the value of each metric. Metrics whose labels
+        differ only in case, or are the name of another column, have columns with a number, such as `A (1)`."""
+        hashes, finished = self.read_hashes(), self.finished_metrics()
+        columns: dict[str, Any] = {
+            "record": tables.make_hash_array(hashes),
+            "item": _decode_names(self.view.items),
+            "system": _decode_names(self.view.systems),
+        }
+        for name, metric in zip(name_columns([metric.label for metric in finished]), finished, strict=True):
             values = ScoreReader(self, metric, hashes).read_values()
-            columns[metric.label] = pa.array(values, pa.float64(), mask=np.isnan(values))
+            columns[name] = pa.array(values, pa.float64(), mask=np.isnan(values))
         return pa.table(columns)
 
     def query(self, sql: str) -> pa.Table:
         """The answer to a query over the views records, scores, wide, ratings, errors, preferences and pairs."""
-        return run_query(self, sql)
+        return run_query(self, sql).table
 
-    def _table(self, folder: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
-        names = list(columns) if columns else schema.names
-        _check_columns(folder, names, schema)
+    def _table(self, folder: str, schema: pa.Schema, columns: str | Sequence[str] | None = None) -> pa.Table:
+        wanted = names = _choose_columns(folder, schema, columns)
         if not self.manifest.texts:
             names = [name for name in names if name not in tables.TEXT_COLUMNS]
-            if columns and len(names) < len(columns):
+            if columns and len(names) < len(wanted):
                 raise RunError(f"{self.name} stores no texts (--no-texts): read them from its inputs")
         if folder == "records":
             parts = [table for _, table in self.iterate_records(names)]
@@ -121,6 +165,20 @@ class Run(StoredRun):
         return StoredScores(reader), reader.missing
 
 
-def _check_columns(table: str, names: Sequence[str], schema: pa.Schema) -> None:
+def _list_names(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _choose_columns(table: str, schema: pa.Schema, columns: str | Sequence[str] | None) -> list[str]:
+    """The columns that are asked for, or all that are not internal."""
+    known = [name for name in schema.names if name != "original"]
+    names = _list_names(columns) if columns else known
     if unknown := [name for name in names if name not in schema.names]:
-        raise RunError(f"{table} have no column {unknown[0]!r}; they have {', '.join(schema.names)}")
+        raise RunError(f"{table} have no column {unknown[0]!r}; they have {', '.join(known)}")
+    return names
+
+
+def _decode_names(column: NameColumn) -> pa.Array:
+    """A column of names as texts, as the tables show them."""
+    names = pa.array(map(encodable, column.names), pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(column.codes), names).dictionary_decode()

@@ -176,6 +176,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class _Format(msgspec.Struct):
     """What the manifests of all versions have; the first had no number."""
 
+    metrist: str
     format: int = 1
 
 

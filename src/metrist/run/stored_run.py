@@ -355,6 +355,21 @@ class StoredRun:
             notes.append(f"{metric.label} has not scored {outputs}: {command} to add them")
         return notes
 
+    def describe_unfinished(self) -> list[str]:
+        """Notes on the metrics that are left out, because they are not finished, or of which scores are outdated."""
+        metrics = [metric for metric in self.manifest.metrics if not metric.compares]
+        notes = [
+            f"{metric.label} is left out, because it is not finished: run the same `metrist score` again"
+            for metric in metrics
+            if not metric.finished
+        ]
+        return notes + [
+            f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, "
+            "was not finished: run `metrist score` again"
+            for metric in metrics
+            if metric.is_outdated
+        ]
+
     # ---- Inputs
 
     def describe_input(self, one: Input) -> str:

@@ -192,7 +192,7 @@ def _is_unicode(*texts: str | None) -> bool:
     return True
 
 
-def _hash_array(hashes: Hashes) -> pa.Array:
+def make_hash_array(hashes: Hashes) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(HASH, len(hashes), [None, pa.py_buffer(np.ascontiguousarray(hashes))])
 
 
@@ -268,7 +268,7 @@ def records_table(
     except UnicodeEncodeError:
         columns = _record_columns(records, escape=True)
         columns["original"] = _originals(records)
-    columns["record"] = _hash_array(hashes)
+    columns["record"] = make_hash_array(hashes)
     columns["source_digest"] = sources
     columns["input"] = pa.array(np.full(len(records), number, np.int32))
     columns["row"] = pa.array(rows, pa.int64())
@@ -427,7 +427,7 @@ def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True
     has_plain_stats = np.array_equal(scores.stats, plain_stats(scores.values))
     columns = {
         "metric": _constant(metric, size),
-        "record": _hash_array(hashes),
+        "record": make_hash_array(hashes),
         "value": pa.array(scores.values, pa.float64(), mask=np.isnan(scores.values)),
         "parts": _parts_array(scores),
         "statistics": pa.nulls(size, SCORES.field("statistics").type)
@@ -644,13 +644,13 @@ def judgments_table(
     table = _table(rows, JUDGMENTS)
     columns = {
         "comparator": _constant(comparator, len(rows)),
-        "pair": _hash_array(hashes),
+        "pair": make_hash_array(hashes),
         "shown": _lists([list(judgment.shown) for judgment in judgments]),
         "raws": _lists([list(judgment.raws) for judgment in judgments]),
     }
     if has_records:
-        columns["first_record"] = _hash_array(hash_units([pair.first for pair in pairs]))
-        columns["second_record"] = _hash_array(hash_units([pair.second for pair in pairs]))
+        columns["first_record"] = make_hash_array(hash_units([pair.first for pair in pairs]))
+        columns["second_record"] = make_hash_array(hash_units([pair.second for pair in pairs]))
     for name, column in columns.items():
         table = table.set_column(JUDGMENTS.get_field_index(name), JUDGMENTS.field(name), column)
     return table if texts else drop_texts(table)
