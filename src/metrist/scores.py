@@ -212,7 +212,7 @@ class Scores(Sequence[Score]):
         return Scores(
             values=self.values[rows],
             parts={name: column[rows] for name, column in self.parts.items()},
-            stats=np.asarray(self.take_stats(rows), np.float64),
+            stats=np.asarray(self._take_stats(rows), np.float64),
             incomplete=frozenset(incomplete),
             **sparse,
         )
@@ -240,8 +240,7 @@ class Scores(Sequence[Score]):
         """The number of statistics of a score."""
         return int(self.stats.shape[1])
 
-    def take_stats(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Some rows of the statistics. Those of a run are read from it, and whole numbers have a narrow type."""
+    def _take_stats(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
         return self.stats[rows]
 
     @property
@@ -274,6 +273,12 @@ def plain_stats(values: Column) -> Column:
     """The statistics of a metric that gives none: (value, 1), which pools to the mean, or zeros without a score."""
     scored = ~np.isnan(values)
     return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=-1)
+
+
+def take_stats(scores: Scores, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+    """Some rows of the statistics. Those of a run are read from it, and whole numbers have a narrow type: do not
+    calculate with them."""
+    return scores._take_stats(rows)
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")

@@ -1,4 +1,5 @@
-"""Parallel work on all cores: one thread per piece of work, and one core per matrix product within it.
+"""Parallel work on all cores, for models and sums of draws: one thread per piece of work, and one core per matrix
+product within it.
 
 A third of a model's work lies between its matrix products, and the BLAS library (OpenBLAS in numpy's wheels)
 parallelizes only the products. Its threads also wait for each other, which is slow on a busy machine.

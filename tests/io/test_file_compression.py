@@ -44,18 +44,11 @@ def test_concatenated_archives_are_read_to_the_end(suffix: str, tmp_path: Path) 
         assert stream.read() == TEXT + b"tail"
 
 
-@pytest.mark.parametrize(
-    ("suffix", "told"),
-    [
-        (".gz", "the gzip archive is cut short: its end is missing"),
-        (".xz", "the xz archive is cut short: its end is missing"),
-        (".zst", "not a Zstandard archive, or a damaged one: "),
-    ],
-)
-def test_a_truncated_archive_is_named(suffix: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "kind"), [(".gz", "gzip"), (".xz", "xz"), (".zst", "Zstandard")])
+def test_a_truncated_archive_is_named(suffix: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"data.txt{suffix}"
     path.write_bytes(PACK[suffix](os.urandom(100_000))[:-50_000])
-    message = re.escape(f"{path}: {told}")
+    message = re.escape(f"{path}: the {kind} archive is cut short: its end is missing")
     with open_bytes(path) as stream, pytest.raises(InputError, match=message):
         stream.read()
 

@@ -153,7 +153,7 @@ def test_a_large_run_is_exported_as_a_small_one(tmp_path: Path, monkeypatch: pyt
     metrist.score(rows[:40], ["bleu", "chrf", "length"], out=tmp_path / "run", shard_size=7)
     metrist.score(rows, ["bleu", "chrf", "length"], out=tmp_path / "run", shard_size=7)
     metrist.export(tmp_path / "run", tmp_path / f"small.{suffix}")
-    monkeypatch.setattr(stored_run.RecentColumns.__init__, "__defaults__", (1,))
+    monkeypatch.setattr(stored_run, "KEPT_BYTES", 1)
     reads = list[str]()
     read = stored_run.StoredRun.read_part
 

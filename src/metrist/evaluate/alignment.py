@@ -15,7 +15,7 @@ from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric
 from metrist.names import NameColumn, concatenate_names, encode_names, select_names, take_names
-from metrist.scores import FailureKind, Scores
+from metrist.scores import FailureKind, Scores, take_stats
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -87,7 +87,7 @@ class AlignedScores:
         for part in self.stats:
             own = (cells >= part.start) & (cells < part.start + len(part.positions))
             at = part.positions[cells[own] - part.start]
-            rows[own, : part.scores.width] = part.scores.take_stats(at)
+            rows[own, : part.scores.width] = take_stats(part.scores, at)
         return rows
 
 

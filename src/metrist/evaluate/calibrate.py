@@ -25,6 +25,7 @@ from metrist.metrics.calibrated import (
 )
 from metrist.records import Record
 from metrist.report.tables import Count, Number, Table, decimals_for, name_columns, or_none
+from metrist.scores import take_stats
 from metrist.stats.resampling import pool_rows
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ScorePercentiles:
         for system in dict.fromkeys(self.results.systems):
             own = systems == system
             scored, known = own & has_score, own & has_percentile
-            stats = scores.take_stats(np.flatnonzero(scored)).astype(np.float64)
+            stats = take_stats(scores, np.flatnonzero(scored)).astype(np.float64)
             raw = float(pool_rows(stats[None], metric.pool)[0]) if len(stats) else np.nan
             mean = float(percentiles[known].mean()) if known.any() else np.nan
             score = Number(raw, choose_decimals(metric, raw))

@@ -27,7 +27,7 @@ from metrist.metrics.base import Metric
 from metrist.names import encode_names, list_distinct, select_names
 from metrist.report.junit import JUnitCase, junit_xml
 from metrist.report.tables import Change, Column, Number, PValue, Share, Table, or_none, shorten
-from metrist.scores import FailureKind
+from metrist.scores import FailureKind, take_stats
 from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows, smallest_p
 from metrist.stats.significance import holm
 
@@ -268,7 +268,7 @@ def _score_system(results: Results, metric: Metric, system: str) -> tuple[float,
     own = select_names(encode_names(results.systems), {system})
     scored = own[~np.isnan(scores.values[own])]
     value = (
-        float(pool_rows(scores.take_stats(scored).astype(np.float64)[None], metric.pool)[0])
+        float(pool_rows(take_stats(scores, scored).astype(np.float64)[None], metric.pool)[0])
         if len(scored)
         else math.nan
     )

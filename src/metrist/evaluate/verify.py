@@ -31,7 +31,7 @@ from metrist.run.stored_scores import HashIndex
 from metrist.run.stores import is_run
 from metrist.run.tables import Damaged, read_hashes, read_records_table
 from metrist.runtime import Runtime
-from metrist.scores import Scores
+from metrist.scores import Scores, take_stats
 
 CheckName = Literal["files", "inputs", "signature", "scores"]
 #: Differences up to this, absolute or relative, are those of other batches and processors.
@@ -299,7 +299,7 @@ def _check_scores(
 def _take_numbers(scores: Scores, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     """The values, parts and statistics of some scores."""
     parts = {f"part {name}": np.asarray(column[rows], np.float64) for name, column in scores.parts.items()}
-    statistics = {f"statistic {n}": column for n, column in enumerate(scores.take_stats(rows).astype(np.float64).T)}
+    statistics = {f"statistic {n}": column for n, column in enumerate(take_stats(scores, rows).astype(np.float64).T)}
     return {"value": scores.values[rows], **parts, **statistics}
 
 

@@ -220,7 +220,8 @@ class _CheckedStream(io.RawIOBase):
             return count
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             kind = _KINDS.get(self._suffix)
-            if isinstance(error, EOFError):
+            # Arrow has no class of its own for a stream that is cut.
+            if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
                 raise InputError(f"{self._name}: the {kind} archive is cut short: its end is missing") from error
             if kind and getattr(error, "errno", None) is None:
                 raise InputError(f"{self._name}: not a {kind} archive, or a damaged one: {error}") from error

@@ -329,7 +329,7 @@ class Ingest:
         """Whether an earlier judgment of one of these outputs is not among the new ones."""
         old = [self._run.read_part(name, part) for part in earlier.get(name, ())]
         new = [_join_cells(self._run.read_part(name, part)) for part in tables.get(name, ())]
-        known = pa.concat_arrays([pa.array([], pa.string()), *(chunk for column in new for chunk in column.chunks)])
+        known = pa.chunked_array([chunk for column in new for chunk in column.chunks], pa.string())
         for table in old:
             lost = table.filter(pc.invert(pc.is_in(_join_cells(table), value_set=known)))
             names = [lost[field].to_pylist() for field in _JUDGED[name][:2] if field]

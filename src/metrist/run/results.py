@@ -24,7 +24,7 @@ from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Better, Column, Count, Estimate, Share, Shares, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, encodable, write_flat
 from metrist.run.inputs import read_inputs
-from metrist.scores import FailureKind, Score, Scores
+from metrist.scores import FailureKind, Score, Scores, take_stats
 from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, narrow_numbers, resample_counts
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DRAWS = 1000
 #: Bytes of statistics up to which metrics and systems share resamples.
-_MAX_BYTES = 3 << 26
+_MAX_BYTES = 1 << 27
 #: Rows of statistics that are read at a time.
 _BLOCK_ROWS = 1 << 18
 #: Characters of an answer that a message quotes.
@@ -468,7 +468,7 @@ def _sum_by_system(metric: Metric, scores: Scores, systems: NameColumn) -> Itera
     values = scores.values
     for start in range(0, len(scores), _BLOCK_ROWS):
         part = slice(start, start + _BLOCK_ROWS)
-        rows, scored = narrow_numbers(scores.take_stats(part)), ~np.isnan(values[part])
+        rows, scored = narrow_numbers(take_stats(scores, part)), ~np.isnan(values[part])
         for own, positions in zip(blocks, split_positions(NameColumn(systems.codes[part], systems.names)), strict=True):
             own.append(rows[positions[scored[positions]]])
     counts = np.bincount(systems.codes, minlength=len(systems.names))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +26,11 @@ from metrist.run import tables
 from metrist.run.store import Input, Manifest, Missing, Part, Store, StoredMetric
 from metrist.run.tables import Damaged, find_unsettled, read_hashes
 
-#: How much of what was read last is kept. The values of ten million outputs by one metric are 80 MB.
-_KEPT_BYTES = 1 << 26
+#: How much of what was read last is kept: the values of a million outputs by eight metrics. Of ten million outputs, one
+#: column is kept.
+KEPT_BYTES = 1 << 26
+#: About what a digest of a source takes.
+_DIGEST_BYTES = 150
 
 
 @dataclass(eq=False)
@@ -85,10 +89,14 @@ def refuses_damage(method: _Method) -> _Method:
 
 
 class RecentColumns:
-    """What was read last, up to a number of bytes. Safe to use from several threads."""
+    """What was read last, up to `KEPT_BYTES`, and at least one entry. Safe to use from several threads."""
 
-    def __init__(self, limit: int = _KEPT_BYTES) -> None:
-        self._limit, self._kept, self._lock = limit, dict[Any, Any](), threading.Lock()
+    def __init__(self) -> None:
+        self._kept = dict[Any, Any]()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecentColumns, ()
 
     def get(self, key: Any, size: int, read: Callable[[], Any]) -> Any:
         """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now."""
@@ -104,7 +112,9 @@ class RecentColumns:
         return found
 
     def add(self, key: Any, columns: Any) -> None:
-        """Keep what was just read."""
+        """Keep what was just read. Nobody may write into it."""
+        for column in columns.values() if isinstance(columns, dict) else [columns]:
+            column.setflags(write=False)
         with self._lock:
             self._forget(_count_bytes(columns))
             self._kept[key] = columns
@@ -112,12 +122,12 @@ class RecentColumns:
     def has_room(self, size: int) -> bool:
         """Whether so many bytes can be kept without forgetting others."""
         with self._lock:
-            return sum(map(_count_bytes, self._kept.values())) + size <= self._limit
+            return sum(map(_count_bytes, self._kept.values())) + size <= KEPT_BYTES
 
     def _forget(self, size: int) -> None:
         """Forget the oldest, so that there is room for so many bytes."""
         used = sum(map(_count_bytes, self._kept.values()))
-        while self._kept and used + size > self._limit:
+        while self._kept and used + size > KEPT_BYTES:
             used -= _count_bytes(self._kept.pop(next(iter(self._kept))))
             tables.release_memory()
 
@@ -250,13 +260,17 @@ class StoredRun:
     @property
     def sources(self) -> NameColumn:
         """Digests of the sources, by which systems' items are compared; empty where there is none."""
-        return NamesOnDemand(len(self.view), lambda: self._read_sources(self.view.rows))
+        size, rows = len(self.view), self.view.rows
+        if size * _DIGEST_BYTES <= KEPT_BYTES:
+            return self._read_sources(rows)
+        return NamesOnDemand(size, lambda: self._read_sources(rows))
 
     @refuses_damage
     def _read_sources(self, rows: NDArray[np.int64] | None) -> NameColumn:
         """The digests of the sources of all rows, or of these."""
-        key = ["source_digest"]
-        names = read_names([chunk for _, t in self.iterate_parts("records", key, key) for chunk in t[key[0]].chunks])
+        column = "source_digest"
+        chunks = [table[column].chunks for _, table in self.iterate_parts("records", [column], [column])]
+        names = read_names(list(chain.from_iterable(chunks)))
         return names if rows is None else take_names(names, rows)
 
     @refuses_damage

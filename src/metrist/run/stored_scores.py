@@ -1,4 +1,4 @@
-"""One metric's scores of a run, read from its parts: values at once, everything else when it is asked for."""
+"""One metric's scores of a run, read from its parts when they are asked for; values at once where they fit."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Rows that are read to learn how many statistics a score has.
 _FIRST_ROWS = 256
+#: Scores of a block from which single ones are taken, and how many such blocks are kept: outputs of several systems are
+#: often asked for in turn.
+_BLOCK_ROWS, _KEPT_BLOCKS = 1 << 10, 16
 #: The names of parts are few: as dictionaries they are read in a third of the time.
 _PART_NAMES = ("parts.key_value.key",)
 #: Columns that only some scores have, by the field of `Scores`.
@@ -100,6 +103,8 @@ class ScoreReader:
         #: The part that was read last with all that scores carry, or its statistics alone, and its number.
         self._last_block: tuple[int, Scores] | None = None
         self._last_statistics: tuple[int, NDArray[Any]] | None = None
+        #: Blocks from which single scores were taken.
+        self._blocks: dict[int, Scores] = {}
 
     @property
     def name(self) -> str:
@@ -154,9 +159,7 @@ class ScoreReader:
     @refuses_damage
     def read_values(self) -> NDArray[np.float64]:
         """The values of the scores."""
-        values: NDArray[np.float64] = self._run.recent.get(
-            (self.metric.place, "values"), 8 * self.size, self._read_values
-        )
+        values: NDArray[np.float64] = self._recall("values", 8 * self.size, self._read_values)
         return values
 
     def _read_values(self) -> NDArray[np.float64]:
@@ -169,9 +172,7 @@ class ScoreReader:
     def read_parts(self) -> dict[str, NDArray[np.float64]]:
         """The parts of the scores."""
         size = 8 * self.size * len(self.part_names)
-        parts: dict[str, NDArray[np.float64]] = self._run.recent.get(
-            (self.metric.place, "parts"), size, self._read_parts
-        )
+        parts: dict[str, NDArray[np.float64]] = self._recall("parts", size, self._read_parts)
         return parts
 
     def _read_parts(self) -> dict[str, NDArray[np.float64]]:
@@ -226,6 +227,16 @@ class ScoreReader:
         parts = {name: block.parts.get(name, np.full(len(block), np.nan)) for name in self.part_names}
         return replace(block, parts=parts, stats=tables.widen_rows(block.stats, self.width))
 
+    def recall_block(self, number: int) -> Scores:
+        """A block of `_BLOCK_ROWS` scores, one of those that were read last or a new one."""
+        block = self._blocks.pop(number, None)
+        if block is None:
+            block = self.read_block(number * _BLOCK_ROWS, min((number + 1) * _BLOCK_ROWS, self.size))
+        self._blocks[number] = block
+        if len(self._blocks) > _KEPT_BLOCKS:
+            self._blocks.pop(next(iter(self._blocks)), None)
+        return block
+
     def _read_part_scores(self, number: int) -> Scores:
         """The scores in one part, which are mostly asked for one after another."""
         last = self._last_block
@@ -263,9 +274,7 @@ class ScoreReader:
             if step == 1 and stop - start < self.size:
                 return self._read_range(start, stop)
         size = self.size * self.width
-        statistics: NDArray[Any] = self._run.recent.get(
-            (self.metric.place, "statistics"), size, self._read_all_statistics
-        )
+        statistics: NDArray[Any] = self._recall("statistics", size, self._read_all_statistics)
         return statistics[rows]
 
     def _read_range(self, start: int, stop: int) -> NDArray[Any]:
@@ -371,19 +380,28 @@ class StoredScores(Scores):
         """The number of statistics of a score."""
         return self.reader.width
 
-    def take_stats(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Some rows of the statistics, whole numbers in a narrow type."""
+    def _take_stats(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
         return self.reader.read_statistics(rows)
 
     def block(self, start: int, stop: int) -> Scores:
         """The scores between two positions. The part of the run that was read last is in memory."""
-        return self.reader.read_block(start, stop)
+        start, stop, _ = slice(start, stop).indices(len(self))
+        if stop <= start:
+            return self.take([])
+        return self._choose_usages(self.reader.read_block(start, stop), start)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return super().__getitem__(index)
-        start = range(len(self))[index]
-        return self.block(start, start + 1)[0]
+        number, row = divmod(range(len(self))[index], _BLOCK_ROWS)
+        return self._choose_usages(self.reader.recall_block(number), number * _BLOCK_ROWS)[row]
+
+    def _choose_usages(self, block: Scores, start: int) -> Scores:
+        """The block from a position on, with the usages of this process where it has its own."""
+        if isinstance(self.usages, LazyMapping):
+            return block
+        own = {row - start: usage for row, usage in self.usages.items() if start <= row < start + len(block)}
+        return replace(block, usages=own)
 
     def __len__(self) -> int:
         return self.reader.size

@@ -605,8 +605,8 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
 
 
 def widen_rows(rows: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
-    """The rows with zeros up to so many columns. Rows of outputs that all failed may have had more."""
-    if rows.shape[1] > width and not rows.any():
+    """The rows with zeros up to so many columns. Outputs that all failed may have given them more, of zeros."""
+    if rows.shape[1] > width and not rows[:, width:].any():
         return rows[:, :width]
     return rows if rows.shape[1] == width else np.pad(rows, ((0, 0), (0, width - rows.shape[1])))
 

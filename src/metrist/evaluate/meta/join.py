@@ -27,7 +27,7 @@ from metrist.run.results import sign_metrics
 from metrist.run.run import Run, open_run
 from metrist.run.store import StoredMetric
 from metrist.run.stores import is_run
-from metrist.scores import Scores
+from metrist.scores import Scores, take_stats
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
 
@@ -237,7 +237,7 @@ class _StatisticsRows:
 
     def __getitem__(self, rows: NDArray[Any]) -> Floats:
         rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        taken: Floats = self._scores.take_stats(rows).astype(np.float64)
+        taken: Floats = take_stats(self._scores, rows).astype(np.float64)
         return taken
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
