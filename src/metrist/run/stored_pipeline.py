@@ -69,6 +69,8 @@ _LOGGED_SECONDS = 60.0
 #: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
 _SMALL_PART = 1 << 13
 _FEW_PARTS = 4
+#: Records of the first task of metrics that are not from the catalog.
+_FIRST_RECORDS = 16
 #: Rows of the first slice that a worker with a model scores.
 _FIRST_ROWS = 8
 
@@ -171,6 +173,9 @@ class StoredPipeline(Pipeline):
         self._began = monotonic()
         with_models = [metric for metric in metrics if Kind.of(metric) is Kind.model]
         self._pace = Pace(references=any("references" in metric.needs for metric in with_models))
+        # A metric of one's own may be slow, however cheap it looks.
+        is_own = any(metric.catalog_name is None for metric in metrics)
+        self._task_size = SliceSize(rows=_FIRST_RECORDS if is_own else SHARD_SIZE, limit=SHARD_SIZE)
         self._pending: deque[tuple[Kind, Sequence[Unit], Hashes]] = deque()
         #: The records that were read, where they cannot be read from the store.
         self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
@@ -371,7 +376,7 @@ class StoredPipeline(Pipeline):
                 missing &= is_first
             by_missing.setdefault(missing.tobytes(), []).append(metric.text)
         found = [(tuple(texts), np.flatnonzero(np.frombuffer(mask, np.bool_))) for mask, texts in by_missing.items()]
-        if stored := len(hashes) - max(len(rows) for _, rows in found):
+        if stored := len(hashes) * len(metrics) - sum(len(texts) * len(rows) for texts, rows in found):
             self._report(stored, stored)
         return found
 
@@ -399,6 +404,8 @@ class StoredPipeline(Pipeline):
             rest = chosen[start : start + (self._shard_size or sizes.get(kind, SHARD_SIZE))]
             if self._shard_size is None and kind is Kind.model:
                 rest = rest[: self._pace.cut(rest)]
+            elif self._shard_size is None and kind is Kind.cheap and isinstance(rest, RecordColumns):
+                rest = rest[: self._task_size.rows]
             if isinstance(rest, RecordColumns):
                 rest = next(cut_columns(rest, len(rest)))
             yield rows[start : start + len(rest)], rest
@@ -416,7 +423,7 @@ class StoredPipeline(Pipeline):
         hashes = (read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"]))
         indexes = [self._writers[metric.text].index for metric in metrics]
         if not any((index.find(own) < 0).any() for own in hashes for index in indexes):
-            self._report(self._count, self._count)
+            self._report(self._count * len(metrics), self._count * len(metrics))
             return []
         groups = workers.group_metrics(metrics, self._runtime.device)
         if workers.see_folder(groups[0][0]):
@@ -437,7 +444,7 @@ class StoredPipeline(Pipeline):
                     for result in results:
                         self._writers[result.rows.metric.text].usages |= result.usages
                         rows.append(result.rows)
-                    self._report(len(job))
+                    self._report(len(job) * len(results))
                     if monotonic() - listed >= SAVE_SECONDS:
                         self._store.add_results(rows)
                         rows, listed = [], monotonic()
@@ -480,6 +487,8 @@ class StoredPipeline(Pipeline):
         loading = sum(outcome.loading for outcome in result.outcomes.values())
         if kind is Kind.model:
             self._pace.measure(units, seconds - loading)
+        elif kind is Kind.cheap:
+            self._task_size.measure(len(units), seconds)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]
             writer.hashes.append(hashes)
@@ -496,7 +505,7 @@ class StoredPipeline(Pipeline):
             else:
                 writer.logged_since = writer.logged_since or monotonic()
                 self._store.add_to_log(self._make_rows(writer, hashes, units, outcome.block, outcome.seconds))
-        self._report(len(units))
+        self._report(len(units) * len(result.outcomes))
         self._save()
 
     def _save(self, *, is_last: bool = False) -> None:
