@@ -231,6 +231,7 @@ class StoredPipeline(Pipeline):
     # ---- Reading
 
     def _ingest(self, reader: Reader) -> None:
+        is_new = self._store.read_manifest() is None
         ingest = Ingest(self._store, reader, texts=self._texts)
         self._texts = ingest.texts
         if ingest.is_stored:
@@ -255,6 +256,8 @@ class StoredPipeline(Pipeline):
             needs.finish()
             manifest = ingest.finish()
             self._kept = kept if keeps else None
+        if is_new and self._texts and reader.announce:
+            reader.announce(f"{self._store.name}/ stores the texts of the records: --no-texts leaves them out")
         self._own_inputs = ingest.numbers
         self.notes += ingest.notes
         self._run = Run(self._store, manifest)
