@@ -404,11 +404,11 @@ class StoredPipeline(Pipeline):
         start = 0
         sizes = {Kind.cheap: SHARD_SIZE, Kind.program: SHARD_SIZE, Kind.llm: SHARD_SIZE_WITH_MODEL}
         while start < len(rows):
+            if kind is Kind.cheap and isinstance(chosen, RecordColumns):
+                sizes[kind] = self._task_size.rows
             rest = chosen[start : start + (self._shard_size or sizes.get(kind, SHARD_SIZE))]
             if self._shard_size is None and kind is Kind.model:
                 rest = rest[: self._pace.cut(rest)]
-            elif self._shard_size is None and kind is Kind.cheap and isinstance(rest, RecordColumns):
-                rest = rest[: self._task_size.rows]
             if isinstance(rest, RecordColumns):
                 rest = next(cut_columns(rest, len(rest)))
             yield rows[start : start + len(rest)], rest
