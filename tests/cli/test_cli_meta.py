@@ -60,7 +60,7 @@ def test_meta_of_a_run_needs_no_file(metrist: Command, rated: Path, tmp_path: Pa
     assert metrist("score", rated, "-m", "rouge1", "-o", tmp_path / "run").code == 0
     answer = metrist("meta", tmp_path / "run", "--draws", 50, "--where", "task=long", "--show", "ratings")
     assert answer.code == 0
-    assert "Ratings are those of the files that the run read: " in answer.out
+    assert "Ratings are those that the run stores, from " in answer.out
     assert "Only outputs where task=long: 18 of 36." in answer.out
     assert "mean quality" in answer.out
 

@@ -38,6 +38,15 @@ def test_differences_to_a_system(metrist: Command, run: Path) -> None:
     assert both.out == answer.out
 
 
+@pytest.mark.parametrize(
+    "command", [("worst",), ("meta",), ("report", "-o", "x.html"), ("plot", "--kind", "scores", "-o", "x.svg")]
+)
+def test_a_run_names_its_systems(metrist: Command, run: Path, command: tuple[str, ...]) -> None:
+    answer = metrist(command[0], run, "--system", "bad", *command[1:])
+    assert answer.code == 2
+    assert "--system is for files that name no system, and a run names all: --systems chooses some" in answer.err
+
+
 def test_disagreements_between_two_metrics(metrist: Command, run: Path) -> None:
     answer = metrist("worst", run, "--by", "disagreement", "-m", "ter", "-m", "rougeL", "-n", 3, "--format", "markdown")
     assert answer.code == 0, answer.err

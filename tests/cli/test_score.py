@@ -35,10 +35,26 @@ def test_an_exported_run_folder_equals_the_flat_file_byte_by_byte(metrist, outpu
     run, flat, exported = tmp_path / "run", tmp_path / "flat.jsonl", tmp_path / "exported.jsonl"
     assert metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", run).code == 0
     assert metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", flat).code == 0
-    assert metrist("export", run, "-o", exported).code == 0
+    answer = metrist("export", run, "-o", exported)
+    assert answer.code == 0
+    assert answer.err.endswith(f"metrist: wrote 160 rows to {exported}\n")
+    assert len(exported.read_text().splitlines()) == 160
     assert exported.read_bytes() == flat.read_bytes()
     line = json.loads(flat.read_text().splitlines()[0])
     assert ",".join(line) == "item,system,metric,value,parts,stats,errors,explanation,failure,signature"
+
+
+def test_stored_texts_are_told_once_and_only_if_they_are_stored(metrist, outputs: Path, tmp_path: Path) -> None:
+    told, run = "stores the texts of the records: --no-texts leaves them out", tmp_path / "run"
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    for arguments in ((empty, "-m", "bleu"), (outputs, "-m", "blue"), (outputs, "-m", "bleu", "--field", "output=no")):
+        refusal = metrist("score", *arguments, "-o", run)
+        assert refusal.code != 0
+        assert told not in refusal.err
+    assert told not in metrist("score", outputs, "-m", "length", "--no-texts", "-o", tmp_path / "bare").err
+    assert metrist("score", outputs, "-m", "bleu", "-o", run).err.count(f"{run}/ {told}") == 1
+    assert told not in metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", run).err
 
 
 def test_standard_input_is_read(metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

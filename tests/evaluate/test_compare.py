@@ -106,7 +106,11 @@ def test_systems_without_shared_items_are_not_tested() -> None:
     assert math.isnan(contest.test.difference)
     table = compare(run, draws=50).table()
     assert "n/a" in table.text()
-    assert table.remarks[-1] == "Systems that share no item are not tested: check that their rows name the items alike."
+    # Both have both items: their names are not the reason.
+    assert not any("share no item" in remark for remark in table.remarks)
+    rows = [{"item": system * 2, "system": system, "output": "x", "references": ["x"]} for system in "ab"]
+    remarks = compare(metrist.score(rows, ["chrf"]), draws=50).table().remarks
+    assert remarks[-1] == "Systems that share no item are not tested: check that their rows name the items alike."
 
 
 def test_several_runs_are_compared_when_they_were_scored_alike() -> None:

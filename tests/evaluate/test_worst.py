@@ -279,13 +279,17 @@ def test_a_difference_takes_two_systems() -> None:
 
 
 def test_scores_are_shown_without_texts_and_the_reason_is_noted(tmp_path: Path) -> None:
-    rows = rated_rows()
+    rows = [{**row, "errors": [{"aspect": "style", "text": "word"}]} for row in rated_rows()]
     file = tmp_path / "in.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     score(file, ["rougeL"], out=tmp_path / "run", texts=False)
+    score(file, ["rougeL"], out=tmp_path / "whole")
     file.rename(tmp_path / "other.jsonl")
     outputs = worst(tmp_path / "run", 3)
     assert [entry.outputs[0].record for entry in outputs] == [None] * 3
+    assert all(entry.outputs[0].ratings and entry.outputs[0].errors for entry in outputs)
+    people = [entry.outputs[0].item for entry in worst(tmp_path / "run", 3, by="people")]
+    assert people == [entry.outputs[0].item for entry in worst(tmp_path / "whole", 3, by="people")]
     assert any("texts are not shown" in note and "in.jsonl" in note for note in outputs.notes)
     # Files that are named must be there.
     with pytest.raises(InputError, match="no such file"):

@@ -316,6 +316,21 @@ def test_cheap_metrics_of_all_records_are_stored_before_the_first_model_score(wr
     ]
 
 
+def test_progress_counts_what_is_stored_once(write: Write) -> None:
+    run(write("a", ["x"] * 4))
+    calls: list[tuple[int, int | None, int]] = []
+    # One metric has scored four records, the other none.
+    run(
+        write("a", ["x"] * 6),
+        Picky(),
+        shard_size=1,
+        progress=lambda done, total, stored=0: calls.append((done, total, stored)),
+    )
+    assert calls[0] == (2, 6, 2)
+    assert calls[-1] == (6, 6, 2)
+    assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
+
+
 def test_from_an_iterator_cheap_metrics_come_first_too(write: Write, seen: list[str]) -> None:  # noqa: ARG001
     rows = ({"item": str(n), "system": "s", "output": str(n)} for n in range(3))
     score(rows, [Model(), Counting()], out="run", shard_size=2, executor="serial")

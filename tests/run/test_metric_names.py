@@ -55,6 +55,13 @@ def test_two_metrics_of_one_name_and_two_names_of_one_metric_are_refused(rows: l
         score(rows, ["a=rougeL", "b=rougeL"])
 
 
+@pytest.mark.parametrize("name", ["item", "System", "record", "scored", "coverage"])
+def test_names_of_other_columns_are_refused(name: str, rows: list[dict[str, Any]]) -> None:
+    for metrics in (f"{name}=rougeL", ["chrf", f"{name}=rougeL"], {name: "rougeL"}):
+        with pytest.raises(SpecError, match="tables have columns called coverage, item, record, scored, system"):
+            score(rows, metrics)
+
+
 def test_a_run_folder_keeps_names_and_its_files_go_by_the_text(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     run = tmp_path / "run"
     score(rows, f"short={STEMMED}", out=run)

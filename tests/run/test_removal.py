@@ -55,7 +55,7 @@ def remove(run: Path, **options: Any) -> list[str]:
 
 def test_an_input_goes_with_its_scores_and_what_others_share_stays(run: Path) -> None:
     assert remove(run, inputs=["a.jsonl"]) == [
-        "3 records of a.jsonl; the file itself stays",
+        "3 records of a.jsonl; the file itself stays, and other inputs keep 1 of these records",
         "2 scores by length",
         "2 scores by distinct",
     ]

@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 
 from metrist.run import score
-from metrist.run.tasks import SHARD_SIZE
 from run_contents import contents
 
 HOLDING = """
@@ -26,6 +25,18 @@ class Holding(Metric):
 class Light(Holding):
     resident = False
 """
+SLOW = """
+import time
+
+@dataclass(frozen=True)
+class Slow(Metric):
+    log: str = ""
+    def score(self, shard):
+        with open(self.log, "a") as file:
+            file.write(f"{len(shard)}\\n")
+        time.sleep(.01 * len(shard))
+        return Scores.of(1.0 for _ in shard.records)
+"""
 ROWS = [{"item": str(n), "system": "s", "output": "a"} for n in range(1100)]
 
 
@@ -38,12 +49,23 @@ def test_whatever_the_tasks_the_folder_holds_the_same(
         score(ROWS, [metric], out=tmp_path / f"run-{size}", executor="serial", shard_size=size)
         sizes.append([int(line) for line in (tmp_path / "log").read_text().split()])
         (tmp_path / "log").unlink()
-    # A model gets more and more, so that nothing that it computed is lost if it is slow.
-    assert sizes[0] == [SHARD_SIZE, 76] if name == "Light" else sizes[0][:3] == [1, 4, 16]
+    # It gets more and more, so that nothing that it computed is lost if it is slow.
+    assert sizes[0] == [16, 64, 256, 764] if name == "Light" else sizes[0][:3] == [1, 4, 16]
     assert sizes[1] == [600, 500]
     assert contents(tmp_path / "run-None") == contents(tmp_path / "run-600")
     score(ROWS, [metric], out=tmp_path / "run-None", executor="serial", shard_size=600)
     assert not (tmp_path / "log").exists()
+
+
+def test_a_slow_metric_gets_few_records(
+    tmp_path: Path, module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.run.slices.TASK_SECONDS", 0.25)
+    metric = module(SLOW).Slow(log=str(tmp_path / "log"))
+    score(ROWS[:60], [metric], out=tmp_path / "run", executor="serial")
+    first, *others = [int(line) for line in (tmp_path / "log").read_text().split()]
+    assert first == 16
+    assert max(others) <= 25
 
 
 def test_an_external_program_is_started_a_few_times(tmp_path: Path) -> None:

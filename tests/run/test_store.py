@@ -381,6 +381,9 @@ def test_a_log_with_a_folder_out_of_the_run_is_not_put_into_parts(tmp_path: Path
 
 def test_a_write_error_names_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"cannot write .*file.x: [^;]*$"):
+        Store(tmp_path).write_bytes("file/x", b"data")
+    Store(tmp_path).add_results([make_rows([1.0])])
     with pytest.raises(RunError, match=r"cannot write .*file.x: .*; earlier results are kept"):
         Store(tmp_path).write_bytes("file/x", b"data")
 

@@ -194,6 +194,7 @@ def annotate(
             raise InputError("a new project needs --schema (likert, pairwise, errors, …) and a folder: -o FOLDER")
         from metrist.web.annotation.setup import set_up
 
+        reading.check_system([str(source) for source in inputs])
         project = set_up(
             out,
             inputs,

@@ -100,11 +100,12 @@ def export(
     ],
 ) -> None:
     """Write a run folder as one flat file: a line per item, system and metric."""
-    from metrist.cli.output import print_note
+    from metrist.cli.output import format_count, print_note
     from metrist.cli.progress import progress_bar
     from metrist.run import export as export_run
 
     with progress_bar("writing") as progress:
-        notes = export_run(run, out, progress).notes
-    for note in notes:
+        results = export_run(run, out, progress)
+    for note in results.notes:
         print_note(note)
+    print_note(f"wrote {format_count(len(results) * len(results.scores), 'row')} to {out}")

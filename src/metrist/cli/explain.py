@@ -88,6 +88,7 @@ def worst(
     from metrist.evaluate.worst import worst as find_worst
     from metrist.report.worst import TerminalPage
 
+    reading.check_system([run, *(inputs or ())])
     with progress_bar("reading", "rows") as progress:
         outputs = find_worst(
             run,

@@ -169,6 +169,7 @@ def meta(
     layout = appearance.layout()
     if layout is not None and form == "json":
         raise RunError("--format json gives all figures as they are: omit the options that change how a table looks")
+    reading.check_system(inputs)
     analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     with progress_bar("reading", "rows") as progress:
         judged = join(

@@ -193,6 +193,13 @@ class ReadingOptions:
             "announce": functools.cache(print_note),  # Several readers may have the same to say.
         }
 
+    def check_system(self, sources: Sequence[str]) -> None:
+        """Refuse --system where it can name no output: runs name the systems of all of theirs."""
+        from metrist.run.stores import is_run
+
+        if self.system and all(map(is_run, sources)):
+            raise SpecError("--system is for files that name no system, and a run names all: --systems chooses some")
+
     def read(self, inputs: Sequence[str]) -> Reader:
         from metrist.io.reader import read_records
 

@@ -116,6 +116,7 @@ def report(
     from metrist.evaluate.report import build_report
     from metrist.io.writer import atomic_write, check_distinct, check_writable
 
+    reading.check_system(sources)
     if out is None and form == "html":
         raise RunError("no file to write the page to: add -o report.html")
     if out is not None:
@@ -158,6 +159,7 @@ def plot(
     from metrist.evaluate.report import plot as draw
     from metrist.io.writer import check_writable
 
+    reading.check_system(sources)
     if out.suffix.lower() not in (".svg", ".pdf", ".png"):
         raise RunError(f"cannot write {out}: the name must end in .svg, .pdf or .png")
     check_writable(out)

@@ -81,8 +81,6 @@ def score(
         print_estimate(total.calls, form, total)
         return
     error: RunError | None = None
-    if out and not no_texts:
-        note_stored_texts(out)
     try:
         with progress_bar("scoring") as progress:
             results = score_records(
@@ -115,16 +113,6 @@ def score(
     for text, block in results.scores.items():
         if block.failures and (message := describe_total_failure(text, block)):
             raise RunError(message)
-
-
-def note_stored_texts(out: str) -> None:
-    """Say that a new run folder will hold the texts."""
-    from metrist.cli.output import print_note
-    from metrist.run.scoring import resolve_destination
-
-    _, store = resolve_destination(out)
-    if store and store.read_manifest() is None:
-        print_note(f"{out} will store the texts of the records: --no-texts leaves them out")
 
 
 def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> list[str]:

@@ -26,12 +26,14 @@ Mask = NDArray[np.bool_]
 
 class PairFacts(NamedTuple):
     """How many items two systems are compared on, and how many items of either are missing or failed for one of them.
+    `common` are the items that both have, scored or not.
 
     `different` are shared items with different sources: `separated` of them are left out, since sources tell that items
     were named wrongly; where it is 0, they are compared.
     """
 
     items: int
+    common: int
     left_out: int
     different: int
     separated: int
@@ -61,11 +63,12 @@ class AlignedScores:
             max(np.isin(one[differing], other).mean(), np.isin(other[differing], one).mean()) >= OTHER_ITEMS
         )
         shared: Mask = scored & ~differing if separated else scored
-        present = (self.grid.rows[[first, second]] >= 0).any(axis=0)
+        present = self.grid.rows[[first, second]] >= 0
         items, different = int(np.count_nonzero(shared)), int(np.count_nonzero(differing))
         facts = PairFacts(
             items=items,
-            left_out=int(np.count_nonzero(present)) - items,
+            common=int(np.count_nonzero(present.all(axis=0))),
+            left_out=int(np.count_nonzero(present.any(axis=0))) - items,
             different=different,
             separated=different if separated else 0,
         )

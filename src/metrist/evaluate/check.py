@@ -370,8 +370,9 @@ class _Regression:
     system: str
     test: PairTest
     items: int
-    left_out: int
     #: As in `PairFacts`.
+    common: int
+    left_out: int
     different: int
     separated: int
     #: How many of the shared items have another score.

@@ -96,8 +96,9 @@ class Contest:
     first: str
     second: str
     items: int
-    left_out: int
     #: As in `PairFacts`.
+    common: int
+    left_out: int
     different: int
     separated: int
     test: PairTest
@@ -624,7 +625,7 @@ def _table_remarks(comparison: Comparison) -> list[str]:
             f"No difference on {format_count(max(too_few), 'item')} is significant at {plan.alpha:g}, however large: "
             f"{format_count(pairs, 'pair')} {agree(pairs, 'needs', 'need')} at least {needed} items."
         )
-    if not all(contest.items for contest in contests):
+    if not all(contest.common for contest in contests):
         remarks.append("Systems that share no item are not tested: check that their rows name the items alike.")
     if any(0 < contest.items < _FEW_ITEMS for contest in contests):
         remarks.append(

@@ -29,6 +29,7 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.names import NameColumn, encode_names, list_distinct, select_names
 from metrist.report.tables import format_number
 from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
+from metrist.run.run import Run
 from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 from metrist.scores import FailureKind
 
@@ -551,7 +552,14 @@ def _open_texts(results: Results, texts: Any, progress: RowProgress | None, read
             "the results hold no texts, and their records could be read only once or were not stored with them: "
             "pass the records with texts=RECORDS"
         )
-    return OutputTexts.open(results, texts, progress=progress, **reading)
+    try:
+        return OutputTexts.open(results, texts, progress=progress, **reading)
+    except MetristError as error:
+        run = results.inputs
+        if texts is not None or not isinstance(run, Run) or run.has_texts:
+            raise
+        # What people said is in the run even if its texts are not.
+        return OutputTexts(run, results.items, results.systems, [f"texts are not shown: {error}"])
 
 
 def _read_texts(
@@ -579,7 +587,8 @@ def _read_texts(
             notes.append(f"texts are not shown: {error}")
             continue
         remarks += opened.remarks
-        if missing := sum(facts.record is None for facts in side.facts.values()):
+        missing = sum(facts.record is None for facts in side.facts.values())
+        if missing and opened.run.has_texts:
             outputs = f"{missing:,} of {format_count(len(rows), 'output')} {agree(missing, 'has', 'have')}"
             notes.append(f"{outputs} no texts in the files that were read")
     return [*dict.fromkeys(notes), *remarks]

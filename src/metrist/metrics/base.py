@@ -37,6 +37,8 @@ from metrist.spec import Spec
 Reduce = Literal["native", "max", "mean"]
 #: Short names of metrics. A colon, a comma, brackets, quotes and = have a meaning where metrics are named.
 NAME = re.compile(r"\w[\w.+-]*")
+#: Columns that tables have beside those of metrics.
+TAKEN_NAMES = frozenset({"coverage", "item", "record", "scored", "system"})
 #: What stands between a metric and one of its parts, as in `judge:fluency`.
 PART = ":"
 #: What a metric is called and known by: a setting of the same name would take its place.
@@ -117,6 +119,9 @@ class Metric:
             raise SpecError(
                 f"{name!r} cannot name a metric: expected letters, digits, '_', '-', '.' and '+', such as gpt-4.1"
             )
+        if name is not None and name.lower() in TAKEN_NAMES:
+            taken = ", ".join(sorted(TAKEN_NAMES))
+            raise SpecError(f"{name!r} cannot name a metric: tables have columns called {taken}")
         copied = copy.copy(self)
         object.__setattr__(copied, "short_name", name)
         return copied

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Reading options that say what the columns of a file are; they belong together.
 _COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})
 #: Reading options that do not matter where rows are stored.
-_PASSING_OPTIONS = frozenset({"announce", "skip_bad"})
+PASSING_OPTIONS = frozenset({"announce", "skip_bad"})
 _JUDGMENTS = frozenset({"rating", "ratings", "score", "scores", "rater", "raters"})
 _NAMES = frozenset({"item", "system", "first", "second"})
 Key = tuple[str, str]
@@ -54,7 +54,7 @@ def read_inputs(
     if files:
         return read_files(files, [run], **reading)
     reading = {name: value for name, value in reading.items() if value}
-    if run.has_texts and not reading.keys() - _PASSING_OPTIONS:
+    if run.has_texts and not reading.keys() - PASSING_OPTIONS:
         return StoredReader(sources=(), run=run)
     inputs = [one for one in run.manifest.inputs if one.path is not None]
     if not inputs:
@@ -272,7 +272,9 @@ class StoredReader(Reader):
 
     @property
     def remarks(self) -> list[str]:
-        return list(dict.fromkeys(note for one in self.run.manifest.inputs for note in one.notes))
+        notes = dict.fromkeys(note for one in self.run.manifest.inputs for note in one.notes)
+        missing = f"{self.run.name} stores no texts: lengths and other columns are unknown unless its files are named"
+        return [*notes, *([] if self.run.has_texts else [missing])]
 
     @property
     def fields_by_column(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.io import read_rows
 from metrist.io.remote import fetch, is_pattern, is_remote
-from metrist.metrics.base import NAME, PART, Metric
+from metrist.metrics.base import NAME, PART, TAKEN_NAMES, Metric
 from metrist.metrics.registry import build
 from metrist.ratings import Error
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix, is_flat_file
@@ -116,7 +116,7 @@ def _make_results(
     built = tuple(
         (
             named.get(one.metric) or build_stored_metric(one.metric, one.signature, one.higher_is_better, one.scores)
-        ).named(one.name if one.name and taken[one.name] == 1 else None)
+        ).named(one.name if one.name and taken[one.name] == 1 and one.name.lower() not in TAKEN_NAMES else None)
         for one in stored
     )
     scores = {metric.label: one.scores for metric, one in zip(built, stored, strict=True)}

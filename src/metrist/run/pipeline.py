@@ -68,6 +68,7 @@ class Pipeline:
         self._progress: Any = progress
         self._progress_keywords, self._progress_label = find_progress_keywords(progress), ""
         self._count = self._done = self._done_before = 0
+        self._scores_per_record = 1
         #: Metrics that go over the input together, in the order in which they do, and the executor of each group.
         self._phases = list[tuple[Sequence[Metric], Executor]]()
         for phase in self._order_metrics():
@@ -126,7 +127,7 @@ class Pipeline:
         for result in self._execute(metrics, executor, tasks()):
             for text, outcome in result.outcomes.items():
                 blocks[text].append(outcome.block)
-            self._report(max(len(outcome.block) for outcome in result.outcomes.values()))
+            self._report(sum(len(outcome.block) for outcome in result.outcomes.values()))
         return {text: join_blocks(parts) for text, parts in blocks.items()}
 
     def _execute(self, metrics: Sequence[Metric], executor: Executor, tasks: Iterator[Task]) -> Iterator[TaskResult]:
@@ -143,18 +144,20 @@ class Pipeline:
     def _begin_phase(self, metrics: Sequence[Metric]) -> None:
         """Report that these metrics begin to go over the input."""
         self._done = self._done_before = 0
+        self._scores_per_record = len(metrics)
         self._progress_label = ", ".join(metric.label for metric in metrics)
         if "metric" in self._progress_keywords:
             self._report(0)
 
     def _report(self, count: int, stored: int = 0) -> None:
-        """Report that these records are done, some of which were stored already. How many a file holds is estimated
-        from the share of it read so far."""
+        """Report that so many scores are done, some of which were stored already, as records: a metric may have scored
+        more of them than another. How many a file holds is estimated from the share of it read so far."""
         self._done += count
         self._done_before += stored
         if not self._progress:
             return
         share = self._reader.share_read if self._reader and self._count and not self._total else None
         total = self._total or (round(self._count / share) if share else None)
-        more = {"metric": self._progress_label, "stored": self._done_before}
-        self._progress(self._done, total, **{name: more[name] for name in self._progress_keywords})
+        done, before = self._done // self._scores_per_record, self._done_before // self._scores_per_record
+        more = {"metric": self._progress_label, "stored": before}
+        self._progress(done, total, **{name: more[name] for name in self._progress_keywords})

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count, quote_word
+from metrist.records import Hashes
 from metrist.run.flat_file import encodable
 from metrist.run.run import Run, open_run
 from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, Version
@@ -96,9 +97,12 @@ class _Remaining(Run):
         self._choice = choice
         #: The rows of parts that stay, by the folder and the file of the part; parts of which all stay are not there.
         self._kept: dict[tuple[str, str], NDArray[np.bool_]] = {}
-        if choice.inputs or choice.systems:
-            self._find_records(run)
+        removed = self._find_records(run) if choice.inputs or choice.systems else []
         wanted = HashIndex(self.read_hashes())
+        for one, hashes in removed:
+            records, kept = format_count(len(hashes), "record"), int((wanted.find(hashes) >= 0).sum())
+            others = f", and other inputs keep {kept:,} of these records" if kept else ""
+            self.messages.append(f"{records} of {run.describe_input(one)}; the file itself stays{others}")
         before = run.read_hashes()
         gone = None if choice.unused else HashIndex(before[wanted.find(before) < 0])
         for metric in run.manifest.metrics:
@@ -124,24 +128,26 @@ class _Remaining(Run):
             self._kept[folder, part.file] = rows
         return count
 
-    def _find_records(self, run: Run) -> None:
+    def _find_records(self, run: Run) -> list[tuple[Input, Hashes]]:
+        """Find the rows that stay; returns the hashes of the records of each input that go."""
         chosen = {one.number for name in self._choice.inputs for one in _find_inputs(run, name)}
         known = dict.fromkeys([*run.view.systems.names, *_list_compared(run)])
         for system in self._choice.systems:
             if system not in known:
                 hint = did_you_mean(system, known)
                 raise RunError(f"{run.name} has no system {system!r}{hint}; it has {', '.join(known)}")
+        removed = list[tuple[Input, Hashes]]()
         for one in run.manifest.inputs:
-            count = 0
+            hashes = list[Hashes]()
             for folder, parts in one.tables.items():
                 for part in parts:
                     is_chosen = one.number in chosen
                     rows = np.zeros(part.rows, np.bool_) if is_chosen else self._keep_systems(run, folder, part)
-                    removed = self._keep(folder, part, rows)
-                    count += removed if folder == "records" else 0
-            if count:
-                records = format_count(count, "record")
-                self.messages.append(f"{records} of {run.describe_input(one)}; the file itself stays")
+                    if self._keep(folder, part, rows) and folder == "records":
+                        hashes.append(read_hashes(run.read_part(folder, part, ["record"])["record"])[~rows])
+            if hashes:
+                removed.append((one, np.concatenate(hashes)))
+        return removed
 
     def _keep_systems(self, run: Run, folder: str, part: Part) -> NDArray[np.bool_]:
         """The rows of a part that are about none of the chosen systems."""

@@ -338,7 +338,11 @@ class Store:
                 raise
             sync_folder(path.parent)
         except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+            raise self._describe_failure(path, error) from error
+
+    def _describe_failure(self, path: Path, error: OSError) -> RunError:
+        kept = "; earlier results are kept" if (self.path / MANIFEST).is_file() else ""
+        return RunError(f"cannot write {path}: {error.strerror}{kept}")
 
     def open_file(self, name: str) -> Any:
         """A file of the run for pyarrow."""
@@ -384,7 +388,7 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+            raise self._describe_failure(path, error) from error
         self._log_size += len(data)
 
     def clear_log(self) -> None:
@@ -616,7 +620,7 @@ class Store:
             self.path.mkdir(parents=True, exist_ok=True)
             return (self.path / name).open("ab")
         except OSError as error:
-            raise RunError(f"cannot write {self.path}: {error.strerror}; earlier results are kept") from error
+            raise self._describe_failure(self.path, error) from error
 
     def recover(self) -> None:
         """Put what killed writers have logged into parts, and delete the parts that they had not listed yet. Only for a

@@ -70,6 +70,8 @@ _LOGGED_SECONDS = 60.0
 #: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
 _SMALL_PART = 1 << 13
 _FEW_PARTS = 4
+#: Records of the first task of metrics that are not from the catalog.
+_FIRST_RECORDS = 16
 #: Rows of the first slice that a worker with a model scores.
 _FIRST_ROWS = 8
 
@@ -172,6 +174,9 @@ class StoredPipeline(Pipeline):
         self._began = monotonic()
         with_models = [metric for metric in metrics if Kind.of(metric) is Kind.model]
         self._pace = Pace(references=any("references" in metric.needs for metric in with_models))
+        # A metric of one's own may be slow, however cheap it looks.
+        is_own = any(metric.catalog_name is None for metric in metrics)
+        self._task_size = SliceSize(rows=_FIRST_RECORDS if is_own else SHARD_SIZE, limit=SHARD_SIZE)
         self._pending: deque[tuple[Kind, Sequence[Unit], Hashes]] = deque()
         #: The records that were read, where they cannot be read from the store.
         self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
@@ -227,6 +232,7 @@ class StoredPipeline(Pipeline):
     # ---- Reading
 
     def _ingest(self, reader: Reader) -> None:
+        is_new = self._store.read_manifest() is None
         ingest = Ingest(self._store, reader, texts=self._texts)
         self._texts = ingest.texts
         if ingest.is_stored:
@@ -251,6 +257,8 @@ class StoredPipeline(Pipeline):
             needs.finish()
             manifest = ingest.finish()
             self._kept = kept if keeps else None
+        if is_new and self._texts and reader.announce:
+            reader.announce(f"{self._store.name}/ stores the texts of the records: --no-texts leaves them out")
         self._own_inputs = ingest.numbers
         self.notes += ingest.notes
         self._run = Run(self._store, manifest)
@@ -378,7 +386,7 @@ class StoredPipeline(Pipeline):
                 missing &= is_first
             by_missing.setdefault(missing.tobytes(), []).append(metric.text)
         found = [(tuple(texts), np.flatnonzero(np.frombuffer(mask, np.bool_))) for mask, texts in by_missing.items()]
-        if stored := len(hashes) - max(len(rows) for _, rows in found):
+        if stored := len(hashes) * len(metrics) - sum(len(texts) * len(rows) for texts, rows in found):
             self._report(stored, stored)
         return found
 
@@ -403,6 +411,8 @@ class StoredPipeline(Pipeline):
         start = 0
         sizes = {Kind.cheap: SHARD_SIZE, Kind.program: SHARD_SIZE, Kind.llm: SHARD_SIZE_WITH_MODEL}
         while start < len(rows):
+            if kind is Kind.cheap and isinstance(chosen, RecordColumns):
+                sizes[kind] = self._task_size.rows
             rest = chosen[start : start + (self._shard_size or sizes.get(kind, SHARD_SIZE))]
             if self._shard_size is None and kind is Kind.model:
                 rest = rest[: self._pace.cut(rest)]
@@ -423,7 +433,7 @@ class StoredPipeline(Pipeline):
         hashes = (read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"]))
         indexes = [self._writers[metric.text].index for metric in metrics]
         if not any((index.find(own) < 0).any() for own in hashes for index in indexes):
-            self._report(self._count, self._count)
+            self._report(self._count * len(metrics), self._count * len(metrics))
             return []
         groups = workers.group_metrics(metrics, self._runtime.device)
         if workers.see_folder(groups[0][0]):
@@ -449,7 +459,7 @@ class StoredPipeline(Pipeline):
                             self._writers[text].usages |= result.usages
                             starts[text][result.rows.part] = job.start
                             rows.append(result.rows)
-                        self._report(len(job))
+                        self._report(len(job) * len(results))
                     if rows and monotonic() - listed >= SAVE_SECONDS:
                         self._store.add_results(rows)
                         rows, listed = [], monotonic()
@@ -497,6 +507,8 @@ class StoredPipeline(Pipeline):
         loading = sum(outcome.loading for outcome in result.outcomes.values())
         if kind is Kind.model:
             self._pace.measure(units, seconds - loading)
+        elif kind is Kind.cheap:
+            self._task_size.measure(len(units), seconds)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]
             writer.hashes.append(hashes)
@@ -513,7 +525,7 @@ class StoredPipeline(Pipeline):
             else:
                 writer.logged_since = writer.logged_since or monotonic()
                 self._store.add_to_log(self._make_rows(writer, hashes, units, outcome.block, outcome.seconds))
-        self._report(len(units))
+        self._report(len(units) * len(result.outcomes))
         self._save()
 
     def _save(self, *, is_last: bool = False) -> None:

@@ -30,7 +30,7 @@ from metrist.run.query import open_database, quote_text, read_rows, scan_table
 from metrist.run.store import Input, Manifest, Part, Store
 from metrist.run.stored_run import StoredRun, read_names
 from metrist.run.stored_scores import StoredScores
-from metrist.run.tables import RECORDS, judged_tables, read_numbers, read_records_table, records_table
+from metrist.run.tables import RECORDS, TEXT_COLUMNS, judged_tables, read_numbers, read_records_table, records_table
 from metrist.scores import Scores
 
 if TYPE_CHECKING:
@@ -121,18 +121,20 @@ class OutputTexts:
     ) -> dict[int, OutputFacts]:
         """All that is known about some outputs."""
         facts = {position: OutputFacts() for position in positions}
-        known = [position for position in facts if self.rows[position] >= 0]
+        known = [position for position in facts if self.rows[position] >= 0] if self.run.has_texts else []
         by_name = {(encodable(self.items[n]), encodable(self.systems[n])): facts[n] for n in facts}
         with nullcontext(connection) if connection else closing(open_database(self.run)) as database:
-            parts = [part for _, part in self.run.list_parts("records")]
-            table = read_rows(database, self.run, "records", parts, self.rows[known], _RECORD)
-            for position, record in zip(known, read_records_table(table), strict=True):
-                facts[position].record = record
+            if known:
+                parts = [part for _, part in self.run.list_parts("records")]
+                table = read_rows(database, self.run, "records", parts, self.rows[known], _RECORD)
+                for position, record in zip(known, read_records_table(table), strict=True):
+                    facts[position].record = record
             items = ", ".join(quote_text(item) for item in dict.fromkeys(item for item, _ in by_name))
             for row in self._select(database, "ratings", ("item", "system", "aspect", "value"), items):
                 if own := by_name.get((row["item"], row["system"])):
                     own.ratings.setdefault(row["aspect"], []).append(row["value"])
-            for row in self._select(database, "errors", ("item", "system", *_ERROR_FIELDS), items):
+            fields = [name for name in _ERROR_FIELDS if self.run.has_texts or name not in TEXT_COLUMNS]
+            for row in self._select(database, "errors", ("item", "system", *fields), items):
                 if own := by_name.get((row.pop("item"), row.pop("system"))):
                     own.errors.append(Error(**row))
         return facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +73,23 @@ def test_a_run_alone_finds_the_ratings_of_the_files_it_read(tmp_path: Path) -> N
     assert metrist.meta_evaluate(tmp_path / "first", "quality", draws=0).figure("rougeL").n == 12
 
 
-def test_a_run_needs_its_file_only_if_it_stores_no_texts(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
+def test_ratings_are_those_that_the_run_stores(tmp_path: Path) -> None:
+    rows = drop_fields(make_rows(items=3), "scores")
+    path = write_rows(tmp_path / "rows.jsonl", rows)
     metrist.score(path, ["rougeL"], out=tmp_path / "run")
     metrist.score(path, ["rougeL"], out=tmp_path / "bare", texts=False)
-    assert describe(join(tmp_path / "run")) == describe(join(tmp_path / "bare"))
-    path.unlink()
-    assert len(join(tmp_path / "run").ratings["quality"].value) == 36
-    with pytest.raises(RunError, match=r"rows\.jsonl, which is missing"):
-        join(tmp_path / "bare")
+    whole = join(tmp_path / "run")
+    assert whole.lengths
+    columns = {name: labels for name, labels in whole.columns.items() if name in ("task", "language")}
+    known = describe(replace(whole, lengths={}, label_sets={}, columns=columns))
+    write_rows(path, [{**row, "ratings": {"quality": 0}} for row in rows[:-4]])
+    for _ in range(2):
+        assert describe(join(tmp_path / "run")) == describe(whole)
+        bare = join(tmp_path / "bare")
+        assert describe(bare) == known
+        assert f"Ratings are those that the run stores, from {path}." in bare.notes
+        assert any("stores no texts: lengths and other columns are unknown" in note for note in bare.notes)
+        path.unlink(missing_ok=True)
 
 
 def describe(judged: JudgedDataset) -> str:

@@ -21,7 +21,7 @@ from metrist.io import Reader, read_records
 from metrist.metrics.base import PART
 from metrist.records import Pair, Record
 from metrist.run import Results, load, read_inputs
-from metrist.run.inputs import read_files
+from metrist.run.inputs import PASSING_OPTIONS, StoredReader, read_files
 from metrist.run.loading import fetch_flat, load_run
 from metrist.run.results import sign_metrics
 from metrist.run.run import Run, open_run
@@ -64,7 +64,9 @@ def join(
     readers = list(_readers(records, folders, **reading) if records else _input_readers(runs, **reading))
     tables, notes = SourceTables(), list[str]()
     if not records and (files := dict.fromkeys(name for reader in readers for name in reader.names)):
-        notes.append(f"Ratings are those of the files that the run read: {', '.join(files)}.")
+        stores = any(isinstance(reader, StoredReader) for reader in readers)
+        origin = "that the run stores, from" if stores else "of the files that the run read:"
+        notes.append(f"Ratings are those {origin} {', '.join(files)}.")
     for reader in readers:
         tables.add(reader, progress)
         notes += [*reader.remarks, *reader.skipped.describe()]
@@ -160,7 +162,9 @@ def _input_readers(runs: Sequence[_ScoredSource], **options: Any) -> Iterator[Re
     seen: set[str] = set()
     given = {name: value for name, value in options.items() if value}
     for one in runs:
-        if one.results is not None and one.results.inputs is not None:
+        if one.run is not None and not given.keys() - PASSING_OPTIONS:
+            reader: Reader = StoredReader(sources=(), run=one.run)  # Its ratings are there even if its texts are not.
+        elif one.results is not None and one.results.inputs is not None:
             reader = one.results.read_inputs(**given)
         elif one.run is not None:
             reader = read_inputs(one.run, **given)

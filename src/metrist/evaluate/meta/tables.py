@@ -167,28 +167,20 @@ class SourceTables:
 
     def _add_records(self, records: pa.Table, place: int) -> None:
         records = records.combine_chunks()
-        self.labels.add(records)
-        lengths = {
-            "output_length": pc.utf8_length(records["output"]).to_numpy(),
-            "reference_length": _average_lengths(records["references"]),
-            "source_length": pc.utf8_length(records["source"]).to_numpy(),
+        originals = {
+            row: json.loads(records["original"][row].as_py())
+            for row in np.flatnonzero(records["original"].is_valid().to_numpy()).tolist()
         }
-        originals = np.flatnonzero(records["original"].is_valid().to_numpy()).tolist()
-        if originals:
-            lengths = {name: values.astype(np.float64) for name, values in lengths.items()}
-        for row in originals:
-            item, system, output, source, *_, references = json.loads(records["original"][row].as_py())
+        for row, (item, system, *_) in originals.items():
             self.originals |= {records["item"][row].as_py(): item, records["system"][row].as_py(): system}
-            mean = sum(map(len, references)) / len(references) if references else np.nan
-            for name, length in zip(
-                LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True
-            ):
-                lengths[name][row] = length
-        columns = {name: records[name] for name in ("row", "item", "system", "task", "language", "extra")}
-        for name, values in lengths.items():
-            short = values.astype(np.float32)  # Most lengths are whole.
-            is_same = np.array_equal(short, values, equal_nan=True)
-            columns[name] = pa.array(short if is_same else values, from_pandas=True)
+        names = ("row", "item", "system", "task", "language", "extra")
+        columns = {name: records[name] for name in names if name in records.column_names}
+        if "output" in records.column_names:  # A run may store no texts.
+            self.labels.add(records)
+            for name, values in _measure_lengths(records, originals).items():
+                short = values.astype(np.float32)  # Most lengths are whole.
+                is_same = np.array_equal(short, values, equal_nan=True)
+                columns[name] = pa.array(short if is_same else values, from_pandas=True)
         self._add_table("records", pa.table(columns), place)
 
     def _add_table(self, name: str, table: pa.Table, place: int) -> None:
@@ -212,6 +204,22 @@ def _identify(run: Run, one: Input) -> Any:
     if one.path is None:
         return tuple(sorted((table, parts) for table, parts in one.tables.items()))
     return os.path.realpath(run.find_place(one)), json.dumps(one.options, sort_keys=True)
+
+
+def _measure_lengths(records: pa.Table, originals: Mapping[int, Sequence[Any]]) -> dict[str, NDArray[Any]]:
+    """The lengths of the texts of records; `originals` are those that Arrow cannot hold, by their row."""
+    lengths: dict[str, NDArray[Any]] = {
+        "output_length": pc.utf8_length(records["output"]).to_numpy(),
+        "reference_length": _average_lengths(records["references"]),
+        "source_length": pc.utf8_length(records["source"]).to_numpy(),
+    }
+    if originals:
+        lengths = {name: values.astype(np.float64) for name, values in lengths.items()}
+    for row, (_, _, output, source, *_, references) in originals.items():
+        mean = sum(map(len, references)) / len(references) if references else np.nan
+        for name, length in zip(LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True):
+            lengths[name][row] = length
+    return lengths
 
 
 def _average_lengths(lists: pa.ChunkedArray) -> NDArray[np.float64]:
