@@ -226,14 +226,14 @@ def test_tables_have_each_record_once_and_refuse_names_that_they_do_not_have(tmp
 
 def test_metrics_that_sql_takes_for_the_same_have_columns_of_their_own(tmp_path: Path) -> None:
     data = write(tmp_path / "in.jsonl", [row(1, "x", "a b c"), row(2, "x", "a d")])
-    metrics = {"A": "rougeL", "a": "chrf", "item": "length", "plain": "bleu"}
+    metrics = {"A": "rougeL", "a": "chrf", "plain": "bleu"}
     metrist.score(data, metrics, out=tmp_path / "run", executor="serial")
     run, results = open_run(tmp_path / "run"), metrist.load(tmp_path / "run")
-    columns = ["record", "item", "system", "A (1)", "a (2)", "item (1)", "plain"]
+    columns = ["record", "item", "system", "A (1)", "a (2)", "plain"]
     wide = run.query("SELECT * FROM wide ORDER BY item")
     assert wide.column_names == run.wide().column_names == columns
     assert wide.to_pylist() == run.wide().to_pylist()
-    for label, column in (("A", "A (1)"), ("a", "a (2)"), ("item", "item (1)"), ("plain", "plain")):
+    for label, column in (("A", "A (1)"), ("a", "a (2)"), ("plain", "plain")):
         assert wide[column].to_pylist() == results[label].values.tolist()
     for sql in ("SELECT avg(a) FROM wide", "SELECT w.A FROM wide w"):
         with pytest.raises(RunError, match=r'wide has "A \(1\)" and "a \(2\)"$'):
