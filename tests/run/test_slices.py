@@ -295,7 +295,7 @@ def test_what_is_recognised_is_announced_in_the_same_words(name: str, tmp_path: 
         write(source, [{**row, **({"prompt": "w"} if k > 3 else {})} for k, row in enumerate(FILES[name](n))])
     for out, executor in (("serial", "serial"), ("ray", Ray())):
         run(sources, tmp_path / out, executor, announce=heard.setdefault(out, []).append)
-    assert heard["ray"] == heard["serial"]
+    assert [words.replace("/ray/", "/serial/") for words in heard["ray"]] == heard["serial"]
 
 
 @pytest.mark.parametrize("more", [{}, {"source": "w1"}], ids=["", "sources"])

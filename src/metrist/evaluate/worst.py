@@ -588,7 +588,7 @@ def _read_texts(
             continue
         remarks += opened.remarks
         missing = sum(facts.record is None for facts in side.facts.values())
-        if missing and opened.run.has_texts:
+        if missing and opened.stores_texts:
             outputs = f"{missing:,} of {format_count(len(rows), 'output')} {agree(missing, 'has', 'have')}"
             notes.append(f"{outputs} no texts in the files that were read")
     return [*dict.fromkeys(notes), *remarks]

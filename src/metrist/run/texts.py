@@ -116,6 +116,11 @@ class OutputTexts:
     def has_text(self) -> NDArray[np.bool_]:
         return self.rows >= 0
 
+    @property
+    def stores_texts(self) -> bool:
+        """Whether texts of outputs are there at all."""
+        return self.run.has_texts
+
     def read(
         self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection | None = None
     ) -> dict[int, OutputFacts]:

@@ -337,6 +337,10 @@ class ReportTexts(OutputTexts):
             has_text |= member.has_text
         return has_text
 
+    @property
+    def stores_texts(self) -> bool:
+        return any(member.stores_texts for member in self._members.values())
+
     @cached_property
     def are_few(self) -> bool:
         """Whether the page has room for all texts."""
