@@ -79,18 +79,18 @@ async def _answer_fault(request: Request, error: Exception) -> Response:
     return render_error(request.scope, 500, "This is a fault of metrist; the terminal that it runs in says more.")
 
 
-def bind(host: str, port: int | None) -> socket.socket:
+def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlog: int = 128) -> socket.socket:
     """Return a socket that listens on a port: the given one, else the preferred one, else any free one."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
     except OSError:
         raise RunError(f"{host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0") from None
-    for candidate in (port,) if port is not None else (PREFERRED_PORT, 0):
+    for candidate in (port,) if port is not None else (preferred, 0):
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address[0], candidate))
-            listener.listen(128)
+            listener.listen(backlog)
             return listener
         except (OSError, OverflowError) as error:
             listener.close()
@@ -151,7 +151,9 @@ def limit_headers(protocol: Any) -> Any:
     return LimitedProtocol
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
+    """uvicorn's server, which does not end its process by the signal that ended it."""
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         # Without noting the signal, which uvicorn would raise again at the end: Ctrl-C is how a server ends.
         if self.should_exit and sig == signal.SIGINT:
@@ -162,7 +164,7 @@ class _Server(uvicorn.Server):
 def configure_server(app: ASGIApp) -> uvicorn.Server:
     """Return a uvicorn server with metrist's limits."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # Faults are reported by the app.
-    return _Server(
+    return Server(
         uvicorn.Config(
             app,
             http=limit_headers(H11Protocol),

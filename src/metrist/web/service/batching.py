@@ -84,9 +84,9 @@ class Lane:
         metrics: Mapping[str, Metric],
         limits: BatchLimits,
         *,
+        counters: Counters,
         threads: int = 1,
         runtime: Runtime | None = None,
-        counters: Counters | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.name = name
@@ -96,7 +96,9 @@ class Lane:
         self._limits = limits
         self._threads = threads
         self._runtime = runtime
-        self._counters = counters
+        self._queue_records = counters.queue.labels(name)
+        self._batch_records = counters.batch_records.labels(name)
+        self._batch_seconds = counters.batch_seconds.labels(name)
         self._tracing = tracing or Tracing()
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"metrist-{name}")
         self._queues: dict[Key, _Queue] = {}
@@ -135,8 +137,7 @@ class Lane:
 
     def _count(self, records: int) -> None:
         self.pending += records
-        if self._counters is not None:
-            self._counters.add("metrist_queue_records", records, lane=self.name)
+        self._queue_records.inc(records)
 
     def _dispatch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -185,7 +186,7 @@ class Lane:
         """Score the jobs of a batch, in a thread. If that fails, each job by itself: a record must not spoil the
         answers to others."""
         attributes = {"metrist.lane": self.name, "metrist.metrics": list(key), "metrist.requests": len(jobs)}
-        with self._tracing.start("batch", attributes) if self._tracing.enabled else self._tracing.start("", {}):
+        with self._tracing.start("batch", attributes):
             try:
                 return self._score(key, jobs)
             except Exception as error:
@@ -217,9 +218,8 @@ class Lane:
         self._count(-records)
         mean = seconds / records if records else 0.0
         self._seconds_per_record += (mean - self._seconds_per_record) * (_NEWEST if self._seconds_per_record else 1.0)
-        if self._counters is not None:
-            self._counters.observe("metrist_batch_records", records, lane=self.name)
-            self._counters.observe("metrist_batch_seconds", seconds, lane=self.name)
+        self._batch_records.observe(records)
+        self._batch_seconds.observe(seconds)
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         outcomes: Sequence[Results | BaseException] = done.result() if error is None else [error] * len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
+from starlette.exceptions import HTTPException
 
 from metrist._version import __version__
 from metrist.errors import MetristError, RunError
 from metrist.io.dedup import digest_source
-from metrist.metrics.comparator import Judgment
 from metrist.records import Pair, Record, Unit
 from metrist.run.tasks import count_characters
 from metrist.scores import Failure, Scores
@@ -31,14 +31,16 @@ from metrist.web.service.telemetry import Counters
 
 #: An answer: a body, or lines of NDJSON as they come.
 Answer = bytes | AsyncIterator[bytes]
+#: Writes a record or pair, which has a position in its chunk, with its results by the texts of metrics.
+Writer = Callable[[Any, int, Mapping[str, JobResults]], dict[str, Any]]
 #: Chunks of one request that are in lanes at once: enough to keep them busy, few enough to let other requests through.
 _CHUNKS_AT_ONCE = 4
 #: Comparisons that wait for the thread that tests them.
 _MAX_COMPARISONS = 4
-_T = TypeVar("_T")
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
-class ServiceError(Exception):
+class ServiceError(HTTPException):
     """An answer other than success: a status, a code for programs and a message for people."""
 
     def __init__(
@@ -50,28 +52,75 @@ class ServiceError(Exception):
         field: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(status, message, headers)
         self.code = code
-        self.message = message
         self.field = field
-        self.headers = dict(headers or {})
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A request as an endpoint sees it. `reserve` takes room in the queue or raises; `began` is of `time.monotonic`."""
+    """A request, what it holds of the process, and what the log says about it. `began` is of `time.monotonic`."""
 
-    reserve: Callable[[int], None]
+    request_id: str
+    endpoint: str
     began: float = field(default_factory=time.monotonic)
-    #: What the log says about the request.
+    client: str | None = None
+    body: bytes = b""
+    body_read: bool = False
+    requests_held: int = 0
+    bytes_held: int = 0
+    records_held: int = 0
+    started: bool = False
+    status: int = 500
+    code: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-def parse(adapter: TypeAdapter[_T], body: bytes) -> _T:
+class Capacity:
+    """How much the requests in progress hold of the process; there is a limit on each kind."""
+
+    def __init__(self, settings: ServiceSettings, lanes: Mapping[str, Lane]) -> None:
+        self._settings = settings
+        self._lanes = lanes
+        self._requests = self._bytes = self._records = 0
+
+    def hold_request(self, call: Call) -> None:
+        if self._requests >= self._settings.max_requests:
+            raise self._full("too many requests are in progress")
+        self._requests += 1
+        call.requests_held += 1
+
+    def hold_bytes(self, call: Call, size: int) -> None:
+        """Take room for a body of `size` bytes. One that is larger than the room has to find it empty."""
+        more = max(0, size - call.bytes_held)
+        if more and self._bytes + more > self._settings.max_pending_bytes and self._bytes > call.bytes_held:
+            raise self._full("too many bytes wait")
+        self._bytes += more
+        call.bytes_held += more
+
+    def hold_records(self, call: Call, records: int) -> None:
+        """Take room for the records of a request. One that is larger than the queue has to find it empty."""
+        if self._records and self._records + records > self._settings.max_queue:
+            raise self._full("the queue is full")
+        self._records += records
+        call.records_held += records
+
+    def release(self, call: Call) -> None:
+        self._requests -= call.requests_held
+        self._bytes -= call.bytes_held
+        self._records -= call.records_held
+
+    def _full(self, message: str) -> ServiceError:
+        wait = max(lane.backlog_seconds for lane in self._lanes.values())
+        seconds = min(60, max(1, math.ceil(wait)))
+        text = f"{message}; try again in {seconds} s"
+        return ServiceError(429, "queue_full", text, headers={"Retry-After": str(seconds)})
+
+
+def parse(model: type[_Model], body: bytes) -> _Model:
     """Validate a body of JSON. Messages name the place and never quote the value."""
     try:
-        return adapter.validate_json(body)
+        return model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         if first["type"] == "json_invalid":
@@ -85,19 +134,25 @@ def encode(value: Any) -> bytes:
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, UnicodeError):  # Half of a surrogate pair, in the answer of an LLM.
-        return json.dumps(value).encode()
+        return json.dumps(value, default=asdict).encode()
 
 
 class Endpoints:
     """The endpoints of one process."""
 
     def __init__(
-        self, catalog: Catalog, lanes: Mapping[str, Lane], settings: ServiceSettings, counters: Counters
+        self,
+        catalog: Catalog,
+        lanes: Mapping[str, Lane],
+        settings: ServiceSettings,
+        counters: Counters,
+        capacity: Capacity,
     ) -> None:
         self._catalog = catalog
         self._lanes = lanes
         self._settings = settings
         self._counters = counters
+        self._capacity = capacity
         self._statistics = ThreadPoolExecutor(1, thread_name_prefix="metrist-statistics")
         self._comparisons = 0
         for check in settings.checks:
@@ -108,7 +163,7 @@ class Endpoints:
         """Start no further comparison."""
         self._statistics.shutdown(wait=False, cancel_futures=True)
 
-    async def list_metrics(self, body: bytes, call: Call) -> Answer:  # noqa: ARG002
+    def list_metrics(self) -> bytes:
         """GET /v1/metrics."""
         settings = self._settings
         limits = ("max_body", "max_records", "max_characters", "max_queue", "max_draws", "max_systems", "time_limit")
@@ -126,88 +181,55 @@ class Endpoints:
             }
         )
 
-    async def score(self, body: bytes, call: Call) -> Answer:
+    async def score(self, request: models.ScoreRequest, call: Call) -> Answer:
         """POST /v1/score."""
-        request = parse(models.SCORE, body)
         offers = self._choose(request.metrics)
         records = self._read_records(request.records)
         self._admit(call, len(records), offers)
 
-        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
-            async for chunk, by_text in self._run(self._plan(offers), records):
-                yield [
-                    {
-                        "item": record.item,
-                        "system": record.system,
-                        "scores": {
-                            offer.label: self._score_body(offer, by_text, i, request.details) for offer in offers
-                        },
-                    }
-                    for i, record in enumerate(chunk)
-                    if isinstance(record, Record)
-                ]
+        def write(record: Record, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
+            scores = {offer.label: self._write_score(offer, by_text, i, details=request.details) for offer in offers}
+            return {"item": record.item, "system": record.system, "scores": scores}
 
-        return await _answer(rows(), stream=request.stream)
+        return await self._answer(self._plan(offers), records, write, stream=request.stream)
 
-    async def explain(self, body: bytes, call: Call) -> Answer:
+    async def explain(self, request: models.ExplainRequest, call: Call) -> Answer:
         """POST /v1/explain."""
-        request = parse(models.EXPLAIN, body)
-        if request.metric is None:
-            offer = self._catalog.explaining()
-            if offer is None:
-                raise ServiceError(
-                    422, "unsuitable_metric", "this service has no metric that reports errors or reasons"
-                )
-        else:
+        offer = self._catalog.explaining()
+        if request.metric is not None:
             offer = self._find(request.metric, lambda offer: offer.explains, "gives numbers and no reasons", "metric")
+        if offer is None:
+            raise ServiceError(422, "unsuitable_metric", "this service has no metric that reports errors or reasons")
         chosen = offer
         records = self._read_records(request.records)
         self._admit(call, len(records), [chosen])
 
-        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
-            async for chunk, by_text in self._run(self._plan([chosen]), records):
-                yield [
-                    {
-                        "item": record.item,
-                        "system": record.system,
-                        "score": self._score_body(chosen, by_text, i, details=True),
-                    }
-                    for i, record in enumerate(chunk)
-                    if isinstance(record, Record)
-                ]
+        def write(record: Record, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
+            score = self._write_score(chosen, by_text, i, details=True)
+            return {"item": record.item, "system": record.system, "score": score}
 
-        return await _answer(rows(), stream=request.stream, metric=chosen.label)
+        return await self._answer(
+            self._plan([chosen]), records, write, stream=request.stream, head={"metric": chosen.label}
+        )
 
-    async def prefer(self, body: bytes, call: Call) -> Answer:
+    async def prefer(self, request: models.PreferRequest, call: Call) -> Answer:
         """POST /v1/prefer."""
-        request = parse(models.PREFER, body)
         offers = self._choose(request.metrics, compare=True)
         pairs = self._read_pairs(request.pairs)
         self._admit(call, len(pairs), offers)
-        plan = self._plan(offers, compare=True)
 
-        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
-            async for chunk, by_text in self._run(plan, pairs):
-                yield [
-                    {
-                        "item": pair.first.item,
-                        "first_system": pair.first.system,
-                        "second_system": pair.second.system,
-                        "judgments": {
-                            offer.label: self._judgment_body(offer, by_text, i)
-                            for offer in offers
-                            if offer.comparator is not None
-                        },
-                    }
-                    for i, pair in enumerate(chunk)
-                    if isinstance(pair, Pair)
-                ]
+        def write(pair: Pair, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
+            return {
+                "item": pair.first.item,
+                "first_system": pair.first.system,
+                "second_system": pair.second.system,
+                "judgments": {offer.label: self._write_judgment(offer, by_text, i) for offer in offers},
+            }
 
-        return await _answer(rows(), stream=request.stream)
+        return await self._answer(self._plan(offers, compare=True), pairs, write, stream=request.stream)
 
-    async def compare(self, body: bytes, call: Call) -> Answer:
+    async def compare(self, request: models.CompareRequest, call: Call) -> Answer:
         """POST /v1/compare."""
-        request = parse(models.COMPARE, body)
         settings = self._settings
         if request.draws > settings.max_draws:
             raise ServiceError(
@@ -254,9 +276,8 @@ class Endpoints:
         if not run.cancelled():
             run.exception()  # Seen: asyncio would log it, with its message.
 
-    async def guard(self, body: bytes, call: Call) -> Answer:
+    async def guard(self, request: models.GuardRequest, call: Call) -> Answer:
         """POST /v1/guard."""
-        request = parse(models.GUARD, body)
         settings = self._settings
         checks = settings.checks if request.checks is None else tuple(map(_read_check, request.checks))
         if not checks:
@@ -277,14 +298,13 @@ class Endpoints:
         passed = not failed and (not undecided or policy == "open")
         decided_by = "policy" if undecided and not failed else "checks"
         verdict = "pass" if passed else "fail"
-        self._counters.add("metrist_guard_total", verdict=verdict, decided_by=decided_by)
+        self._counters.guards.labels(verdict, decided_by).inc()
         call.notes |= {"verdict": verdict, "decided_by": decided_by}
-        reasons = failed or undecided
         return encode(
             {
                 "verdict": verdict,
                 "decided_by": decided_by,
-                "reasons": [_describe_check(result, budget, policy) for result in reasons],
+                "reasons": [_describe_check(result, budget, policy) for result in failed or undecided],
                 "checks": results,
                 "policy": policy,
                 "budget_ms": budget * 1000,
@@ -329,7 +349,7 @@ class Endpoints:
         if job.exception() is not None:
             failure = {"kind": "other", "message": "the metric failed; the service's log says more"}
             return {"value": None, "result": "unscored", "failure": failure}
-        body = self._score_body(offer, {offer.text: job.result()}, 0, details=True)
+        body = self._write_score(offer, {offer.text: job.result()}, 0, details=True)
         result = "unscored" if body["value"] is None else "pass" if check.passes(body["value"]) else "fail"
         return {"result": result, **{name: body[name] for name in ("value", "failure", "errors") if name in body}}
 
@@ -364,7 +384,7 @@ class Endpoints:
 
     def _admit(self, call: Call, records: int, offers: Sequence[OfferedMetric]) -> None:
         call.notes |= {"records": records, "metrics": [offer.label for offer in offers]}
-        call.reserve(records)
+        self._capacity.hold_records(call, records)
 
     def _read_records(self, bodies: Sequence[models.RecordBody]) -> list[Record]:
         self._check_count(len(bodies), "records")
@@ -372,16 +392,7 @@ class Endpoints:
         records: list[Record] = []
         for body in bodies:
             counts[body.system] += 1
-            record = Record(
-                item=str(counts[body.system]) if body.item is None else body.item,
-                system=body.system,
-                output=body.output,
-                source=body.source,
-                references=tuple(body.references),
-                instruction=body.instruction,
-                task=body.task,
-                language=body.language,
-            )
+            record = _make_record(body, counts[body.system], body.system, body.output)
             self._check_size(record, "records", len(records))
             records.append(record)
         return records
@@ -390,20 +401,10 @@ class Endpoints:
         self._check_count(len(bodies), "pairs")
         pairs: list[Pair] = []
         for number, body in enumerate(bodies, 1):
-            first, second = (
-                Record(
-                    item=str(number) if body.item is None else body.item,
-                    system=system,
-                    output=output,
-                    source=body.source,
-                    references=tuple(body.references),
-                    instruction=body.instruction,
-                    task=body.task,
-                    language=body.language,
-                )
-                for system, output in ((body.first_system, body.first), (body.second_system, body.second))
+            pair = Pair(
+                first=_make_record(body, number, body.first_system, body.first),
+                second=_make_record(body, number, body.second_system, body.second),
             )
-            pair = Pair(first=first, second=second)
             self._check_size(pair, "pairs", len(pairs))
             pairs.append(pair)
         return pairs
@@ -461,40 +462,59 @@ class Endpoints:
 
     # ---- Answers
 
-    def _score_body(
-        self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, details: bool
+    async def _answer(
+        self,
+        plan: Mapping[str, Key],
+        units: Sequence[Unit],
+        write: Writer,
+        *,
+        stream: bool,
+        head: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """The results as one JSON object, or as lines: each chunk is encoded by itself, so that no answer, however
+        long, keeps the event loop from others."""
+        chunks = (
+            [write(unit, i, by_text) for i, unit in enumerate(chunk)] async for chunk, by_text in self._run(plan, units)
+        )
+        if stream:
+            return _write_lines(chunks)
+        pieces = [encode(rows)[1:-1] async for rows in chunks]
+        start = encode(head)[:-1] + b"," if head else b"{"
+        return start + b'"results":[' + b",".join(pieces) + b"]}"
+
+    def _write_score(
+        self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, *, details: bool
     ) -> dict[str, Any]:
         results = by_text[offer.text]
         row = results.start + i
         value = results.values[offer.text][row]
+        block: Scores = results.blocks[offer.text]
         if math.isnan(value):
-            self._counters.add("metrist_unscored_total", metric=offer.label)
-            block: Scores = results.blocks[offer.text]
-            return {"value": None, "failure": _failure_body(block.failures[row])}
-        if not details:
-            return {"value": value}
-        score = results.blocks[offer.text][row]
+            self._counters.unscored.labels(offer.label).inc()
+            return {"value": None, "failure": _write_failure(block.failures[row])}
         body: dict[str, Any] = {"value": value}
-        if score.parts:
-            body["parts"] = dict(score.parts)
-        if score.errors or offer.explains:
-            body["errors"] = [asdict(error) for error in score.errors]
-        if score.explanation is not None:
-            body["explanation"] = score.explanation
+        if details:
+            score = block[row]
+            if score.parts:
+                body["parts"] = dict(score.parts)
+            if score.errors or offer.explains:
+                body["errors"] = score.errors
+            if score.explanation is not None:
+                body["explanation"] = score.explanation
         return body
 
-    def _judgment_body(self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int) -> dict[str, Any]:
+    def _write_judgment(self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int) -> dict[str, Any]:
         assert offer.comparator_text is not None
         results = by_text[offer.comparator_text]
-        judgment: Judgment = results.blocks[offer.comparator_text][results.start + i]
+        judgment = results.blocks[offer.comparator_text][results.start + i]
         body: dict[str, Any] = {"preference": judgment.preference}
         if judgment.explanation is not None:
             body["explanation"] = judgment.explanation
         if judgment.flipped is not None:
             body["flipped"] = judgment.flipped
         if judgment.failure is not None:
-            self._counters.add("metrist_unscored_total", metric=offer.label)
-            body["failure"] = _failure_body(judgment.failure)
+            self._counters.unscored.labels(offer.label).inc()
+            body["failure"] = _write_failure(judgment.failure)
         return body
 
 
@@ -516,25 +536,28 @@ def cut_chunks(units: Sequence[Unit], size: int, characters: int) -> Iterator[Se
         yield chunk
 
 
-async def _answer(rows: AsyncIterator[list[dict[str, Any]]], *, stream: bool, **head: Any) -> Answer:
-    """The rows as one JSON object, or as lines: each chunk is encoded by itself, so that no answer, however long, keeps
-    the event loop from others."""
-    if stream:
-        return _lines(rows)
-    pieces = [encode(chunk)[1:-1] async for chunk in rows]
-    start = encode(head)[:-1] + b"," if head else b"{"
-    return start + b'"results":[' + b",".join(pieces) + b"]}"
-
-
-async def _lines(rows: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
+async def _write_lines(chunks: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
     count = 0
-    async for chunk in rows:
-        count += len(chunk)
-        yield b"".join(encode(row) + b"\n" for row in chunk)
+    async for rows in chunks:
+        count += len(rows)
+        yield b"".join(encode(row) + b"\n" for row in rows)
     yield encode({"done": True, "count": count}) + b"\n"
 
 
-def _failure_body(failure: Failure) -> dict[str, str]:
+def _make_record(context: models.Context, number: int, system: str, output: str) -> Record:
+    return Record(
+        item=str(number) if context.item is None else context.item,
+        system=system,
+        output=output,
+        source=context.source,
+        references=tuple(context.references),
+        instruction=context.instruction,
+        task=context.task,
+        language=context.language,
+    )
+
+
+def _write_failure(failure: Failure) -> dict[str, str]:
     return {"kind": failure.kind.value, "message": failure.message}
 
 
