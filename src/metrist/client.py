@@ -120,7 +120,9 @@ def _make_call(
 ) -> _Call[_T]:
     """A call whose answer is validated by a model. Fields that are None are not sent."""
     given = None if body is None else {name: value for name, value in body.items() if value is not None}
-    return _Call("GET" if body is None else "POST", path, given, lambda content: read(model.model_validate_json(content)))
+    return _Call(
+        "GET" if body is None else "POST", path, given, lambda content: read(model.model_validate_json(content))
+    )
 
 
 def _to_body(record: RecordLike) -> dict[str, Any]:
@@ -186,9 +188,7 @@ def _explain(records: Iterable[RecordLike], metric: str | None = None) -> _Call[
     return _make_call("/v1/explain", request, models.ExplainResponse, read)
 
 
-def _prefer(
-    pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None = None
-) -> _Call[list[JudgedPair]]:
+def _prefer(pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None = None) -> _Call[list[JudgedPair]]:
     """Choose between the outputs `first` and `second` of each pair."""
     request = {"pairs": list(map(dict, pairs)), "metrics": _to_list(metrics)}
     return _make_call("/v1/prefer", request, models.PreferResponse, lambda answer: answer.results)
@@ -258,9 +258,7 @@ def _read_error(response: httpx2.Response) -> ServiceError:
         error = models.ErrorResponse.model_validate_json(response.content).error
     except ValidationError:  # Something between us and the service answered.
         return ServiceError(f"the server answered with status {status}", status=status, code="not_metrist")
-    return ServiceError(
-        error.message, status=status, code=error.code, field=error.field, request_id=error.request_id
-    )
+    return ServiceError(error.message, status=status, code=error.code, field=error.field, request_id=error.request_id)
 
 
 def _describe_connection(url: str, token: str | None, timeout: float) -> dict[str, Any]:

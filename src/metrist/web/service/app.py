@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -24,21 +24,20 @@ from starlette.types import Message, Receive, Scope, Send
 from metrist.errors import MetristError
 from metrist.runtime import Runtime
 from metrist.web.security import Access
-from metrist.web.service.batching import BatchLimits, Lane
+from metrist.web.service.batching import Lane
 from metrist.web.service.catalog import LANES, Catalog, warm
 from metrist.web.service.endpoints import Answer, Call, Capacity, Endpoints, ServiceError, encode, parse
 from metrist.web.service.openapi import OPERATIONS, describe_api
 from metrist.web.service.settings import ServiceSettings
 from metrist.web.service.telemetry import Counters, Log, Tracing
 
-#: Threads that wait for LLM servers; a batch sends several requests at once by itself.
-_LLM_THREADS = 8
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 #: A batch that runs this many times longer than a request may take will not end: the process must be replaced.
 _STALLED = 10
 #: Seconds in which a client must have taken the last line of a stream that was given up.
 _LAST_LINE_SECONDS = 1.0
+_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _UNKNOWN = "other"
 _MAX_LOGGED_BODY = 2000
 
@@ -68,25 +67,22 @@ class Service:
         self._workers = workers
         needs_host = self.settings.tokens is None and not self.settings.anonymous
         self._access = Access(host=self.settings.host) if needs_host else None
-        self._lanes: dict[str, Lane] = {name: self._make_lane(name) for name in LANES}
+        self._lanes: dict[str, Lane] = {
+            name: Lane(
+                name,
+                catalog.by_text,
+                self.settings,
+                counters=self.counters,
+                runtime=self._runtime,
+                tracing=self._tracing,
+            )
+            for name in LANES
+        }
         self._capacity = Capacity(self.settings, self._lanes)
         self._endpoints = Endpoints(catalog, self._lanes, self.settings, self.counters, self._capacity)
         # Without starlette.applications.Starlette, which raises an exception again after it has been answered.
         router = Router(self._make_routes(), redirect_slashes=False, lifespan=self._live)
         self._app = ExceptionMiddleware(router, {HTTPException: self._answer_error, Exception: self._answer_error})
-
-    def _make_lane(self, name: str) -> Lane:
-        settings = self.settings
-        characters = settings.batch_characters if name == "text" else settings.model_batch_characters
-        return Lane(
-            name,
-            self._catalog.by_text,
-            BatchLimits(records=settings.batch_records, characters=characters, wait=settings.batch_wait),
-            threads=_LLM_THREADS if name == "llm" else 1,
-            runtime=self._runtime,
-            counters=self.counters,
-            tracing=self._tracing,
-        )
 
     def _make_routes(self) -> list[Route]:
         document = encode(describe_api(self.settings))
@@ -122,7 +118,7 @@ class Service:
                 raise ServiceError(415, "unsupported_media_type", "expected a body of application/json")
             if request.headers.get("content-encoding", "identity").lower() != "identity":
                 raise ServiceError(415, "unsupported_media_type", "compressed bodies are not accepted")
-            self._capacity.hold_request(call)
+            self._capacity.hold(call, "requests", 1)
             call.body = await self._read_body(request, call)
             answer = await handle(parse(model, call.body), call)
             if isinstance(answer, bytes):
@@ -181,12 +177,10 @@ class Service:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 call.started, call.status = True, message["status"]
-                added = MutableHeaders(scope=message)
-                added["X-Request-ID"] = request_id
-                added["Cache-Control"] = "no-store"
-                added["X-Content-Type-Options"] = "nosniff"
+                added = [(b"x-request-id", request_id.encode()), *_HEADERS]
                 if self.draining:
-                    added["Connection"] = "close"
+                    added.append((b"connection", b"close"))
+                message["headers"] = [*message["headers"], *added]
             await send(message)
 
         attributes = {"http.request.method": scope["method"], "http.route": endpoint, "metrist.request_id": request_id}
@@ -232,20 +226,15 @@ class Service:
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 18:
             raise ServiceError(400, "invalid_request", "the content-length is no number")
-        self._hold_bytes(call, int(length))
-        pieces, size = [], 0
-        async for piece in request.stream():
-            size += len(piece)
-            self._hold_bytes(call, size)
-            pieces.append(piece)
-        call.body_read = True
-        return b"".join(pieces)
-
-    def _hold_bytes(self, call: Call, size: int) -> None:
-        limit = self.settings.max_body
-        if size > limit:
-            raise ServiceError(413, "too_large", f"the body is larger than {limit:,} bytes, the limit")
-        self._capacity.hold_bytes(call, size)
+        limit, body = self.settings.max_body, bytearray()
+        pieces = request.stream()
+        while (size := max(int(length), len(body))) <= limit:
+            self._capacity.hold(call, "bytes", size - call.held["bytes"])
+            if (piece := await anext(pieces, None)) is None:
+                call.body_read = True
+                return bytes(body)
+            body += piece
+        raise ServiceError(413, "too_large", f"the body is larger than {limit:,} bytes, the limit")
 
     # ---- Answers
 

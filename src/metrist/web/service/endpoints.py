@@ -57,6 +57,10 @@ class ServiceError(HTTPException):
         self.field = field
 
 
+def _refuse(field: str, problem: str, code: str = "invalid_request") -> ServiceError:
+    return ServiceError(422, code, f"{field}: {problem}", field=field)
+
+
 @dataclass(eq=False, slots=True)
 class Call:
     """A request, what it holds of the process, and what the log says about it. `began` is of `time.monotonic`."""
@@ -67,9 +71,7 @@ class Call:
     client: str | None = None
     body: bytes = b""
     body_read: bool = False
-    requests_held: int = 0
-    bytes_held: int = 0
-    records_held: int = 0
+    held: Counter[str] = field(default_factory=Counter)
     started: bool = False
     status: int = 500
     code: str | None = None
@@ -77,44 +79,30 @@ class Call:
 
 
 class Capacity:
-    """How much the requests in progress hold of the process; there is a limit on each kind."""
+    """How many requests, bytes and records are held by the requests in progress; there is a limit on each."""
 
     def __init__(self, settings: ServiceSettings, lanes: Mapping[str, Lane]) -> None:
-        self._settings = settings
+        self._limits = {
+            "requests": (settings.max_requests, "too many requests are in progress"),
+            "bytes": (settings.max_pending_bytes, "too many bytes wait"),
+            "records": (settings.max_queue, "the queue is full"),
+        }
         self._lanes = lanes
-        self._requests = self._bytes = self._records = 0
+        self._held: Counter[str] = Counter()
 
-    def hold_request(self, call: Call) -> None:
-        if self._requests >= self._settings.max_requests:
-            raise self._full("too many requests are in progress")
-        self._requests += 1
-        call.requests_held += 1
-
-    def hold_bytes(self, call: Call, size: int) -> None:
-        """Take room for a body of `size` bytes. One that is larger than the room has to find it empty."""
-        more = max(0, size - call.bytes_held)
-        if more and self._bytes + more > self._settings.max_pending_bytes and self._bytes > call.bytes_held:
-            raise self._full("too many bytes wait")
-        self._bytes += more
-        call.bytes_held += more
-
-    def hold_records(self, call: Call, records: int) -> None:
-        """Take room for the records of a request. One that is larger than the queue has to find it empty."""
-        if self._records and self._records + records > self._settings.max_queue:
-            raise self._full("the queue is full")
-        self._records += records
-        call.records_held += records
+    def hold(self, call: Call, kind: str, amount: int) -> None:
+        """Take room for a request. One that needs more than there is at all has to find nothing held by others."""
+        limit, message = self._limits[kind]
+        if self._held[kind] + amount > limit and self._held[kind] > call.held[kind]:
+            wait = max(lane.backlog_seconds for lane in self._lanes.values())
+            seconds = min(60, max(1, math.ceil(wait)))
+            text = f"{message}; try again in {seconds} s"
+            raise ServiceError(429, "queue_full", text, headers={"Retry-After": str(seconds)})
+        self._held[kind] += amount
+        call.held[kind] += amount
 
     def release(self, call: Call) -> None:
-        self._requests -= call.requests_held
-        self._bytes -= call.bytes_held
-        self._records -= call.records_held
-
-    def _full(self, message: str) -> ServiceError:
-        wait = max(lane.backlog_seconds for lane in self._lanes.values())
-        seconds = min(60, max(1, math.ceil(wait)))
-        text = f"{message}; try again in {seconds} s"
-        return ServiceError(429, "queue_full", text, headers={"Retry-After": str(seconds)})
+        self._held.subtract(call.held)
 
 
 def parse(model: type[_Model], body: bytes) -> _Model:
@@ -232,28 +220,16 @@ class Endpoints:
         """POST /v1/compare."""
         settings = self._settings
         if request.draws > settings.max_draws:
-            raise ServiceError(
-                422, "invalid_request", f"draws: at most {settings.max_draws:,} are allowed here", field="draws"
-            )
+            raise _refuse("draws", f"at most {settings.max_draws:,} are allowed here")
         offers = self._choose(request.metrics)
         records = self._read_records(request.records)
         systems = Counter(record.system for record in records)
         if not 2 <= len(systems) <= settings.max_systems:
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"records: expected outputs of 2 to {settings.max_systems} systems, got {len(systems)}",
-                field="records",
-            )
+            raise _refuse("records", f"expected outputs of 2 to {settings.max_systems} systems, got {len(systems)}")
         (key, count) = Counter((record.item, record.system) for record in records).most_common(1)[0]
         if count > 1:
             position = [i for i, record in enumerate(records) if (record.item, record.system) == key][1]
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"records[{position}]: its item has an output of its system already",
-                field=f"records[{position}]",
-            )
+            raise _refuse(f"records[{position}]", "its item has an output of its system already")
         self._admit(call, len(records), offers)
         blocks: dict[str, list[Scores]] = {offer.text: [] for offer in offers}
         async for _, by_text in self._run(self._plan(offers), records):
@@ -281,9 +257,7 @@ class Endpoints:
         settings = self._settings
         checks = settings.checks if request.checks is None else tuple(map(_read_check, request.checks))
         if not checks:
-            raise ServiceError(
-                422, "no_checks", "checks: none are given, and the service was started without --guard", field="checks"
-            )
+            raise _refuse("checks", "none are given, and the service was started without --guard", "no_checks")
         offers = [
             self._find(check.metric, lambda offer: offer.can_score, "scores no single output", f"checks[{i}].metric")
             for i, check in enumerate(checks)
@@ -370,9 +344,7 @@ class Endpoints:
         if names is None:
             offers = self._catalog.by_default(compare=compare)
             if not offers:
-                raise ServiceError(
-                    422, "unsuitable_metric", "metrics: name one, since all that suit call an LLM", field="metrics"
-                )
+                raise _refuse("metrics", "name one, since all that suit call an LLM", "unsuitable_metric")
             return offers
 
         def suits(offer: OfferedMetric) -> bool:
@@ -384,45 +356,37 @@ class Endpoints:
 
     def _admit(self, call: Call, records: int, offers: Sequence[OfferedMetric]) -> None:
         call.notes |= {"records": records, "metrics": [offer.label for offer in offers]}
-        self._capacity.hold_records(call, records)
+        self._capacity.hold(call, "records", records)
 
     def _read_records(self, bodies: Sequence[models.RecordBody]) -> list[Record]:
-        self._check_count(len(bodies), "records")
         counts: Counter[str] = Counter()
         records: list[Record] = []
         for body in bodies:
             counts[body.system] += 1
-            record = _make_record(body, counts[body.system], body.system, body.output)
-            self._check_size(record, "records", len(records))
-            records.append(record)
+            records.append(_make_record(body, counts[body.system], body.system, body.output))
+        self._check_size(records, "records")
         return records
 
     def _read_pairs(self, bodies: Sequence[models.PairBody]) -> list[Pair]:
-        self._check_count(len(bodies), "pairs")
-        pairs: list[Pair] = []
-        for number, body in enumerate(bodies, 1):
-            pair = Pair(
+        pairs = [
+            Pair(
                 first=_make_record(body, number, body.first_system, body.first),
                 second=_make_record(body, number, body.second_system, body.second),
             )
-            self._check_size(pair, "pairs", len(pairs))
-            pairs.append(pair)
+            for number, body in enumerate(bodies, 1)
+        ]
+        self._check_size(pairs, "pairs")
         return pairs
 
-    def _check_count(self, count: int, name: str) -> None:
-        limit = self._settings.max_records
-        if count > limit:
-            raise ServiceError(
-                413, "too_many_records", f"{name}: {count:,} are more than {limit:,}, the limit", field=name
-            )
-
-    def _check_size(self, unit: Unit, name: str, position: int) -> None:
-        limit = self._settings.max_characters
-        if count_characters([unit]) > limit:
-            place = f"{name}[{position}]"
-            raise ServiceError(
-                413, "record_too_large", f"{place}: its texts have more than {limit:,} characters", field=place
-            )
+    def _check_size(self, units: Sequence[Unit], name: str) -> None:
+        limit, characters = self._settings.max_records, self._settings.max_characters
+        if len(units) > limit:
+            text = f"{name}: {len(units):,} are more than {limit:,}, the limit"
+            raise ServiceError(413, "too_many_records", text, field=name)
+        for i, unit in enumerate(units):
+            if count_characters([unit]) > characters:
+                text = f"{name}[{i}]: its texts have more than {characters:,} characters"
+                raise ServiceError(413, "record_too_large", text, field=f"{name}[{i}]")
 
     # ---- Work
 
@@ -487,8 +451,8 @@ class Endpoints:
     ) -> dict[str, Any]:
         results = by_text[offer.text]
         row = results.start + i
-        value = results.values[offer.text][row]
         block: Scores = results.blocks[offer.text]
+        value = float(block.values[row])
         if math.isnan(value):
             self._counters.unscored.labels(offer.label).inc()
             return {"value": None, "failure": _write_failure(block.failures[row])}
@@ -563,7 +527,7 @@ def _write_failure(failure: Failure) -> dict[str, str]:
 
 def _read_check(body: models.CheckBody) -> Check:
     if body.min is None and body.max is None:
-        raise ServiceError(422, "invalid_request", "checks: expected min or max, or both", field="checks")
+        raise _refuse("checks", "expected min or max, or both")
     return Check(metric=body.metric, minimum=body.min, maximum=body.max)
 
 

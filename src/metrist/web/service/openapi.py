@@ -32,15 +32,15 @@ OPERATIONS = {
     "/v1/prefer": Operation(
         "prefer", "Choose between two outputs", models.PreferResponse, models.PreferRequest, streams=True
     ),
-    "/v1/compare": Operation(
-        "compare", "Test whether systems differ", models.ServedComparison, models.CompareRequest
-    ),
+    "/v1/compare": Operation("compare", "Test whether systems differ", models.ServedComparison, models.CompareRequest),
     "/v1/guard": Operation(
         "guard", "Whether an output may be shown, within a time budget", models.GuardVerdict, models.GuardRequest
     ),
     "/v1/metrics": Operation("metrics", "The metrics and limits of the service", models.MetricsResponse),
     "/openapi.json": Operation("openapi", "This document", None),
-    "/metrics": Operation("counters", "Counters in Prometheus' text format", None, media_type="text/plain; version=0.0.4"),
+    "/metrics": Operation(
+        "counters", "Counters in Prometheus' text format", None, media_type="text/plain; version=0.0.4"
+    ),
     "/healthz": Operation("health", "Whether the process works", models.StatusResponse, public=True),
     "/readyz": Operation("readiness", "Whether the service is ready to score", models.StatusResponse, public=True),
 }

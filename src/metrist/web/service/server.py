@@ -48,7 +48,7 @@ _KEEP_ALIVE = 75
 _MAX_DEATHS, _DEATH_WINDOW = 5, 30.0
 #: Seconds in which a worker must answer its supervisor: a metric may keep the interpreter busy for a while.
 _HEALTH_SECONDS = 30
-#: Seconds in which the first request must come on a connection that was accepted just before the end.
+#: Seconds in which the last connections are accepted, and in which a request must come on one of them.
 _LAST_MOMENT = 0.5
 #: A thread waits this long for another to give up the interpreter: less than a request takes.
 _SWITCH_SECONDS = 0.001
@@ -81,7 +81,7 @@ def serve(
         announce(format_address(settings.host, listener.getsockname()[1], path=""))
         if workers == 1:
             app = Service(catalog, settings, tracing=start_tracing() if settings.otel else None, runtime=runtime)
-            Server(config(partial(prepare_process, app))).run(sockets=[listener])
+            Server(config(partial(prepare_process, app, listener))).run(sockets=[listener])
             if not app.idle:  # A thread may still run a batch that nobody waits for.
                 sys.stderr.flush()
                 os._exit(0)
@@ -89,7 +89,7 @@ def serve(
         memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
         with tempfile.TemporaryDirectory(prefix="metrist-", dir=memory) as folder:
             os.environ[FOLDER_VARIABLE] = folder  # prometheus_client reads it when a worker imports it.
-            make = partial(make_worker, tuple(metrics), settings, runtime, workers)
+            make = partial(make_worker, tuple(metrics), settings, runtime, workers, listener)
             Supervisor(config(make), listener, Log(settings.log), Counters(folder)).run()
 
 
@@ -114,7 +114,9 @@ def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -
     )
 
 
-def make_worker(metrics: Sequence[str], settings: ServiceSettings, runtime: Runtime, workers: int) -> Service:
+def make_worker(
+    metrics: Sequence[str], settings: ServiceSettings, runtime: Runtime, workers: int, listener: socket.socket
+) -> Service:
     """Make the app of a worker process, in that process."""
     tracing = start_tracing() if settings.otel else None
     counters = Counters(os.environ[FOLDER_VARIABLE])
@@ -122,7 +124,7 @@ def make_worker(metrics: Sequence[str], settings: ServiceSettings, runtime: Runt
         build_catalog(metrics), settings, counters=counters, tracing=tracing, runtime=runtime, workers=workers
     )
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    return prepare_process(service)
+    return prepare_process(service, listener)
 
 
 def _end_with_parent() -> None:
@@ -132,17 +134,26 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def prepare_process(service: Service) -> Service:
+def prepare_process(service: Service, listener: socket.socket) -> Service:
     """Have a signal drain the service before uvicorn ends. Called by uvicorn, which has set its handlers already."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # Faults are reported by the app.
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
     end: Any = signal.getsignal(signal.SIGTERM)
 
+    async def stop() -> None:
+        await asyncio.sleep(service.settings.drain)
+        # Closing a socket resets the connections in its queue, although their clients may have sent a request. With a
+        # queue of one there is hardly any; whoever else tries to connect tries again a second later and is refused.
+        listener.listen(0)
+        listener.close()
+        await asyncio.sleep(_LAST_MOMENT)
+        end(signal.SIGTERM, None)
+
     def drain(number: int, frame: FrameType | None) -> None:
         if not service.draining:
             service.draining = True
-            loop.call_soon_threadsafe(loop.call_later, service.settings.drain, end, number, frame)
+            asyncio.run_coroutine_threadsafe(stop(), loop)
         elif number == signal.SIGINT:  # Ctrl-C for the second time; uvicorn takes two for "at once".
             end(number, frame)
             end(number, frame)

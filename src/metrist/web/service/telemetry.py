@@ -1,4 +1,4 @@
-"""Counts, logs and traces of the service. None of them holds a text, a key or a token unless the operator asks for it."""
+"""Counts, logs and traces of the service. None holds a text, a key or a token unless the operator asks for it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ class Counters:
         observe = partial(Histogram, registry=self._registry)
         self.requests = count("metrist_requests_total", "Requests answered", ["endpoint", "status"])
         self.records = count("metrist_records_total", "Records and pairs in requests", ["endpoint"])
-        self.seconds = observe(
-            "metrist_request_seconds", "Time from request to answer", ["endpoint"], buckets=_SECONDS
-        )
+        self.seconds = observe("metrist_request_seconds", "Time from request to answer", ["endpoint"], buckets=_SECONDS)
         self.batch_records = observe("metrist_batch_records", "Records per batch", ["lane"], buckets=_SIZES)
         self.batch_seconds = observe("metrist_batch_seconds", "Time that a batch took", ["lane"], buckets=_SECONDS)
         self.queue = measure("metrist_queue_records", "Records that wait or are being scored", ["lane"])
