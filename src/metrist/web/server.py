@@ -36,6 +36,8 @@ _HEADER_SECONDS = 10.0
 _MAX_HEADERS = 64 * 1024
 #: Most bytes of a body, and most seconds, that are read after an early answer.
 _MAX_REST, _REST_SECONDS = 64_000_000, 60.0
+#: Seconds in which a client must have read something of a long answer.
+_WRITE_SECONDS = 60.0
 
 
 def grant_access(host: str, *, user: str = "owner", names: Sequence[str] = ()) -> Access:
@@ -109,11 +111,13 @@ def format_address(host: str, port: int, token: str = "", path: str = "/") -> st
 
 
 def limit_headers(protocol: Any) -> Any:
-    """A protocol class of uvicorn that limits the time and size of a request's headers, which uvicorn leaves open."""
+    """A protocol class of uvicorn that limits the time and size of a request's headers, and the time that a client does
+    not read its answer; uvicorn leaves them open."""
 
     class LimitedProtocol(protocol):  # type: ignore[misc]
         _header_bytes = 0
         _header_timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -121,7 +125,17 @@ def limit_headers(protocol: Any) -> Any:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self.resume_writing()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._write_timer = self.loop.call_later(_WRITE_SECONDS, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+            super().resume_writing()
 
         def data_received(self, data: bytes) -> None:
             between = self.cycle is None or self.cycle.response_complete

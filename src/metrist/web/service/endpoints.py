@@ -560,7 +560,7 @@ def _compare(
         sources=[digest_source(record.source) for record in records],
         metrics=tuple(offer.metric for offer in offers),
         scores={offer.label: Scores.join(blocks[offer.text]) for offer in offers},
-        signatures={offer.label: offer.signature for offer in offers},
+        signatures={offer.label: offer.metric.signature for offer in offers},
         reference_counts=tuple(sorted({len(record.references) for record in records if record.references})),
     )
     comparison = compare(
