@@ -89,8 +89,8 @@ def serve(
         memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
         with tempfile.TemporaryDirectory(prefix="metrist-", dir=memory) as folder:
             os.environ[FOLDER_VARIABLE] = folder  # prometheus_client reads it when a worker imports it.
-            make = partial(make_worker, tuple(metrics), settings, runtime, workers, listener)
-            Supervisor(config(make), listener, Log(settings.log), Counters(folder)).run()
+            make = partial(make_worker, tuple(metrics), settings, runtime, workers)
+            Supervisor(config(make), listener, settings, Counters(folder)).run()
 
 
 def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -> uvicorn.Config:
@@ -114,9 +114,7 @@ def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -
     )
 
 
-def make_worker(
-    metrics: Sequence[str], settings: ServiceSettings, runtime: Runtime, workers: int, listener: socket.socket
-) -> Service:
+def make_worker(metrics: Sequence[str], settings: ServiceSettings, runtime: Runtime, workers: int) -> Service:
     """Make the app of a worker process, in that process."""
     tracing = start_tracing() if settings.otel else None
     counters = Counters(os.environ[FOLDER_VARIABLE])
@@ -124,7 +122,7 @@ def make_worker(
         build_catalog(metrics), settings, counters=counters, tracing=tracing, runtime=runtime, workers=workers
     )
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    return prepare_process(service, listener)
+    return prepare_process(service)
 
 
 def _end_with_parent() -> None:
@@ -134,8 +132,9 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def prepare_process(service: Service, listener: socket.socket) -> Service:
-    """Have a signal drain the service before uvicorn ends. Called by uvicorn, which has set its handlers already."""
+def prepare_process(service: Service, listener: socket.socket | None = None) -> Service:
+    """Have a signal drain the service before uvicorn ends. Called by uvicorn, which has set its handlers already. A
+    worker leaves the listener, which it shares with others, to the supervisor."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # Faults are reported by the app.
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
@@ -143,10 +142,8 @@ def prepare_process(service: Service, listener: socket.socket) -> Service:
 
     async def stop() -> None:
         await asyncio.sleep(service.settings.drain)
-        # Closing a socket resets the connections in its queue, although their clients may have sent a request. With a
-        # queue of one there is hardly any; whoever else tries to connect tries again a second later and is refused.
-        listener.listen(0)
-        listener.close()
+        if listener is not None:
+            _close_queue(listener)
         await asyncio.sleep(_LAST_MOMENT)
         end(signal.SIGTERM, None)
 
@@ -163,13 +160,23 @@ def prepare_process(service: Service, listener: socket.socket) -> Service:
     return service
 
 
+def _close_queue(listener: socket.socket) -> None:
+    """Let hardly any further connection enter the queue of a listener. Closing it resets those in its queue, although
+    their clients may have sent a request. Whoever tries to connect from now on tries again a second later and is
+    refused."""
+    listener.listen(0)
+
+
 class Supervisor(Multiprocess):
     """uvicorn's supervisor, which also logs deaths of workers and gives up when there are many."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, log: Log, counters: Counters) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listener: socket.socket, settings: ServiceSettings, counters: Counters
+    ) -> None:
         super().__init__(config, [listener])
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        self._log = log
+        self._log = Log(settings.log)
+        self._drain = settings.drain
         self._counters = counters
         self._deaths: list[float] = []
         self._failure = ""
@@ -197,5 +204,7 @@ class Supervisor(Multiprocess):
 
     def terminate_all(self) -> None:
         super().terminate_all()
+        time.sleep(self._drain)
         for listener in self.sockets:
+            _close_queue(listener)
             listener.close()  # When the last worker has closed its own, connecting is refused.
