@@ -345,6 +345,15 @@ def test_time_limits() -> None:
     assert slow.headers["connection"] == "close"
 
 
+def test_a_client_that_does_not_read_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.web.service.app._LAST_LINE_SECONDS", 0.05)
+    body = {"records": [texts(n) for n in range(5)], "stream": True}
+    with serving(time_limit=0.2, max_queue=5) as service:
+        with pytest.raises(TimeoutError):
+            ask(service, "/v1/score", body, reads=False)
+        assert ask(service, "/v1/score", body).status == 200
+
+
 def test_an_error_within_a_stream_is_its_last_line() -> None:
     outputs = [{"output": "a"}, {"output": "b"}, {"output": "break"}]
     with serving("service_metrics.Breaking", batch_records=1) as service:
@@ -369,6 +378,8 @@ def test_tokens() -> None:
         assert ask_with("Bearer wrong-token-0123456789") == ask_with(TOKEN) == ask_with("Bearer \xff") == 401
         nameless = ask(service, "/v1/nothing", {})
         assert (nameless.status, nameless.headers["www-authenticate"]) == (401, "Bearer")
+        # Refused before the body is awaited, which never ends.
+        assert ask(service, "/v1/score", pieces=[b"["]).status == 401
         assert ask(service, "/metrics").status == ask(service, "/openapi.json").status == 401
         assert ask(service, "/healthz").status == 200
     assert TOKEN not in repr(tokens)

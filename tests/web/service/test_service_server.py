@@ -80,6 +80,7 @@ def test_sigterm_ends_what_was_accepted_and_a_dead_worker_is_replaced(tmp_path: 
         while first in workers_of(process.pid) or len(workers_of(process.pid)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        assert running.ask("/readyz").status == 503
         wait_ready(running)
         answers: list[tuple[int, float]] = []
         faults: list[str] = []
@@ -131,9 +132,9 @@ def send_until_gone(port: int, number: int, answers: list[tuple[int, float]], fa
         faults.append(f"client {number}, request {count}: {error!r}")
 
 
-def test_slow_and_endless_headers_end_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_headers_and_large_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.web.server._HEADER_SECONDS", 0.3)
-    service = Service(build_catalog(["length"]), ServiceSettings(log="off"))
+    service = Service(build_catalog(["length"]), ServiceSettings(log="off", anonymous=True))
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     server = Server(_configure(lambda: service, grace=5, workers=1))
@@ -150,8 +151,9 @@ def test_slow_and_endless_headers_end_their_connection(monkeypatch: pytest.Monke
                 except ConnectionResetError:
                     answer = b""
             assert not answer or b" 400 " in answer
-        answer = RunningServer(port).ask("/healthz").body
-        assert json.loads(answer) == {"status": "ok"}
+        large = RunningServer(port).post("/v1/score", "x" * 20_000_000)
+        assert (large.status, large.json()["error"]["code"]) == (413, "too_large")
+        assert RunningServer(port).ask("/healthz").json() == {"status": "ok"}
     finally:
         server.should_exit = True
         thread.join(30)

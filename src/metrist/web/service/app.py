@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import secrets
 import time
@@ -153,7 +152,6 @@ class Service:
         for lane in self._lanes.values():
             lane.close()
         self._endpoints.close()
-        self.counters.forget_process(os.getpid())
 
     @property
     def idle(self) -> bool:

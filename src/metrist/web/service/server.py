@@ -11,6 +11,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -90,7 +91,7 @@ def serve(
         with tempfile.TemporaryDirectory(prefix="metrist-", dir=memory) as folder:
             os.environ[FOLDER_VARIABLE] = folder  # prometheus_client reads it when a worker imports it.
             make = partial(make_worker, tuple(metrics), settings, runtime, workers)
-            Supervisor(config(make), listener, settings, Counters(folder)).run()
+            Supervisor(config(make), listener, settings).run()
 
 
 def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -> uvicorn.Config:
@@ -129,6 +130,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    shutil.rmtree(os.environ[FOLDER_VARIABLE], ignore_errors=True)  # Where the parent was killed.
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -170,14 +172,11 @@ def _close_queue(listener: socket.socket) -> None:
 class Supervisor(Multiprocess):
     """uvicorn's supervisor, which also logs deaths of workers and gives up when there are many."""
 
-    def __init__(
-        self, config: uvicorn.Config, listener: socket.socket, settings: ServiceSettings, counters: Counters
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, settings: ServiceSettings) -> None:
         super().__init__(config, [listener])
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._log = Log(settings.log)
         self._drain = settings.drain
-        self._counters = counters
         self._deaths: list[float] = []
         self._failure = ""
 
@@ -188,19 +187,18 @@ class Supervisor(Multiprocess):
             raise RunError(f"{self._failure}; the messages above say why")
 
     def keep_subprocess_alive(self) -> None:
+        before = list(self.processes)
+        super().keep_subprocess_alive()
         now = time.monotonic()
-        for number, process in enumerate(self.processes):
-            if process.exitcode is not None and not self.should_exit.is_set():
+        for number, process in enumerate(before):
+            if process.exitcode == STARTUP_FAILURE:
+                self._failure = "a worker cannot start"
+            elif process is not self.processes[number]:
                 self._deaths = [death for death in self._deaths if now - death < _DEATH_WINDOW] + [now]
                 self._log.event("worker_died", level="error", worker=number, exit_code=process.exitcode)
-                self._counters.forget_process(process.pid or 0)
-                if process.exitcode == STARTUP_FAILURE:
-                    self._failure = "a worker cannot start"
         if len(self._deaths) > _MAX_DEATHS:
             self._failure = f"workers ended {len(self._deaths)} times within {_DEATH_WINDOW:g} s"
-        if self._failure:
             self.should_exit.set()
-        super().keep_subprocess_alive()
 
     def terminate_all(self) -> None:
         super().terminate_all()

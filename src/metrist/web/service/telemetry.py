@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from prometheus_client import (
@@ -61,6 +62,12 @@ class Counters:
         """The series of this process, or the sums over all of them."""
         if self._folder is None:
             return self._registry
+        for file in Path(self._folder).glob("gauge_live*.db"):
+            pid = int(file.stem.rpartition("_")[2])
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:  # What it counted stays; its gauges do not.
+                multiprocess.mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry, self._folder)  # type: ignore[no-untyped-call]
         return registry
@@ -73,11 +80,6 @@ class Counters:
     def render(self) -> bytes:
         """All series in Prometheus' text format."""
         return generate_latest(self._collect())
-
-    def forget_process(self, pid: int) -> None:
-        """Leave the gauges of a process out that has ended; what it counted stays."""
-        if self._folder is not None:
-            multiprocess.mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
 
 
 class Log:
