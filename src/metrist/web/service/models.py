@@ -226,6 +226,8 @@ class ServedComparison(BaseModel):
 class CheckedMetric(_Answer):
     """One check of a guard."""
 
+    model_config = ConfigDict(populate_by_name=True)
+
     metric: str
     result: Literal["pass", "fail", "late", "unscored", "skipped"] = Field(
         description="'skipped': another check had failed already"
