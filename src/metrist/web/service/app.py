@@ -281,8 +281,8 @@ class Service:
             return ServiceError(504, "timeout", f"no answer within {self.settings.time_limit:g} seconds")
         self._note_fault(call, error)
         if isinstance(error, MetristError):
-            # A fault of the metric as a whole: a model that cannot be loaded, an LLM server that is gone. What a foreign
-            # exception says may quote a text of another request.
+            # A fault of the metric as a whole: a model that cannot be loaded, an LLM server that is gone. What a
+            # foreign exception says may quote a text of another request.
             own = error.__cause__ is None or isinstance(error.__cause__, MetristError)
             return ServiceError(502, "metric_failed", _describe_fault(error, with_message=own))
         return ServiceError(500, "internal", "this is a fault of metrist; the service's log says more")

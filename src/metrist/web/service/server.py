@@ -26,7 +26,7 @@ from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from metrist.errors import RunError
 from metrist.runtime import Runtime
@@ -47,8 +47,6 @@ _BACKLOG = 1024
 _KEEP_ALIVE = 75
 #: Workers that end this often within the time are not started again.
 _MAX_DEATHS, _DEATH_WINDOW = 5, 30.0
-#: Seconds in which a worker must answer its supervisor: a metric may keep the interpreter busy for a while.
-_HEALTH_SECONDS = 30
 #: Seconds in which the last connections are accepted, and in which a request must come on one of them.
 _LAST_MOMENT = 0.5
 #: A thread waits this long for another to give up the interpreter: less than a request takes.
@@ -111,7 +109,6 @@ def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(grace)),
-        timeout_worker_healthcheck=_HEALTH_SECONDS,
     )
 
 
@@ -170,7 +167,7 @@ def _close_queue(listener: socket.socket) -> None:
 
 
 class Supervisor(Multiprocess):
-    """uvicorn's supervisor, which also logs deaths of workers and gives up when there are many."""
+    """uvicorn's supervisor, which logs deaths of workers and gives up when there are many."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, settings: ServiceSettings) -> None:
         super().__init__(config, [listener])
@@ -186,19 +183,24 @@ class Supervisor(Multiprocess):
         if self._failure:
             raise RunError(f"{self._failure}; the messages above say why")
 
+    def handle_hup(self) -> None:
+        self.should_exit.set()  # The terminal was closed; uvicorn would start its workers again.
+
     def keep_subprocess_alive(self) -> None:
-        before = list(self.processes)
-        super().keep_subprocess_alive()
+        """Replace workers that have ended. uvicorn would also kill those that do not answer within some seconds, which
+        are most likely still starting or scoring; GET /healthz tells of them."""
         now = time.monotonic()
-        for number, process in enumerate(before):
-            if process.exitcode == STARTUP_FAILURE:
-                self._failure = "a worker cannot start"
-            elif process is not self.processes[number]:
-                self._deaths = [death for death in self._deaths if now - death < _DEATH_WINDOW] + [now]
-                self._log.event("worker_died", level="error", worker=number, exit_code=process.exitcode)
-        if len(self._deaths) > _MAX_DEATHS:
-            self._failure = f"workers ended {len(self._deaths)} times within {_DEATH_WINDOW:g} s"
-            self.should_exit.set()
+        for number, process in enumerate(self.processes):
+            if process.exitcode is None:
+                continue
+            self._log.event("worker_died", level="error", worker=number, exit_code=process.exitcode)
+            self._deaths = [death for death in self._deaths if now - death < _DEATH_WINDOW] + [now]
+            if len(self._deaths) > _MAX_DEATHS or process.exitcode == STARTUP_FAILURE:
+                self._failure = f"workers ended {len(self._deaths)} times within {_DEATH_WINDOW:g} s"
+                self.should_exit.set()
+                return
+            self.processes[number] = Process(self.config, self.sockets)
+            self.processes[number].start()
 
     def terminate_all(self) -> None:
         super().terminate_all()
