@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from metrist.cli.output import format_count, print_note, print_text
 
 if TYPE_CHECKING:
-    from metrist.studies.heap.worker_pool import StudyCallback
+    from metrist.studies.heap.training_pool import StudyCallback
     from metrist.train.task import Evaluation, TrainingCallback, TrainingPlan, TrainingProgress, TrainingTask
 
 #: Without a terminal, a line is printed every ten seconds at first, and every minute after ten minutes.
