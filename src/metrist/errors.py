@@ -63,7 +63,8 @@ ErrorCode = Literal[
 class MetristError(Exception):
     """Base of all errors that metrist reports. The message is written for the user, `code` for programs."""
 
-    code: ErrorCode = "run_failed"
+    #: One of `ErrorCode`; an error of the service's client has the service's own.
+    code: str = "run_failed"
 
     def __init__(self, message: object = "", *, code: ErrorCode | None = None) -> None:
         super().__init__(message)

@@ -31,7 +31,7 @@ from metrist.scores import FailureKind
 if TYPE_CHECKING:
     import duckdb
 
-    from metrist.run.store import Part, StoredMetric
+    from metrist.run.manifest import Part, StoredMetric
     from metrist.run.stored_run import StoredRun
 
 MEMORY_LIMIT = "1GiB"

@@ -29,22 +29,16 @@ from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import SLICES_PER_WORKER, Ingest
+from metrist.run.manifest import Manifest, Part, StoredMetric, Version, folder_name
 from metrist.run.pipeline import Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
+from metrist.run.result_log import Rows
 from metrist.run.run import Run
+from metrist.run.score_tables import find_unsettled, judgments_table, read_judgments_table, scores_table
 from metrist.run.slices import PART_ROWS, ScoreSlice, SliceRead, SliceSize, StorePlace
-from metrist.run.store import Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
+from metrist.run.store import Store
 from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
-from metrist.run.tables import (
-    Damaged,
-    find_unsettled,
-    judgments_table,
-    read_hashes,
-    read_judgments_table,
-    read_records_table,
-    release_memory,
-    scores_table,
-)
+from metrist.run.tables import Damaged, read_hashes, read_records_table, release_memory
 from metrist.run.tasks import (
     SHARD_SIZE,
     SHARD_SIZE_WITH_MODEL,

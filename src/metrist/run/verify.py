@@ -24,9 +24,9 @@ from metrist.report.tables import Column, Table
 from metrist.run.inputs import find_changed_inputs, read_inputs
 from metrist.run.loading import StoredMetric as UnavailableMetric
 from metrist.run.loading import build_stored_metric
+from metrist.run.manifest import Part, StoredMetric, Version
 from metrist.run.run import Run, open_run
 from metrist.run.scoring import score
-from metrist.run.store import Part, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
 from metrist.run.stores import is_run
 from metrist.run.tables import Damaged, read_hashes, read_records_table
