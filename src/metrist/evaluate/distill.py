@@ -29,7 +29,7 @@ from metrist.metrics.trained.preference import SPREAD, Preference
 from metrist.models.devices import Options
 from metrist.records import Pair, hash_units
 from metrist.run import Results, load, read_inputs
-from metrist.run.loading import StoredMetric as UnavailableMetric
+from metrist.run.loading import UnavailableMetric as UnavailableMetric
 from metrist.run.loading import load_run
 from metrist.run.manifest import StoredMetric
 from metrist.run.query import quote_text
