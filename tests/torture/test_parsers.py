@@ -26,13 +26,13 @@ from faults import write_records
 import metrist
 import tiny_models
 from metrist.errors import MetristError
-from metrist.evaluate.config import read_config
+from metrist.evaluate.compare.config import read_config
 from metrist.io.convert import convert
 from metrist.llm import openai_format, replay
-from metrist.metrics.calibrated import read_calibration
 from metrist.metrics.judge.grades import parse_grades
 from metrist.metrics.judge.rubrics import load_rubric, parse_rubric
 from metrist.metrics.registry import build_all
+from metrist.metrics.trained.calibrated import read_calibration
 from metrist.models.numpy_inference.storage import read_arrays, read_quantized
 from metrist.models.weights import convert_state_dict
 from metrist.train.checkpoints import _read_tensors
@@ -234,7 +234,7 @@ def test_specs_settings_and_rubrics(tmp_path: Path, torture_row: Rows) -> None:
 def test_run_folders_of_strangers(tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests and parts whose checksums and names are right, whatever they hold; annotation projects."""
     monkeypatch.setattr("metrist.run.store.Store.check_part", lambda *_: None)
-    monkeypatch.setattr("metrist.run.store._sum_up", lambda _: "right")
+    monkeypatch.setattr("metrist.run.manifest._sum_up", lambda _: "right")
     row = torture_row("fuzz: run folders")
     source = write_records(tmp_path / "in.jsonl", 6)
     metrist.score(str(source), ["rougeL", "length"], out=tmp_path / "whole", executor="serial")
