@@ -25,7 +25,7 @@ from metrist.runtime import Runtime
 from metrist.web.security import Access
 from metrist.web.service.batching import Lane
 from metrist.web.service.catalog import LANES, Catalog, warm
-from metrist.web.service.endpoints import Answer, Call, Capacity, Endpoints, ServiceError, encode, parse
+from metrist.web.service.endpoints import Answer, Call, Capacity, Endpoints, ApiError, encode, parse
 from metrist.web.service.openapi import OPERATIONS, describe_api
 from metrist.web.service.settings import ServiceSettings
 from metrist.web.service.telemetry import Counters, Log, Tracing
@@ -114,9 +114,9 @@ class Service:
         async def endpoint(request: Request) -> Response:
             call: Call = request.scope["metrist.call"]
             if not _JSON.fullmatch(request.headers.get("content-type", "")):
-                raise ServiceError(415, "unsupported_media_type", "expected a body of application/json")
+                raise ApiError(415, "unsupported_media_type", "expected a body of application/json")
             if request.headers.get("content-encoding", "identity").lower() != "identity":
-                raise ServiceError(415, "unsupported_media_type", "compressed bodies are not accepted")
+                raise ApiError(415, "unsupported_media_type", "compressed bodies are not accepted")
             self._capacity.hold(call, "requests", 1)
             call.body = await self._read_body(request, call)
             answer = await handle(parse(model, call.body), call)
@@ -203,16 +203,16 @@ class Service:
         the service's data is open to everybody."""
         if self._access is not None:
             if not self._access.allows_host(headers.get("host", "")):
-                raise ServiceError(421, "wrong_host", "this service is not reached by that name")
+                raise ApiError(421, "wrong_host", "this service is not reached by that name")
             if "origin" in headers:
-                raise ServiceError(403, "forbidden", "web pages cannot use a service without tokens")
+                raise ApiError(403, "forbidden", "web pages cannot use a service without tokens")
         is_public = call.endpoint != _UNKNOWN and OPERATIONS[call.endpoint].public
         if self.settings.tokens is not None and not is_public:
             scheme, _, token = headers.get("authorization", "").partition(" ")
             if scheme.lower() == "bearer":
                 call.client = self.settings.tokens.identify(token.strip().encode("latin-1"))
             if call.client is None:
-                raise ServiceError(
+                raise ApiError(
                     401,
                     "unauthorized",
                     "expected the header 'Authorization: Bearer TOKEN' with a token of this service",
@@ -223,7 +223,7 @@ class Service:
         """The body, within its limit and within what the process can hold."""
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 18:
-            raise ServiceError(400, "invalid_request", "the content-length is no number")
+            raise ApiError(400, "invalid_request", "the content-length is no number")
         limit, body = self.settings.max_body, bytearray()
         pieces = request.stream()
         while (size := max(int(length), len(body))) <= limit:
@@ -232,7 +232,7 @@ class Service:
                 call.body_read = True
                 return bytes(body)
             body += piece
-        raise ServiceError(413, "too_large", f"the body is larger than {limit:,} bytes, the limit")
+        raise ApiError(413, "too_large", f"the body is larger than {limit:,} bytes, the limit")
 
     # ---- Answers
 
@@ -263,29 +263,29 @@ class Service:
         problem = self._explain_error(call, error)
         return Response(_write_error(call, problem), problem.status_code, problem.headers, "application/json")
 
-    def _explain_error(self, call: Call, error: Exception) -> ServiceError:
+    def _explain_error(self, call: Call, error: Exception) -> ApiError:
         """What a client is told about an error."""
-        if isinstance(error, ServiceError):
+        if isinstance(error, ApiError):
             return error
         if isinstance(error, HTTPException):  # Of Starlette's routes: 404 or 405.
             if error.status_code == 404:
                 text = "there is no such path; GET /openapi.json describes those there are"
-                return ServiceError(404, "not_found", text)
+                return ApiError(404, "not_found", text)
             allowed = error.headers or {}
-            return ServiceError(405, "method_not_allowed", f"expected {allowed.get('Allow')}", headers=allowed)
+            return ApiError(405, "method_not_allowed", f"expected {allowed.get('Allow')}", headers=allowed)
         if isinstance(error, ClientDisconnect):
-            return ServiceError(400, "invalid_request", "the client is gone")
+            return ApiError(400, "invalid_request", "the client is gone")
         if isinstance(error, TimeoutError) and not call.body_read:
-            return ServiceError(408, "timeout", "the body did not arrive in time", headers={"Connection": "close"})
+            return ApiError(408, "timeout", "the body did not arrive in time", headers={"Connection": "close"})
         if isinstance(error, TimeoutError):
-            return ServiceError(504, "timeout", f"no answer within {self.settings.time_limit:g} seconds")
+            return ApiError(504, "timeout", f"no answer within {self.settings.time_limit:g} seconds")
         self._note_fault(call, error)
         if isinstance(error, MetristError):
             # A fault of the metric as a whole: a model that cannot be loaded, an LLM server that is gone. What a
             # foreign exception says may quote a text of another request.
             own = error.__cause__ is None or isinstance(error.__cause__, MetristError)
-            return ServiceError(502, "metric_failed", _describe_fault(error, with_message=own))
-        return ServiceError(500, "internal", "this is a fault of metrist; the service's log says more")
+            return ApiError(502, "metric_failed", _describe_fault(error, with_message=own))
+        return ApiError(500, "internal", "this is a fault of metrist; the service's log says more")
 
     def _note(self, call: Call, method: str) -> None:
         seconds = time.monotonic() - call.began
@@ -320,15 +320,15 @@ class Service:
 
     def _check_health(self) -> bytes:
         if any(lane.busy_seconds() > _STALLED * self.settings.time_limit for lane in self._lanes.values()):
-            raise ServiceError(503, "stalled", "a batch does not end; the process must be replaced")
+            raise ApiError(503, "stalled", "a batch does not end; the process must be replaced")
         return encode({"status": "ok"})
 
     def _check_readiness(self) -> bytes:
         if self.draining:
-            raise ServiceError(503, "shutting_down", "the service is about to end")
+            raise ApiError(503, "shutting_down", "the service is about to end")
         ready = round(self.counters.total("metrist_workers_ready"))
         if ready < self._workers:
-            raise ServiceError(503, "not_ready", f"{ready} of {self._workers} processes are ready")
+            raise ApiError(503, "not_ready", f"{ready} of {self._workers} processes are ready")
         return encode({"status": "ready"})
 
 
@@ -339,7 +339,7 @@ def _make_get(make: Callable[[], bytes], media_type: str) -> Callable[[Request],
     return endpoint
 
 
-def _write_error(call: Call, problem: ServiceError) -> bytes:
+def _write_error(call: Call, problem: ApiError) -> bytes:
     """The body of an error, which is noted in the call."""
     call.status, call.code = problem.status_code, problem.code
     body = {"code": problem.code, "message": problem.detail, "request_id": call.request_id}

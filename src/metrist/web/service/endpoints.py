@@ -40,7 +40,7 @@ _MAX_COMPARISONS = 4
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class ServiceError(HTTPException):
+class ApiError(HTTPException):
     """An answer other than success: a status, a code for programs and a message for people."""
 
     def __init__(
@@ -57,8 +57,8 @@ class ServiceError(HTTPException):
         self.field = field
 
 
-def _refuse(field: str, problem: str, code: str = "invalid_request") -> ServiceError:
-    return ServiceError(422, code, f"{field}: {problem}", field=field)
+def _refuse(field: str, problem: str, code: str = "invalid_request") -> ApiError:
+    return ApiError(422, code, f"{field}: {problem}", field=field)
 
 
 @dataclass(eq=False, slots=True)
@@ -97,7 +97,7 @@ class Capacity:
             wait = max(lane.backlog_seconds for lane in self._lanes.values())
             seconds = min(60, max(1, math.ceil(wait)))
             text = f"{message}; try again in {seconds} s"
-            raise ServiceError(429, "queue_full", text, headers={"Retry-After": str(seconds)})
+            raise ApiError(429, "queue_full", text, headers={"Retry-After": str(seconds)})
         self._held[kind] += amount
         call.held[kind] += amount
 
@@ -112,9 +112,9 @@ def parse(model: type[_Model], body: bytes) -> _Model:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         if first["type"] == "json_invalid":
-            raise ServiceError(400, "invalid_json", first["msg"]) from None
+            raise ApiError(400, "invalid_json", first["msg"]) from None
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-        raise ServiceError(422, "invalid_request", f"{place or 'body'}: {first['msg']}", field=place or None) from None
+        raise ApiError(422, "invalid_request", f"{place or 'body'}: {first['msg']}", field=place or None) from None
 
 
 def encode(value: Any) -> bytes:
@@ -187,7 +187,7 @@ class Endpoints:
         if request.metric is not None:
             offer = self._find(request.metric, lambda offer: offer.explains, "gives numbers and no reasons", "metric")
         if offer is None:
-            raise ServiceError(422, "unsuitable_metric", "this service has no metric that reports errors or reasons")
+            raise ApiError(422, "unsuitable_metric", "this service has no metric that reports errors or reasons")
         chosen = offer
         records = self._read_records(request.records)
         self._admit(call, len(records), [chosen])
@@ -236,7 +236,7 @@ class Endpoints:
             for text, parts in blocks.items():
                 parts.append(by_text[text].take(text))
         if self._comparisons >= _MAX_COMPARISONS:
-            raise ServiceError(429, "queue_full", "too many comparisons wait", headers={"Retry-After": "10"})
+            raise ApiError(429, "queue_full", "too many comparisons wait", headers={"Retry-After": "10"})
         self._comparisons += 1
         loop = asyncio.get_running_loop()
         run = loop.run_in_executor(self._statistics, _compare, offers, records, blocks, request)
@@ -244,7 +244,7 @@ class Endpoints:
         try:
             return encode(await asyncio.shield(run))
         except MetristError as error:
-            raise ServiceError(422, "not_comparable", str(error)) from None
+            raise ApiError(422, "not_comparable", str(error)) from None
 
     def _finish_comparison(self, run: asyncio.Future[dict[str, Any]]) -> None:
         """Make room for the next one, also where a request did not wait for its end."""
@@ -335,9 +335,9 @@ class Endpoints:
         try:
             offer = self._catalog.find(name)
         except UnknownMetric as error:
-            raise ServiceError(422, "unknown_metric", str(error), field=field) from None
+            raise ApiError(422, "unknown_metric", str(error), field=field) from None
         if not suits(offer):
-            raise ServiceError(422, "unsuitable_metric", f"{offer.label} {problem}", field=field)
+            raise ApiError(422, "unsuitable_metric", f"{offer.label} {problem}", field=field)
         return offer
 
     def _choose(self, names: Sequence[str] | None, *, compare: bool = False) -> list[OfferedMetric]:
@@ -382,11 +382,11 @@ class Endpoints:
         limit, characters = self._settings.max_records, self._settings.max_characters
         if len(units) > limit:
             text = f"{name}: {len(units):,} are more than {limit:,}, the limit"
-            raise ServiceError(413, "too_many_records", text, field=name)
+            raise ApiError(413, "too_many_records", text, field=name)
         for i, unit in enumerate(units):
             if count_characters([unit]) > characters:
                 text = f"{name}[{i}]: its texts have more than {characters:,} characters"
-                raise ServiceError(413, "record_too_large", text, field=f"{name}[{i}]")
+                raise ApiError(413, "record_too_large", text, field=f"{name}[{i}]")
 
     # ---- Work
 
