@@ -25,7 +25,7 @@ from metrist.runtime import Runtime
 from metrist.web.security import Access
 from metrist.web.service.batching import Lane
 from metrist.web.service.catalog import LANES, Catalog, warm
-from metrist.web.service.endpoints import Answer, Call, Capacity, Endpoints, ApiError, encode, parse
+from metrist.web.service.endpoints import Answer, ApiError, Call, Capacity, Endpoints, encode, parse
 from metrist.web.service.openapi import OPERATIONS, describe_api
 from metrist.web.service.settings import ServiceSettings
 from metrist.web.service.telemetry import Counters, Log, Tracing
