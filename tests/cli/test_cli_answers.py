@@ -277,7 +277,7 @@ def test_answers_are_deleted_by_age_and_failure(metrist, options, left):
     done = metrist("answers", "clear", *options, "--yes")
     assert (done.code, stored_texts()) == (0, left)
     assert done.out == f"{4 - len(left)} answer{'' if len(left) == 3 else 's'} deleted\n"
-    assert sum(open_cache().count_unreadable().values()) == ("garbled" in left)
+    assert sum(open_cache().contents().unreadable.values()) == ("garbled" in left)
 
 
 @pytest.mark.parametrize(

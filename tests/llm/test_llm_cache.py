@@ -50,9 +50,8 @@ def test_what_is_kept_is_found_and_the_first_answer_stands(tmp_path):
     entry, other = kept("q", "first"), kept("q", "second")
     assert cache.store([entry]) == [entry.completion]
     assert cache.store([other, kept("r")]) == [Completion(text="first"), Completion(text="x")]
-    assert AnswerCache(tmp_path).find([other.request, kept("unknown").request]) == {
-        entry.request.key: Completion(text="first")
-    }
+    found = AnswerCache(tmp_path).find([other.request, kept("unknown").request])
+    assert {key: stored.completion for key, stored in found.items()} == {entry.request.key: Completion(text="first")}
 
 
 def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
@@ -60,7 +59,7 @@ def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
     many = [kept(str(n), str(n)) for n in range(2300)]
     cache.store(many)
     result = cache.find([entry.request for entry in many])
-    assert [result[entry.request.key].text for entry in many] == [str(n) for n in range(2300)]
+    assert [result[entry.request.key].completion.text for entry in many] == [str(n) for n in range(2300)]
     assert [entry.request.messages[0].text for entry in cache.entries()] == [str(n) for n in range(2300)]
 
 
@@ -69,7 +68,7 @@ def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
     cache.store([kept(str(n), "x" * 5000, llm) for llm in ("a", "b") for n in range(30)])
     assert cache.contents().answers == {"a": 30, "b": 30}
     assert cache.contents().size > 10_000
-    assert [entry.request.llm for entry in cache.entries("b")] == ["b"] * 30
+    assert [entry.request.llm for entry in cache.entries(Scope(llm="b"))] == ["b"] * 30
     assert cache.clear(Scope(llm="a")) == 30
     assert cache.contents().answers == {"b": 30}
     assert cache.clear() == 30
@@ -134,7 +133,7 @@ def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
         with closing(sqlite3.connect(f"file:{tmp_path / FILE_NAME}?mode=ro", uri=True)) as connection:
             return work(connection)
 
-    monkeypatch.setattr(cache._file, "work", read_only)
+    monkeypatch.setattr(cache._store, "read", read_only)
     expected = rf"{tmp_path / FILE_NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
     with pytest.raises(ModelError, match=expected):
         cache.check_writable()

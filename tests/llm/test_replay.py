@@ -15,8 +15,8 @@ import pytest
 from metrist.errors import InputError, ModelError
 from metrist.llm import gateway
 from metrist.llm.base import build_llm
-from metrist.llm.budget import PLACEHOLDER, estimate_calls
 from metrist.llm.cache import AnswerCache, open_cache
+from metrist.llm.estimate import PLACEHOLDER, estimate_calls
 from metrist.llm.messages import Completion, Message, Sampling, TokenChoice, Usage
 from metrist.llm.replay import Replay, import_answers, read_answers, write_answers
 from metrist.scores import FailureKind

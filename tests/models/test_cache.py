@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metrist.models import sqlite_store
-from metrist.models.cache import CachedEncoder, CachedLikelihoodModel
+from metrist import sqlite_store
+from metrist.models.cache import CACHE_NAME, CachedEncoder, CachedLikelihoodModel, CacheFile
 from metrist.models.protocols import LikelihoodModel, Likelihoods, States
-from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb"), ("\ud800", ""), ("dddd", "e")]
 
@@ -258,7 +257,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from metrist.models.sqlite_store import CacheFile
+from metrist.models.cache import CacheFile
 file = CacheFile(Path(sys.argv[1]))
 for n in range(20):
     file.keep({bytes([n]) * 32: bytes(50_000)})
@@ -300,8 +299,8 @@ def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a
                 CacheFile(folder).keep({b"k" * 32: b"v"})
             return Rows(rows)
 
-    assert not sqlite_store._is_foreign(Looking())
-    assert not sqlite_store._is_foreign(connection)
+    sqlite_store._check_ours(Looking())  # type: ignore[arg-type]
+    sqlite_store._check_ours(connection)
 
 
 WRITER = """
@@ -309,7 +308,7 @@ import hashlib, sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from metrist.models.sqlite_store import CacheFile
+from metrist.models.cache import CacheFile
 file = CacheFile(Path(sys.argv[1]))
 n = 0
 while True:

@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from metrist.errors import RunError
 from metrist.io.remote import call_store, make_folder, open_store, put_bytes
-from metrist.llm.budget import is_process_alive
 from metrist.run.store import (
     ENTRIES,
     LOG,
@@ -39,6 +38,7 @@ from metrist.run.store import (
     decode_manifest,
     format_manifest,
 )
+from metrist.runtime import is_process_alive
 
 #: Seconds between two beats of a writer, and seconds without one after which it counts as dead.
 BEAT_SECONDS = 5.0

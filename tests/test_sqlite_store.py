@@ -12,7 +12,7 @@ from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.cache import FILE_NAME, AnswerCache, open_cache
 from metrist.llm.messages import Sampling
-from metrist.models.sqlite_store import SqliteFile
+from metrist.sqlite_store import SqliteStore
 from scripted_llm import Scripted, say
 
 
@@ -21,13 +21,13 @@ def unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cache with two answers, of which SQLite says what it says of a file that may not be written."""
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path))
     gateway.complete(Scripted(), say("one", "two"), Sampling())
-    prepare = SqliteFile._prepare
+    prepare = SqliteStore._prepare
 
-    def forbidden(self: SqliteFile, connection: sqlite3.Connection) -> None:
+    def forbidden(self: SqliteStore, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA query_only = 1")
         prepare(self, connection)
 
-    monkeypatch.setattr(SqliteFile, "_prepare", forbidden)
+    monkeypatch.setattr(SqliteStore, "_prepare", forbidden)
     return tmp_path
 
 
@@ -65,23 +65,23 @@ def test_a_file_with_a_journal_is_not_read_as_if_nobody_changed_it(
             return connect(":memory:")
         return connect(str(address), isolation_level=None, check_same_thread=False)
 
-    def closed(_: sqlite3.Connection) -> bool:
+    def closed(_: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("unable to open database file")
 
     cache = AnswerCache(unwritable)
-    monkeypatch.setattr("metrist.models.sqlite_store.sqlite3.connect", unopenable)
+    monkeypatch.setattr("metrist.sqlite_store.sqlite3.connect", unopenable)
     for journal, tried in ((b"", ["mode=ro", "mode=ro&immutable=1"]), (b"not empty", ["mode=ro"])):
         Path(f"{cache.path}-wal").write_bytes(journal)
         ways.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(SqliteFile, "_prepare", _refuse)
-            patched.setattr("metrist.models.sqlite_store._is_foreign", closed)
+            patched.setattr(SqliteStore, "_prepare", _refuse)
+            patched.setattr("metrist.sqlite_store._check_ours", closed)
             with pytest.raises(ModelError, match="attempt to write a readonly database"):
                 cache.contents()
         assert ways == tried
 
 
-def _refuse(_: SqliteFile, connection: sqlite3.Connection) -> None:
+def _refuse(_: SqliteStore, connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = 1")
     connection.execute("CREATE TABLE refused (a)")
 
@@ -95,5 +95,7 @@ def test_a_file_of_an_earlier_version_is_read_where_no_table_can_be_added(
     llm = Scripted()
     answers = gateway.complete(llm, say("two"), Sampling())
     assert [answer.text for answer in answers] == ["TWO"]
-    gateway.mark_unreadable(llm, answers, "1.0", None)  # It cannot be noted, which is no fault of the run.
-    assert AnswerCache(unwritable).count_unreadable() == {}
+    # That it cannot be read cannot be noted, which is no fault of the run.
+    parser = gateway.AnswerParser("1.0", lambda *_: False)
+    assert gateway.complete(llm, say("two"), Sampling(), parser=parser) == answers
+    assert AnswerCache(unwritable).contents().unreadable == {}
