@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metrist.llm.http import Response
 from metrist.llm.messages import Completion
 from metrist.llm.openai_format import UnreadableResponse, decode_body, parse_chat_completion
-from metrist.llm.retry import RequestError, Response, Success, classify_error, parse_error
+from metrist.llm.retry import RequestError, Success, classify_error, parse_error
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -145,13 +145,13 @@ def test_a_field_that_is_wrong_is_refused(file, path, value, why):
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path):
-    with pytest.raises(InputError, match=r"no.jsonl cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"no.jsonl: .*No such file"):
         list(read_answers(tmp_path / "no.jsonl"))
     (tmp_path / "broken.jsonl.gz").write_bytes(gzip.compress(b"{}" * 1000)[:-10])
-    with pytest.raises(InputError, match=r"broken.jsonl.gz cannot be read: "):
+    with pytest.raises(InputError, match=r"broken.jsonl.gz: "):
         list(read_answers(tmp_path / "broken.jsonl.gz"))
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"bytes.jsonl cannot be read: 'utf-8' codec"):
+    with pytest.raises(InputError, match=r"bytes.jsonl:1: "):
         list(read_answers(tmp_path / "bytes.jsonl"))
 
 

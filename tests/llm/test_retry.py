@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metrist.llm.http import Response
 from metrist.llm.retry import (
     FIRST_CONTACT,
     LONGEST_WAIT,
-    Response,
     RetryableError,
     RetryPolicy,
     classify_error,

@@ -13,7 +13,7 @@ from typing import Any
 
 from metrist.errors import ModelError
 from metrist.llm.base import Call
-from metrist.llm.http import Credentials, HttpClient
+from metrist.llm.http import Credentials, HttpClient, Response, TransportError, format_seconds
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.llm.openai_format import (
     OMITTABLE,
@@ -30,13 +30,10 @@ from metrist.llm.retry import (
     Outcome,
     RejectedField,
     RequestError,
-    Response,
     RetryableError,
     RetryPolicy,
     Success,
-    TransportError,
     classify_error,
-    format_seconds,
     parse_error,
 )
 from metrist.scores import Failure, FailureKind

@@ -17,14 +17,15 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from metrist._version import __version__
 from metrist.errors import MissingExtra, ModelError, escape_controls
-from metrist.llm.retry import Response, TransportError, format_seconds
+from metrist.llm.openai_format import UnreadableResponse, decode_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -74,6 +75,42 @@ def is_secret_field(name: str, value: object) -> bool:
     list tokens, such as stop_token_ids, hold numbers and are not secrets."""
     by_name = name not in _NO_SECRETS and any(map(_SECRET_WORD.fullmatch, _WORD.findall(name)))
     return isinstance(value, str) and (by_name or bool(_SECRET_VALUE.match(value)))
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a server sent, complete, with secrets masked. `is_masked`: the body held one."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    is_masked: bool = False
+
+    @cached_property
+    def data(self) -> Any:
+        """The JSON value in the body; UnreadableResponse if it is none."""
+        return decode_body(self.body)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status says success, and the body holds no error: gateways forward those of other servers like
+        that."""
+        if not 200 <= self.status < 300:
+            return False
+        try:
+            data = self.data
+        except UnreadableResponse:
+            return True
+        return not (isinstance(data, dict) and data.get("error") and not data.get("choices"))
+
+
+@dataclass(frozen=True, slots=True)
+class TransportError:
+    """Why no complete response came: no connection ('unreachable'), a certificate that is not trusted ('untrusted'),
+    or a timeout or a connection that broke off ('broken')."""
+
+    reason: str
+    kind: Literal["unreachable", "untrusted", "broken"] = "broken"
 
 
 class Credentials:
@@ -311,6 +348,11 @@ class _Connection:
             # socket would take its state from under that thread.
             with suppress(OSError):
                 socket.socket.shutdown(self._stream.get_extra_info("socket"), socket.SHUT_RDWR)
+
+
+def format_seconds(seconds: float) -> str:
+    """`1 second`, `2.5 seconds`."""
+    return "1 second" if seconds == 1 else f"{seconds:g} seconds"
 
 
 @lru_cache(maxsize=1)

@@ -8,12 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import cached_property
-from typing import Any, Literal
 
 from metrist.errors import escape_controls
+from metrist.llm.http import Response
 from metrist.llm.messages import Completion, Finish, Usage
-from metrist.llm.openai_format import UnreadableResponse, decode_body
+from metrist.llm.openai_format import UnreadableResponse
 from metrist.scores import Failure, FailureKind
 
 #: Seconds before the second attempt; each further wait is twice as long, up to the longest.
@@ -21,42 +20,6 @@ FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 #: Attempts at a server that has never responded, so that a wrong address is reported soon.
 FIRST_CONTACT = 3
-
-
-@dataclass(frozen=True)
-class Response:
-    """What a server sent, complete, with secrets masked. `is_masked`: the body held one."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    is_masked: bool = False
-
-    @cached_property
-    def data(self) -> Any:
-        """The JSON value in the body; UnreadableResponse if it is none."""
-        return decode_body(self.body)
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the status says success, and the body holds no error: gateways forward those of other servers like
-        that."""
-        if not 200 <= self.status < 300:
-            return False
-        try:
-            data = self.data
-        except UnreadableResponse:
-            return True
-        return not (isinstance(data, dict) and data.get("error") and not data.get("choices"))
-
-
-@dataclass(frozen=True, slots=True)
-class TransportError:
-    """Why no complete response came: no connection ('unreachable'), a certificate that is not trusted ('untrusted'),
-    or a timeout or a connection that broke off ('broken')."""
-
-    reason: str
-    kind: Literal["unreachable", "untrusted", "broken"] = "broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +228,3 @@ def _shorten(text: str) -> str:
     """One line that fits into a table."""
     line = escape_controls(" ".join(text.split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
-
-
-def format_seconds(seconds: float) -> str:
-    """`1 second`, `2.5 seconds`."""
-    return "1 second" if seconds == 1 else f"{seconds:g} seconds"
