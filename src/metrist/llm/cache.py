@@ -23,11 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from metrist.errors import ModelError
 from metrist.llm.base import LLM
-from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
+from metrist.llm.messages import Completion, Conversation, Finish, Message, Sampling, TokenChoice, Usage
 from metrist.runtime import VARIABLES, Runtime
 from metrist.scores import FailureKind
 from metrist.spec import Spec
@@ -60,17 +62,15 @@ class Request:
         return {"llm": self.llm, "facts": dict(sorted(self.facts.items())), **_content(self.messages, self.sampling)}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Request:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError if the data is not a request."""
-        messages = tuple(Message(message["role"], _check_text(message["text"])) for message in data["messages"])
-        for message in messages:
-            if message.role not in ("system", "user", "assistant"):
-                raise ValueError(f"a message's role must be system, user or assistant, got {message.role!r}")
-        sampling = dict(data["sampling"])
-        _check_numbers("sampling", sampling, _SAMPLING_NUMBERS)
-        sampling["stop"] = tuple(map(_check_text, sampling.get("stop", ())))
-        facts = {str(name): str(value) for name, value in dict(data["facts"]).items()}
-        return Request(llm=_check_text(data["llm"]), facts=facts, messages=messages, sampling=Sampling(**sampling))
+    def from_json(data: Any) -> Request:
+        """The inverse of `to_json`; ValueError if the data is not a request."""
+        form = msgspec.convert(data, _RequestForm)
+        return Request(
+            llm=form.llm,
+            facts={name: str(value) for name, value in form.facts.items()},
+            messages=form.messages,
+            sampling=Sampling(**msgspec.structs.asdict(form.sampling)),
+        )
 
 
 #: Sampling fields that are always part of the key. A field added later is included only if it differs from its
@@ -131,28 +131,53 @@ def is_blank(completion: Completion, sampling: Sampling) -> bool:
     return has_end and completion.failure is None and not completion.text.strip()
 
 
-_USAGE_NUMBERS: Mapping[str, Any] = {
-    "prompt_tokens": int,
-    "completion_tokens": int,
-    "cost": (int, float),
-    "seconds": (int, float),
-    "estimated": bool,
-}
-_SAMPLING_NUMBERS: Mapping[str, Any] = {
-    "temperature": (int, float),
-    "top_p": (int, float),
-    "max_tokens": int,
-    "seed": int,
-    "logprobs": int,
-    "sample": int,
-}
 #: No count, cost or seed is larger; the sum of larger numbers could overflow.
-_LARGEST = 1e18
-_TYPE_NAMES: Mapping[Any, str] = {int: "a whole number", (int, float): "a number", bool: "true or false"}
+_LARGEST = 10**18
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
+
+
+class _SamplingForm(msgspec.Struct, forbid_unknown_fields=True):
+    """What files say of `Sampling`. Imported numbers are checked now; later code cannot tell where they came from."""
+
+    temperature: _Amount = 0.0
+    top_p: _Amount = 1.0
+    max_tokens: _Count = 1024
+    seed: Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | None = 0
+    stop: tuple[str, ...] = ()
+    schema: Any = None
+    logprobs: _Count = 0
+    sample: _Count = 0
+
+
+class _RequestForm(msgspec.Struct):
+    llm: str
+    facts: dict[str, Any]
+    messages: tuple[Message, ...]
+    sampling: _SamplingForm
+
+
+class _UsageForm(msgspec.Struct):
+    """What is stored of `Usage`: the tokens and what they cost."""
+
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    cost: _Amount | None = None
+    seconds: _Amount = 0.0
+    estimated: bool = False
+
+
+class _CompletionForm(msgspec.Struct):
+    text: str
+    finish: Finish
+    failure: str | None = None
+    tokens: list[tuple[str, float, tuple[tuple[str, float], ...]]] | None = None
+    structured: bool = False
+    usage: _UsageForm = msgspec.field(default_factory=_UsageForm)
 
 
 def completion_to_json(completion: Completion) -> dict[str, Any]:
-    """A completion as JSON data, without default values. Of the usage, the tokens and what they cost."""
+    """A completion as JSON data, without default values."""
     data: dict[str, Any] = {"text": completion.text, "finish": completion.finish}
     if completion.failure is not None:
         data["failure"] = completion.failure
@@ -163,45 +188,23 @@ def completion_to_json(completion: Completion) -> dict[str, Any]:
             [token.text, token.logprob, [list(pair) for pair in token.alternatives]] for token in completion.tokens
         ]
     usage = dataclasses.asdict(completion.usage)
-    return {**data, "usage": {name: usage[name] for name in _USAGE_NUMBERS if usage[name] not in (None, False)}}
+    return {
+        **data,
+        "usage": {name: usage[name] for name in _UsageForm.__struct_fields__ if usage[name] not in (None, False)},
+    }
 
 
-def completion_from_json(data: Mapping[str, Any]) -> Completion:
-    """The inverse of `completion_to_json`; KeyError, TypeError or ValueError if the data is not a completion."""
-    finish, tokens, failure, usage = data["finish"], data.get("tokens"), data.get("failure"), data.get("usage", {})
-    if finish not in ("stop", "length", "filter", "other"):
-        raise ValueError(f"finish must be stop, length, filter or other, got {finish!r}")
-    _check_numbers("usage", usage, _USAGE_NUMBERS)
+def completion_from_json(data: Any) -> Completion:
+    """The inverse of `completion_to_json`; ValueError if the data is not a completion."""
+    form = msgspec.convert(data, _CompletionForm)
     return Completion(
-        text=_check_text(data["text"]),
-        failure=None if failure is None else _check_text(failure),  # type: ignore[arg-type]
-        finish=finish,
-        tokens=None if tokens is None else tuple(_parse_token(*token) for token in tokens),
-        structured=bool(data.get("structured", False)),
-        usage=Usage(**{name: usage[name] for name in _USAGE_NUMBERS if usage.get(name) is not None}),
+        text=form.text,
+        failure=form.failure,  # type: ignore[arg-type]
+        finish=form.finish,
+        tokens=None if form.tokens is None else tuple(TokenChoice(*token) for token in form.tokens),
+        structured=form.structured,
+        usage=Usage(**msgspec.structs.asdict(form.usage)),
     )
-
-
-def _parse_token(text: str, logprob: float, alternatives: Sequence[Sequence[Any]]) -> TokenChoice:
-    pairs = tuple((_check_text(other), float(number)) for other, number in alternatives)
-    return TokenChoice(_check_text(text), float(logprob), pairs)
-
-
-def _check_numbers(owner: str, data: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """Validate imported numbers now; later code cannot tell where they came from."""
-    for name, kind in types.items():
-        value = data.get(name)
-        if value is None:
-            continue
-        has_type = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-        if not has_type or not (-_LARGEST <= value <= _LARGEST and (value >= 0 or name == "seed")):
-            raise ValueError(f"{owner}: {name} must be {_TYPE_NAMES[kind]}, got {value!r}")
-
-
-def _check_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
-    return value
 
 
 #: The number is that of the table layout: another layout is another file, so that versions can share a folder.
@@ -479,5 +482,5 @@ def _parse_blob(blob: object, parse: Callable[[Any], _T]) -> _T | None:
     try:
         data = zlib.decompressobj().decompress(compressed, _LARGEST_DATA)
         return parse(json.loads(data)) if len(data) < _LARGEST_DATA else None
-    except (zlib.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+    except (zlib.error, ValueError, RecursionError):
         return None

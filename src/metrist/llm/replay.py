@@ -78,12 +78,10 @@ def import_answers(cache: AnswerCache, path: Path) -> tuple[int, int]:
 def _parse_line(line: bytes, where: str) -> CachedAnswer:
     try:
         data = json.loads(line)
-        arrived = datetime.fromisoformat(data["when"]).timestamp()
-        request, completion = Request.from_json(data), completion_from_json(data["answer"])
+        request, completion = Request.from_json(data), completion_from_json(data.get("answer"))
+        arrived = datetime.fromisoformat(data.get("when")).timestamp()
         return CachedAnswer(request=request, completion=completion, arrived=arrived)
-    except KeyError as error:
-        raise InputError(f"{where}: the field {error} is missing; expected an answer written by {_WRITER}") from None
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{where}: not an answer written by {_WRITER}: {error}") from None
 
 
