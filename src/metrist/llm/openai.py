@@ -17,7 +17,7 @@ from metrist.llm.client import PROBE, ChatClient, ServerState, probe_sampling, s
 from metrist.llm.http import Credentials, HttpClient, is_secret_field, is_secret_header, is_variable
 from metrist.llm.messages import Completion, Conversation, Sampling, Turns
 from metrist.llm.openai_format import LENGTH_FIELDS, OMITTABLE, RESERVED_FIELDS
-from metrist.llm.rate_limit import RequestPool, rate_limiter
+from metrist.llm.rate_limit import rate_limiter, run_requests
 from metrist.llm.retry import RetryPolicy
 from metrist.spec import Spec
 
@@ -110,8 +110,14 @@ class OpenAI(LLM):
             return []
         size = min(call.runtime.concurrency, len(conversations))
         client = self._connect(sampling, call)
-        pool = RequestPool(lambda number: client.complete(conversations[number]), size, client.stop, client.http.close)
-        return pool.run(len(conversations), call.deliver)
+        return run_requests(
+            lambda number: client.complete(conversations[number]),
+            len(conversations),
+            size=size,
+            stop=client.stop,
+            close=client.http.close,
+            deliver=call.deliver,
+        )
 
     def _address(self) -> str:
         query = f"?api-version={self.api_version}" if self.api_version else ""
