@@ -100,7 +100,7 @@ def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a
                 CacheFile(tmp_path).keep({b"k" * 32: b"v"})
             return Rows(rows)
 
-    sqlite_store._check_ours(Looking())  # type: ignore[arg-type]
+    sqlite_store._check_ours(Looking())
     sqlite_store._check_ours(connection)
 
 
