@@ -2,16 +2,18 @@
 
 A matrix product takes 7-bit weights and rows that are rounded to 8 bits, block by block, and attention is computed with
 integers too: see `metrist.kernels`. The number of a span therefore depends neither on the rest of the batch nor on the
-number of threads, to the last bit, and with compiled kernels not on the processor either.
+number of threads, to the last bit, and with compiled kernels not on the processor either. A BERT that was exported from
+transformers with a reward head is computed in float32 instead: see `numpy_inference.float_layers`.
 """
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,10 +22,10 @@ from metrist.errors import ModelError, format_count
 from metrist.kernels import PackedLinear
 from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD
 from metrist.models import batching, weights
-from metrist.models.numpy_inference import storage
-from metrist.models.numpy_inference.bert import check_shape
+from metrist.models.numpy_inference import float_layers, storage
 from metrist.models.numpy_inference.storage import Floats, Quantized
 from metrist.models.protocols import Rewards
+from metrist.models.reward_layout import NAME as REWARD_SETTINGS
 from metrist.models.reward_layout import RewardInput, RewardSettings, build_rows, pooled_span, token_encoder, unknown_id
 from metrist.models.tokenization import replace_surrogates
 from metrist.runtime import Runtime
@@ -34,11 +36,13 @@ TokenSequence = tuple[Ids, int]
 
 #: What precedes a head's name in the names of its arrays.
 HEAD = "heads."
-KINDS = ("bert", "nomic")
+#: The same for the only head of a BERT that was exported from transformers.
+REWARD_HEAD = "head."
 #: Of nomic-embed-text: the wavelength of the slowest rotation, in positions and turns of 2 pi.
 _ROTARY_BASE = 1000.0
-#: Tokens computed at once: their rows stay in a core's cache.
-_BATCH_TOKENS = 512
+#: Tokens computed at once: their rows stay in a core's cache. With fewer than the least, products are too small to be
+#: fast.
+_BATCH_TOKENS, _LEAST_TOKENS = 512, 128
 
 
 class Tokens(NamedTuple):
@@ -48,37 +52,45 @@ class Tokens(NamedTuple):
     offsets: NDArray[np.int64]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_TokenId = Annotated[int, msgspec.Meta(ge=0)]
+_Epsilon = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BertSizes:
+    """The architecture of a BERT that was exported from transformers, under its names in config.json."""
+
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    max_position_embeddings: _Count
+    layer_norm_eps: _Epsilon
+    hidden_act: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSizes:
     """The architecture of a text encoder, named as in config.json."""
 
     #: "bert": learned positions, GELU, biases. "nomic": rotary positions, a gate with SiLU, no biases.
-    kind: str
-    hidden: int
-    inner: int
-    attention_heads: int
-    layers: int
-    positions: int
+    kind: Literal["bert", "nomic"]
+    hidden: _Count
+    inner: _Count
+    attention_heads: _Count
+    layers: _Count
+    positions: _Count
     #: The most tokens of an input, special ones included.
-    max_tokens: int
-    epsilon: float
+    max_tokens: Annotated[int, msgspec.Meta(ge=3)]
+    epsilon: _Epsilon
     #: Special tokens: [CLS] and [SEP] of BERT.
-    begin_token: int
-    end_token: int
+    begin_token: _TokenId
+    end_token: _TokenId
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> EncoderSizes:
-        """Read the sizes from config.json; raise KeyError for a missing one, ValueError for a wrong one."""
-        sizes = cls(**{name: config[name] for name in cls.__dataclass_fields__})
-        if sizes.kind not in KINDS:
-            raise ValueError(f"kind must be {' or '.join(map(repr, KINDS))}, got {sizes.kind!r}")
-        least = {"begin_token": 0, "end_token": 0}
-        for name in cls.__dataclass_fields__.keys() - {"kind", "epsilon"}:
-            # type(): a bool is an int.
-            if type(config[name]) is not int or config[name] < least.get(name, 1):
-                raise ValueError(f"{name} must be an integer of at least {least.get(name, 1)}, got {config[name]!r}")
-        if type(sizes.epsilon) not in (int, float) or not math.isfinite(sizes.epsilon) or sizes.epsilon < 0:
-            raise ValueError(f"epsilon must be a number of at least 0, got {sizes.epsilon!r}")
+        """Read the sizes from config.json; raise ValueError for a wrong or missing one."""
+        sizes = _convert(config, cls)
         if sizes.hidden % (UNIT * sizes.attention_heads) or sizes.inner % UNIT:
             raise ValueError(
                 f"the width of an attention head and inner must be multiples of {UNIT}, got hidden {sizes.hidden} "
@@ -89,9 +101,41 @@ class EncoderSizes:
                 f"an attention head must be at most {WIDEST_HEAD} wide, got hidden {sizes.hidden} in "
                 f"{format_count(sizes.attention_heads, 'head')}"
             )
-        if not 3 <= sizes.max_tokens <= sizes.positions:
+        if sizes.max_tokens > sizes.positions:
             raise ValueError(f"max_tokens must be from 3 to positions ({sizes.positions}), got {sizes.max_tokens}")
         return sizes
+
+    @classmethod
+    def from_bert(cls, bert: BertSizes, arrays: Mapping[str, Floats | Quantized]) -> EncoderSizes:
+        """The sizes of an exported BERT; raise ValueError for wrong ones."""
+        if bert.hidden_size % bert.num_attention_heads:
+            raise ValueError(
+                f"num_attention_heads must divide hidden_size, got {bert.num_attention_heads} for {bert.hidden_size}"
+            )
+        return cls(
+            kind="bert",
+            hidden=bert.hidden_size,
+            # Not in config.json: the first layer decides.
+            inner=next(iter(arrays["encoder.layer.0.intermediate.dense.weight"].shape), 0),
+            attention_heads=bert.num_attention_heads,
+            layers=bert.num_hidden_layers,
+            positions=bert.max_position_embeddings,
+            max_tokens=bert.max_position_embeddings,
+            epsilon=bert.layer_norm_eps,
+            # reward.json has the special tokens.
+            begin_token=0,
+            end_token=0,
+        )
+
+
+_Sizes = TypeVar("_Sizes")
+
+
+def _convert(config: Mapping[str, Any], kind: type[_Sizes]) -> _Sizes:
+    try:
+        return msgspec.convert(config, kind)
+    except msgspec.ValidationError as fault:
+        raise ValueError(str(fault)) from None
 
 
 class TextEncoder:
@@ -100,18 +144,26 @@ class TextEncoder:
     def __init__(self, files: weights.Weights, runtime: Runtime | None = None) -> None:
         """Load the model of a folder; raise ModelError naming the file if it is damaged."""
         file, repair = storage.CONFIG, storage.suggest_repair(files.folder)
-        config = storage.read_config(files.folder, storage.TEXT_ENCODER)
+        config = storage.read_config(files.folder, storage.TEXT_ENCODER, storage.BERT_REWARD)
+        self._is_float = config["architecture"] == storage.BERT_REWARD
         arrays = storage.read_quantized(files.folder / storage.WEIGHTS)
         tokenizer = storage.read_tokenizer(files.folder)
         try:
-            self.sizes = EncoderSizes.from_config(config)
-            file = storage.WEIGHTS
-            self._heads = _read_heads(arrays, self.sizes.hidden)
-            self._network = _Network(arrays, self.sizes)
+            if self._is_float:
+                bert = _convert(config, BertSizes)
+                self.sizes = EncoderSizes.from_bert(bert, arrays)
+                file = storage.WEIGHTS
+                self._heads = _read_reward_head(arrays, self.sizes.hidden)
+                self._network = _Network(arrays, self.sizes, bert.hidden_act)
+            else:
+                self.sizes = EncoderSizes.from_config(config)
+                file = storage.WEIGHTS
+                self._heads = _read_heads(arrays, self.sizes.hidden)
+                self._network = _Network(arrays, self.sizes)
             file = storage.TOKENIZER
-            known, most = len(self._network.words), tokenizer.get_vocab_size(with_added_tokens=False)
-            if max(most, self.sizes.begin_token + 1, self.sizes.end_token + 1) > known:
-                raise ValueError(f"its vocabulary has {most:,} tokens, but the weights have {known:,}")
+            # Added tokens do not occur in texts: they are read as ordinary characters.
+            most = tokenizer.get_vocab_size(with_added_tokens=False)
+            self.check_tokens(max(most, self.sizes.begin_token + 1, self.sizes.end_token + 1))
         except KeyError as missing:
             raise ModelError(f"{files.folder / file}: has no {missing}; {repair}") from None
         except ValueError as fault:
@@ -136,9 +188,15 @@ class TextEncoder:
     @property
     def facts(self) -> Mapping[str, str]:
         """Facts for the signature; the folder's hash covers weights, tokenizer and configuration."""
-        return {"weights": self.fingerprint, "dtype": "int8"}
+        precision = {"dtype": "float32", "runs_on": "numpy"} if self._is_float else {"dtype": "int8"}
+        return {"weights": self.fingerprint, **precision}
 
     # ---- Inputs
+
+    def check_tokens(self, count: int) -> None:
+        """Raise ValueError unless the weights have a vector for each of `count` tokens."""
+        if count > (known := len(self._network.words)):
+            raise ValueError(f"its tokens go up to {count - 1:,}, but the weights have {known:,} tokens")
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """Return the tokens of each text, without special ones and without truncation."""
@@ -171,7 +229,8 @@ class TextEncoder:
                     raise ValueError(f"sequence {number} has {len(ids)} tokens, so ({start}, {end}) is no span of it")
 
         def pool(number: int, states: Floats) -> Floats:
-            means = [states[start:end].mean(0, dtype=np.float64) for start, end in spans[number]]
+            kind = np.float32 if self._is_float else np.float64
+            means = [states[start:end].mean(0, dtype=kind) for start, end in spans[number]]
             return np.array(means).reshape(-1, self.sizes.hidden)
 
         return self._score(head, sequences, spans, pool)
@@ -208,7 +267,8 @@ class TextEncoder:
             result: NDArray[np.float64] = (pooled[:, None, :] * matrix).sum(2) + bias
             return result
 
-        return self._compute(sequences, apply, spans=spans)
+        # In float32, all rows are computed: fewer of them would be rounded in another way on some processors.
+        return self._compute(sequences, apply, spans=None if self._is_float else spans)
 
     def _compute(
         self,
@@ -227,7 +287,11 @@ class TextEncoder:
             distinct.setdefault((np.asarray(ids, np.int32).tobytes(), first), []).append(number)
         groups = sorted(distinct.values(), key=lambda numbers: len(sequences[numbers[0]][0]))
         lengths = [len(sequences[numbers[0]][0]) for numbers in groups]
-        batches = list(batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False))
+        uses_blas = self._is_float or not kernels.has_encoder()
+        # Few enough tokens at once that every core gets work.
+        share = -(-sum(lengths) // threads.thread_count(uses_blas=uses_blas))
+        budget = self._batch_tokens or min(_BATCH_TOKENS, max(_LEAST_TOKENS, share))
+        batches = list(batching.split_batches(lengths, budget, padded=False))
 
         def compute(batch: Sequence[int]) -> dict[int, NDArray[Any]]:
             starts = np.cumsum([0, *(lengths[at] for at in batch)])
@@ -246,7 +310,7 @@ class TextEncoder:
             return results
 
         results: dict[int, NDArray[Any]] = {}
-        for part in threads.parallel_map(compute, batches, uses_blas=not kernels.has_encoder()):
+        for part in threads.parallel_map(compute, batches, uses_blas=uses_blas):
             results |= part
         return [results[number] for number in range(len(sequences))]
 
@@ -265,10 +329,15 @@ class EncoderReward:
     HEAD = "preference"
 
     def __init__(self, encoder: TextEncoder, files: weights.Weights) -> None:
-        """Read how answers are laid out; raise ModelError if the model has no preference head."""
+        """Read how answers are laid out; raise ModelError if that or the model's heads do not fit."""
         settings = RewardSettings.read(files.folder, files.name)
         if self.HEAD not in encoder.heads:
             raise ModelError(f"{files.name} has no head {self.HEAD!r}, so it is not a preference model")
+        try:
+            encoder.check_tokens(1 + max((token for part in settings.frame for token in part), default=0))
+        except ValueError as fault:
+            path, repair = files.folder / REWARD_SETTINGS, storage.suggest_repair(files.folder)
+            raise ModelError(f"{path}: {fault}; {repair}") from None
         limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
         self.settings = replace(settings, layout=replace(settings.layout, max_length=limit))
         self._encoder = encoder
@@ -280,7 +349,8 @@ class EncoderReward:
         return self._encoder.facts
 
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
-        """Return one reward per input, in order."""
+        """Return one reward per input, in order. In float32, the rest of the batch changes a reward by less than
+        1e-5."""
         numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
         rows = build_rows(self._encode, self.settings.frame, self.settings.layout, list(numbers), self._unknown)
         # An answer is read in one part with what comes before it.
@@ -324,22 +394,69 @@ class _Layer(NamedTuple):
     feed_norm: tuple[Floats, Floats]
 
 
+class _Names(NamedTuple):
+    """The names of a model's arrays."""
+
+    words: str
+    types: str
+    places: str
+    norm: str
+    block: str
+    qkv: tuple[str, ...]
+    out: str
+    norm1: str
+    up: str
+    down: str
+    norm2: str
+
+
+_OWN_NAMES = _Names("words", "types", "places", "norm", "blocks.{}", ("qkv",), "out", "norm1", "up", "down", "norm2")
+_BERT_NAMES = _Names(
+    words="embeddings.word_embeddings",
+    types="embeddings.token_type_embeddings",
+    places="embeddings.position_embeddings",
+    norm="embeddings.LayerNorm",
+    block="encoder.layer.{}",
+    qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
+    out="attention.output.dense",
+    norm1="attention.output.LayerNorm",
+    up="intermediate.dense",
+    down="output.dense",
+    norm2="output.LayerNorm",
+)
+#: Arrays that earlier versions of transformers stored with the weights: 0, 1, 2, ...
+_IGNORED = ("embeddings.position_ids",)
+
+
 class _Network:
-    def __init__(self, arrays: Mapping[str, Floats | Quantized], sizes: EncoderSizes) -> None:
-        """Raise ValueError for an array that does not fit the sizes or is not used, KeyError for a missing one."""
+    def __init__(
+        self, arrays: Mapping[str, Floats | Quantized], sizes: EncoderSizes, activation: str | None = None
+    ) -> None:
+        """With an activation, the model is an exported BERT in float32. Raise ValueError for an array that does not fit
+        the sizes or is not used, KeyError for a missing one."""
         self._sizes = sizes
         width = sizes.hidden
-        reader = _Reader(arrays, width)
-        self.words = _Words(reader.table("words.weight"))
-        self._types = reader.floats("types.weight", (None, width))
+        # The module of the integer kernels, or an object with the same functions.
+        self._operations: Any = kernels if activation is None else float_layers.FloatLayers(activation)
+        names = _OWN_NAMES if activation is None else _BERT_NAMES
+        reader = _Reader(arrays, width) if activation is None else _FloatReader(arrays, width)
+        self.words = _Words(reader.table(f"{names.words}.weight"))
+        self._types = reader.floats(f"{names.types}.weight", (None, width))
         if sizes.kind == "bert":
-            check_shape("types.weight", self._types, (2, width))
-            self._places = reader.floats("places.weight", (sizes.positions, width))
-        self._norm = reader.norm("norm")
-        names = [f"blocks.{number}." for number in range(sizes.layers)]
-        self._layers: list[_Layer] = threads.parallel_map(lambda name: _read_layer(reader, name, sizes), names)
+            self._places = reader.floats(f"{names.places}.weight", (sizes.positions, width))
+            if activation is None:
+                check_shape("types.weight", self._types, (2, width))
+            else:
+                # All tokens have type 0, so its embedding is added to those of the positions.
+                self._places, self._types = self._places + self._types[0], np.zeros((2, width), np.float32)
+        self._norm = reader.norm(names.norm)
+        self._layers: list[_Layer] = threads.parallel_map(
+            lambda number: _read_layer(reader, f"{names.block.format(number)}.", names, sizes), range(sizes.layers)
+        )
         # With fewer layers than were trained, the model would run and all its numbers would be wrong.
-        if unused := sorted(name for name in arrays.keys() - reader.names if not name.startswith(HEAD)):
+        heads = HEAD if activation is None else REWARD_HEAD
+        others = arrays.keys() - reader.names - {*_IGNORED}
+        if unused := sorted(name for name in others if not name.startswith(heads)):
             raise ValueError(f"{unused[0]!r} does not belong to a {sizes.kind!r} encoder of {sizes.layers} layers")
         self._turns: Floats | None = None
         if sizes.kind == "nomic":
@@ -364,8 +481,8 @@ class _Network:
         self._normalize(states, None, self._norm)
         blocks = self._layers[:layer]
         for number, block in enumerate(blocks):
-            joined = kernels.apply_linear(block.attention_in, states)
-            mixed = kernels.attend(joined, starts, sizes.attention_heads, self._turns)
+            joined = self._operations.apply_linear(block.attention_in, states)
+            mixed = self._operations.attend(joined, starts, sizes.attention_heads, self._turns)
             if rows_read is not None and number == len(blocks) - 1:
                 # No row of the last layer depends on another one from here on.
                 states[rows_read] = self._feed(block, states[rows_read], mixed[rows_read])
@@ -375,16 +492,17 @@ class _Network:
 
     def _feed(self, block: _Layer, states: Floats, mixed: Floats) -> Floats:
         """Return the states after what follows the attention of a layer; `states` is overwritten."""
-        self._normalize(states, kernels.apply_linear(block.attention_out, mixed), block.attention_norm)
+        apply_linear = self._operations.apply_linear
+        self._normalize(states, apply_linear(block.attention_out, mixed), block.attention_norm)
         if self._sizes.kind == "bert":
-            inner = kernels.apply_linear(block.feed_in, states, gelu=True)
+            inner = apply_linear(block.feed_in, states, gelu=True)
         else:
-            inner = kernels.gate_rows(kernels.apply_linear(block.feed_in, states))
-        self._normalize(states, kernels.apply_linear(block.feed_out, inner), block.feed_norm)
+            inner = kernels.gate_rows(apply_linear(block.feed_in, states))
+        self._normalize(states, apply_linear(block.feed_out, inner), block.feed_norm)
         return states
 
     def _normalize(self, states: Floats, more: Floats | None, norm: tuple[Floats, Floats]) -> None:
-        kernels.add_and_normalize(states, more, *norm, self._sizes.epsilon)
+        self._operations.add_and_normalize(states, more, *norm, self._sizes.epsilon)
 
 
 def _rotary_turns(positions: int, width: int) -> Floats:
@@ -407,21 +525,23 @@ class _Reader:
 
     def table(self, name: str) -> Floats | Quantized:
         table = self._take(name)
-        if len(table.shape) != 2 or table.shape[1] != self._width or not table.shape[0]:
-            raise ValueError(f"{name!r} has the shape {table.shape}, but config.json implies (any, {self._width})")
+        check_shape(name, table, (None, self._width))
         return table
 
     def floats(self, name: str, shape: tuple[int | None, ...]) -> Floats:
         array = self._take(name)
-        floats = array.dequantize() if isinstance(array, Quantized) else np.ascontiguousarray(array)
-        check_shape(name, floats, shape)
-        return floats
+        check_shape(name, array, shape)
+        return array.dequantize() if isinstance(array, Quantized) else np.ascontiguousarray(array)
 
     def norm(self, name: str) -> tuple[Floats, Floats]:
         return self.floats(f"{name}.weight", (self._width,)), self.floats(f"{name}.bias", (self._width,))
 
-    def linear(self, names: Sequence[str], outputs: int, inputs: int, *, bias: bool) -> PackedLinear:
-        """Read linear layers with the same input as one."""
+    def linear(
+        self, names: Sequence[str], outputs: int, inputs: int, *, bias: bool, queries: int | None = None
+    ) -> PackedLinear:
+        """Read linear layers with the same input as one. `queries` is the width of an attention head if queries are
+        among the outputs; the integer kernels scale them later."""
+        del queries
         matrices = [self._take(f"{name}.weight") for name in names]
         for name, matrix in zip(names, matrices, strict=True):
             _check_matrix(f"{name}.weight", matrix, (outputs // len(names), inputs))
@@ -437,6 +557,29 @@ class _Reader:
         )
 
 
+class _FloatReader(_Reader):
+    """Reads linear layers as float32, whatever they are stored in."""
+
+    def linear(
+        self, names: Sequence[str], outputs: int, inputs: int, *, bias: bool, queries: int | None = None
+    ) -> PackedLinear:
+        assert bias
+        own = outputs // len(names)
+        matrices = [self.floats(f"{name}.weight", (own, inputs)) for name in names]
+        biases = [self.floats(f"{name}.bias", (own,)) for name in names]
+        return float_layers.pack_linear(matrices, biases, queries=queries)
+
+
+def check_shape(name: str, array: Floats | Quantized, expected: tuple[int | None, ...]) -> None:
+    """Raise ValueError unless the array has this shape; None means any size but 0."""
+    fits = len(expected) == len(array.shape) and all(
+        size == required or (required is None and size) for size, required in zip(array.shape, expected, strict=True)
+    )
+    if not fits:
+        shown = ", ".join("any" if size is None else str(size) for size in expected)
+        raise ValueError(f"{name!r} has the shape {array.shape}, but config.json implies ({shown})")
+
+
 def _check_matrix(name: str, matrix: Floats | Quantized, shape: tuple[int, int]) -> None:
     if not isinstance(matrix, Quantized):
         raise ValueError(f"{name!r} has numbers of {matrix.dtype}, expected integers with scales")
@@ -446,16 +589,17 @@ def _check_matrix(name: str, matrix: Floats | Quantized, shape: tuple[int, int])
         raise ValueError(f"{name!r} has a scale for every {block} columns, expected a multiple of {UNIT}")
 
 
-def _read_layer(reader: _Reader, name: str, sizes: EncoderSizes) -> _Layer:
+def _read_layer(reader: _Reader, name: str, names: _Names, sizes: EncoderSizes) -> _Layer:
     width, inner, bert = sizes.hidden, sizes.inner, sizes.kind == "bert"
-    feed = [f"{name}up"] if bert else [f"{name}up", f"{name}gate"]
+    feed = [f"{name}{names.up}"] if bert else [f"{name}up", f"{name}gate"]
+    queries = width // sizes.attention_heads
     return _Layer(
-        attention_in=reader.linear([f"{name}qkv"], 3 * width, width, bias=bert),
-        attention_out=reader.linear([f"{name}out"], width, width, bias=bert),
-        attention_norm=reader.norm(f"{name}norm1"),
+        attention_in=reader.linear([name + part for part in names.qkv], 3 * width, width, bias=bert, queries=queries),
+        attention_out=reader.linear([name + names.out], width, width, bias=bert),
+        attention_norm=reader.norm(name + names.norm1),
         feed_in=reader.linear(feed, inner * len(feed), width, bias=bert),
-        feed_out=reader.linear([f"{name}down"], width, inner, bias=bert),
-        feed_norm=reader.norm(f"{name}norm2"),
+        feed_out=reader.linear([name + names.down], width, inner, bias=bert),
+        feed_norm=reader.norm(name + names.norm2),
     )
 
 
@@ -473,3 +617,12 @@ def _read_heads(
     if unused := sorted(name for name in arrays if name.startswith(HEAD) and name not in reader.names):
         raise ValueError(f"{unused[0]!r} is not the weight or the bias of a head")
     return heads
+
+
+def _read_reward_head(
+    arrays: Mapping[str, Floats | Quantized], width: int
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return the only head of an exported BERT."""
+    reader = _Reader(arrays, width)
+    matrix, bias = reader.floats(f"{REWARD_HEAD}weight", (1, width)), reader.floats(f"{REWARD_HEAD}bias", (1,))
+    return {EncoderReward.HEAD: (matrix.astype(np.float64), bias.astype(np.float64))}
