@@ -202,7 +202,7 @@ def run_metrist(folder: Path, kernels: Any) -> Engine:
 
 
 def run_numpy(state: State, config: Mapping[str, Any]) -> Engine:
-    from metrist.models.text_encoder import BertSizes, EncoderSizes, _Network
+    from metrist.models.numpy_inference.encoder_network import BertSizes, EncoderSizes, Network
 
     names = {"words": "word_embeddings", "types": "token_type_embeddings", "places": "position_embeddings"}
     arrays = {f"embeddings.{to}.weight": state[f"{at}.weight"] for at, to in names.items()}
@@ -223,7 +223,7 @@ def run_numpy(state: State, config: Mapping[str, Any]) -> Engine:
         layer_norm_eps=1e-12,
         hidden_act="gelu",
     )
-    network = _Network(arrays, EncoderSizes.from_bert(sizes, arrays), sizes.hidden_act)
+    network = Network(arrays, EncoderSizes.from_bert(sizes, arrays), sizes.hidden_act)
     return lambda ids: network.encode([(row, len(row)) for row in ids]).reshape(*ids.shape, -1)
 
 

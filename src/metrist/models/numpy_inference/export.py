@@ -20,11 +20,11 @@ import numpy as np
 from metrist.documents import read_json
 from metrist.errors import ModelError, RunError, SpecError
 from metrist.models.numpy_inference import storage
+from metrist.models.numpy_inference.encoder_network import REWARD_HEAD, BertSizes
 from metrist.models.numpy_inference.storage import BERT_REWARD, Floats, write_arrays
 from metrist.models.numpy_inference.t5 import T5Sizes
 from metrist.models.reward_layout import HEAD, RewardSettings
 from metrist.models.reward_layout import NAME as REWARD
-from metrist.models.text_encoder import REWARD_HEAD, BertSizes
 
 #: Maps a matrix's name to (bits, columns that share a scale; None: a row); None means float32.
 Depths = Callable[[str], tuple[int, int | None] | None]
@@ -97,7 +97,7 @@ def export_text_encoder(
     word_bits: int = 6,
     word_group: int = 64,
 ) -> Path:
-    """Export a text encoder. `arrays` are its weights under the names of `metrist.models.text_encoder`, `config` has
+    """Export a text encoder. `arrays` are its weights under the names of `encoder_network`, `config` has
     the fields of its `EncoderSizes`. Products are computed with the stored integers, which have at most 7 bits; the
     table of words may have 8. Arrays that are quantized already stay as they are."""
     if not 2 <= bits <= 7:

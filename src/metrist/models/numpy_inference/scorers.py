@@ -15,6 +15,7 @@ from metrist.models.numpy_inference.storage import Floats, read_arrays, suggest_
 from metrist.models.numpy_inference.t5 import T5, T5Sizes
 from metrist.models.protocols import Likelihoods
 from metrist.models.weights import Weights
+from metrist.models.windows import split_text
 from metrist.runtime import Runtime
 
 Ids = NDArray[np.int64]
@@ -116,7 +117,7 @@ class NumpySeq2Seq:
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """Split a text into overlapping pieces that fit into a condition; a text that fits is not split."""
-        return tokenization.split_windows(self._conditions, text, max_tokens or self._max_tokens)
+        return split_text(self._conditions, text, max_tokens or self._max_tokens)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         """Return the target's tokens as they are spelled in the text; a space marks the beginning of a word."""
