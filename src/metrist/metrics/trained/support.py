@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,19 +85,25 @@ _UNREADABLE_SOURCE = Failure(FailureKind.other, "the source has nothing that the
 # --- What a model's folder says
 
 
+_LARGEST = sys.float_info.max
+_Number = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+_Positive = Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
+_Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportSettings:
     """How the head `support` of a model is used: what `support.json` in its folder says."""
 
     #: The most sentences that are read together: as many as in the rows of the model's training.
-    sentences: int = _SENTENCES
+    sentences: Annotated[int, msgspec.Meta(ge=1, le=_MOST_SENTENCES)] = _SENTENCES
     #: Tokens that are read at once: sentences and a window of the source.
-    window: int = _WINDOW
+    window: Annotated[int, msgspec.Meta(ge=2 * MIN_ROOM, le=_MOST_TOKENS)] = _WINDOW
     #: A logit of the head times `scale` plus `shift` is calibrated.
-    scale: float = 1.0
-    shift: float = 0.0
+    scale: _Positive = 1.0
+    shift: _Number = 0.0
     #: The probability of a sentence that is copied whole, which the model does not read; None: it reads all sentences.
-    copied: float | None = None
+    copied: _Probability | None = None
 
     @staticmethod
     def read(folder: Path | None) -> SupportSettings:
@@ -105,14 +113,7 @@ class SupportSettings:
     @staticmethod
     def from_json(facts: Any) -> SupportSettings:
         """Validate the content of `support.json`; raise ValueError for what cannot be used."""
-        _check_names(facts, _VERSION_KEY, tuple(SupportSettings.__dataclass_fields__))
-        return SupportSettings(
-            sentences=_read_count(facts, "sentences", 1, _SENTENCES, _MOST_SENTENCES),
-            window=_read_count(facts, "window", 2 * MIN_ROOM, _WINDOW, _MOST_TOKENS),
-            scale=_read_number(facts, "scale", 1.0, above=0.0),
-            shift=_read_number(facts, "shift", 0.0),
-            copied=None if facts.get("copied") is None else _read_number(facts, "copied", 0.5, above=0.0, below=1.0),
-        )
+        return _convert_settings(facts, _VERSION_KEY, SupportSettings)
 
     def write(self, folder: Path) -> None:
         """Write `support.json` into a model's folder."""
@@ -125,14 +126,14 @@ class ErrorSettings:
     """How the head `errors` of a model is used: what `errors.json` in its folder says."""
 
     #: A logit of the head times `scale` plus `shift` is calibrated.
-    scale: float = 1.0
-    shift: float = 0.0
+    scale: _Positive = 1.0
+    shift: _Number = 0.0
     #: A word of an unsupported sentence is marked if its probability of being wrong is higher.
-    threshold: float = 0.5
+    threshold: _Probability = 0.5
     #: The same for words of a supported sentence.
-    sure: float = 0.9
+    sure: _Probability = 0.9
     #: A sentence whose probability of support is higher has no marks.
-    sentence: float = 1.0
+    sentence: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
     @staticmethod
     def read(folder: Path | None) -> ErrorSettings:
@@ -142,18 +143,12 @@ class ErrorSettings:
     @staticmethod
     def from_json(facts: Any) -> ErrorSettings:
         """Validate the content of `errors.json`; raise ValueError for what cannot be used."""
-        _check_names(facts, _ERROR_VERSION_KEY, tuple(ErrorSettings.__dataclass_fields__))
-        threshold = _read_number(facts, "threshold", 0.5, above=0.0, below=1.0)
-        sure = _read_number(facts, "sure", max(0.9, threshold), above=0.0, below=1.0)
-        if sure < threshold:
-            raise ValueError(f"sure must be at least threshold ({threshold:g}), got {sure:g}")
-        return ErrorSettings(
-            scale=_read_number(facts, "scale", 1.0, above=0.0),
-            shift=_read_number(facts, "shift", 0.0),
-            threshold=threshold,
-            sure=sure,
-            sentence=_read_number(facts, "sentence", 1.0, above=0.0, below=math.nextafter(1.0, 2.0)),
-        )
+        settings = _convert_settings(facts, _ERROR_VERSION_KEY, ErrorSettings)
+        if "sure" not in facts:
+            return replace(settings, sure=max(settings.sure, settings.threshold))
+        if settings.sure < settings.threshold:
+            raise ValueError(f"sure must be at least threshold ({settings.threshold:g}), got {settings.sure:g}")
+        return settings
 
 
 def _read_settings(folder: Path | None, name: str, parse: Callable[[Any], _T]) -> _T | None:
@@ -163,33 +158,21 @@ def _read_settings(folder: Path | None, name: str, parse: Callable[[Any], _T]) -
         return None
     try:
         return parse(read_json(path, ModelError))
-    except (ValueError, RecursionError, OverflowError) as fault:
+    except (ValueError, RecursionError) as fault:
         raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}") from None
 
 
-def _check_names(facts: Any, version_key: str, names: tuple[str, ...]) -> None:
-    """Raise ValueError if settings are of another version or have unknown names."""
+def _convert_settings(facts: Any, version_key: str, kind: type[_T]) -> _T:
+    """Raise ValueError if settings are of another version, have unknown names or values out of bounds."""
     if not isinstance(facts, dict) or facts.get(version_key) != _VERSION:
         raise ValueError(f"expected an object with {version_key!r} {_VERSION}, which this metrist reads")
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if unknown := sorted(facts.keys() - {version_key, *names}):
         raise ValueError(f"{unknown[0]!r} is not a setting; expected {', '.join(map(repr, names))}")
-
-
-def _read_count(facts: dict[str, Any], name: str, least: int, default: int, most: int) -> int:
-    count = facts.get(name, default)
-    # type(): a bool is an int.
-    if type(count) is not int or not least <= count <= most:
-        raise ValueError(f"{name} must be an integer from {least} to {most:,}, got {count!r}")
-    return count
-
-
-def _read_number(
-    facts: dict[str, Any], name: str, default: float, *, above: float = -math.inf, below: float = math.inf
-) -> float:
-    number = facts.get(name, default)
-    if type(number) not in (int, float) or not above < number < below:
-        raise ValueError(f"{name} must be a number above {above:g} and below {below:g}, got {number!r}")
-    return float(number)
+    try:
+        return msgspec.convert(facts, kind)
+    except msgspec.ValidationError as fault:
+        raise ValueError(str(fault)) from None
 
 
 # --- Words
