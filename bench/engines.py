@@ -202,7 +202,7 @@ def run_metrist(folder: Path, kernels: Any) -> Engine:
 
 
 def run_numpy(state: State, config: Mapping[str, Any]) -> Engine:
-    from metrist.models.numpy_inference.bert import Bert, BertSizes
+    from metrist.models.numpy_inference.encoder_network import BertSizes, EncoderSizes, Network
 
     names = {"words": "word_embeddings", "types": "token_type_embeddings", "places": "position_embeddings"}
     arrays = {f"embeddings.{to}.weight": state[f"{at}.weight"] for at, to in names.items()}
@@ -223,15 +223,8 @@ def run_numpy(state: State, config: Mapping[str, Any]) -> Engine:
         layer_norm_eps=1e-12,
         hidden_act="gelu",
     )
-    network = Bert(arrays, sizes)
-
-    def run(ids: Any) -> Any:
-        # One vector per token, as the other engines give.
-        texts, tokens = ids.shape
-        vectors = network.vectors([row.astype(np.int32) for row in ids], [(0, tokens)] * texts)
-        return np.broadcast_to(vectors[:, None], (texts, tokens, vectors.shape[1]))
-
-    return run
+    network = Network(arrays, EncoderSizes.from_bert(sizes, arrays), sizes.hidden_act)
+    return lambda ids: network.encode([(row, len(row)) for row in ids]).reshape(*ids.shape, -1)
 
 
 def run_onnxruntime(state: State, config: Mapping[str, Any], mode: str, block: int) -> Engine:

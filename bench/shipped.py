@@ -148,8 +148,8 @@ def measure(case: Case) -> dict[str, Any]:
     started = time.perf_counter() - time.process_time()
     import metrist
     from metrist.errors import MetristError
-    from metrist.models import text_encoder
     from metrist.models.loading import load_text_encoder
+    from metrist.models.numpy_inference.encoder_network import Network
 
     try:
         encoder = load_text_encoder(case.model)
@@ -165,7 +165,7 @@ def measure(case: Case) -> dict[str, Any]:
         return text[: offsets[tokens - 1][1]] if len(offsets) >= tokens else None
 
     records = [record for record, _ in zip(case.texts(cut), range(case.records), strict=False)]
-    lengths = count_reads(text_encoder._Network)
+    lengths = count_reads(Network)
     metrist.score(records[:4], [metric], progress=False)
     lengths.clear()
     wall, cpu = time.perf_counter(), time.process_time()

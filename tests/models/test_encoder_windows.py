@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.models.encoder import SequenceFormat, split_windows
+from metrist.models.windows import SequenceFormat, split_tokens
 
 
 @given(
@@ -19,7 +19,7 @@ from metrist.models.encoder import SequenceFormat, split_windows
 def test_every_token_comes_once_from_a_window_that_has_it_most_in_the_middle(size, opening, closing, room):
     frame = SequenceFormat(opening, closing, room + opening + closing)
     ids = list(range(opening + size + closing))
-    windows = list(split_windows(3, ids, frame))
+    windows = list(split_tokens(3, ids, frame))
     tokens: dict[int, Any] = {}
     for window in windows:
         assert window.text == 3

@@ -247,17 +247,8 @@ def test_faults_of_a_folder_are_named(
     (folder / "reward_head.safetensors").unlink()
     with pytest.raises(ModelError, match=r"reward_head\.safetensors cannot be read .*; train the model again"):
         load_reward(options)
-    settings = json.loads((folder / "reward.json").read_text())
-    (folder / "reward.json").write_text(json.dumps({**settings, "metrist_reward": 2}))
-    with pytest.raises(ModelError, match=r"reward\.json cannot be used \(ValueError: metrist_reward is 2"):
-        load_reward(options)
-    (folder / "reward.json").write_text(json.dumps({**settings, "pooling": "max"}))
-    with pytest.raises(ModelError, match=r"pooling must be one of answer, mean, first, last, got 'max'"):
-        load_reward(options)
     (folder / "reward.json").write_text("{}")
-    with pytest.raises(
-        ModelError, match=r"reward\.json cannot be used \(KeyError: 'metrist_reward'\); train the model"
-    ):
+    with pytest.raises(ModelError, match=r"reward\.json cannot be used .*`metrist_reward`.*; train the model"):
         load_reward(options)
 
 

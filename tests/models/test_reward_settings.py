@@ -32,28 +32,30 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"spread": -1}, "spread must be at least 0, got -1.0"),
-        ({"spread": float("inf")}, "spread must be a finite number, got inf"),
-        ({"spread": "2"}, "spread must be a finite number, got '2'"),
-        ({"spread": True}, "spread must be a finite number, got True"),
-        ({"centre": float("nan")}, "centre must be a finite number, got nan"),
+        ({"metrist_reward": 2}, "$.metrist_reward"),
+        ({"pooling": "sum"}, "$.pooling"),
+        ({"spread": -1}, "$.spread"),
+        ({"spread": float("inf")}, "$.spread"),
+        ({"spread": "2"}, "$.spread"),
+        ({"spread": True}, "$.spread"),
+        ({"centre": float("nan")}, "$.centre"),
         ({"centre": 10**400}, "digits"),
-        ({"frame": []}, "frame must be an object, got []"),
-        ({"frame": {"prefix": "101", "separator": [], "suffix": []}}, "frame.prefix must be a list of token ids"),
-        ({"frame": {"prefix": [], "separator": ["1"], "suffix": []}}, "frame.separator must be a list of token ids"),
-        ({"frame": {"prefix": [], "separator": [], "suffix": [-1]}}, "frame.suffix must be a list of token ids"),
-        ({"layout": {"labelled": "no", "max_length": 9, "keep": "end"}}, "layout.labelled must be true or false, got"),
-        ({"layout": {"labelled": True, "max_length": 9.5, "keep": "end"}}, "layout.max_length must be an integer"),
-        ({"layout": {"labelled": True, "max_length": 0, "keep": "end"}}, "max_length must be at least 1, got 0"),
-        ({"layout": {"labelled": True, "max_length": 9, "keep": "all"}}, "or 'both', got 'all'"),
-        ({"layout": {"max_length": 9, "keep": "end"}}, "KeyError: 'labelled'"),
-        ({"layout": {"labelled": True, "max_length": 9}}, "KeyError: 'keep'"),
-        ({"criteria": ["fluency"]}, "criteria must be an object, got ['fluency']"),
-        ({"criteria": {"fluency": 5}}, "criteria.fluency must be a text, got 5"),
-        ({"fields": None}, "fields must be an object, got None"),
-        ({"fields": {"fluency": "source"}}, "fields.fluency must be a list of labels, got 'source'"),
-        ({"fields": {"fluency": []}}, "fields.fluency must be a list of labels, got []"),
-        ({"fields": {"fluency": [1]}}, "fields.fluency must be a list of labels, got [1]"),
+        ({"frame": []}, "$.frame"),
+        ({"frame": {"prefix": "101", "separator": [], "suffix": []}}, "$.frame.prefix"),
+        ({"frame": {"prefix": [], "separator": ["1"], "suffix": []}}, "$.frame.separator"),
+        ({"frame": {"prefix": [], "separator": [], "suffix": [-1]}}, "$.frame.suffix"),
+        ({"layout": {"labelled": "no", "max_length": 9, "keep": "end"}}, "$.layout.labelled"),
+        ({"layout": {"labelled": True, "max_length": 9.5, "keep": "end"}}, "$.layout.max_length"),
+        ({"layout": {"labelled": True, "max_length": 0, "keep": "end"}}, "max_length must be at least 1"),
+        ({"layout": {"labelled": True, "max_length": 9, "keep": "all"}}, "$.layout.keep"),
+        ({"layout": {"max_length": 9, "keep": "end"}}, "`labelled`"),
+        ({"layout": {"labelled": True, "max_length": 9}}, "`keep`"),
+        ({"criteria": ["fluency"]}, "$.criteria"),
+        ({"criteria": {"fluency": 5}}, "$.criteria"),
+        ({"fields": None}, "$.fields"),
+        ({"fields": {"fluency": "source"}}, "$.fields"),
+        ({"fields": {"fluency": []}}, "$.fields"),
+        ({"fields": {"fluency": [1]}}, "$.fields"),
     ],
 )
 def test_invalid_settings_are_named(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -70,5 +72,5 @@ def test_invalid_settings_are_named(changed: dict[str, Any], message: str, tmp_p
 def test_a_damaged_exported_folder_should_be_exported_again(tmp_path: Path) -> None:
     (tmp_path / "weights.safetensors").touch()
     (tmp_path / "reward.json").write_text("[]")
-    with pytest.raises(ModelError, match=r"the file must be an object, got \[\]\); the folder is damaged: export it"):
+    with pytest.raises(ModelError, match="the folder is damaged: export it"):
         RewardSettings.read(tmp_path, "mine")

@@ -27,6 +27,7 @@ from metrist.models.causal_passes import Floats, NotCausal, Passes, Row, Schedul
 from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
 from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
+from metrist.models.windows import split_text
 from metrist.runtime import Runtime
 
 _Tokens = tuple[int, ...]
@@ -112,7 +113,7 @@ class Causal:
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """Split a text into windows of half the context, which leaves room for a target."""
         limit = _minimum(max_tokens, None if self._context is None else self._context // 2)
-        return [text] if limit is None else tokenization.split_windows(self._side, text, limit)
+        return [text] if limit is None else split_text(self._side, text, limit)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         return self.spelled(self._ids({target})[target][: _minimum(max_tokens, self._target_limit)])

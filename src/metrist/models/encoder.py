@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from metrist.models import batching, devices, weights
 from metrist.models.devices import Options
 from metrist.models.protocols import Long, States
 from metrist.models.tokenization import replace_surrogates
+from metrist.models.windows import CentralWindow, SequenceFormat, split_tokens
 from metrist.runtime import Runtime
 
 #: Names of the list of layers in the model itself, its `encoder` or its `transformer`.
@@ -72,71 +72,6 @@ def find_layers(encoder: Any, name: str) -> LayerStack:
         f"{name} ({type(encoder).__name__}) has its layers where metrist does not find them; "
         "choose another encoder, such as a BERT, RoBERTa, DeBERTa or T5 model"
     )
-
-
-# ---- Windows
-#
-# A text that fits is one sequence; a longer one is read in overlapping windows, each with the special tokens of a text.
-# A token's vector comes from the window in which it is most central. The vectors of the opening special tokens are
-# those of the first window, those of the closing ones of the last.
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceFormat:
-    """The numbers of special tokens before and after a text, and the model's limit, these included."""
-
-    opening: int
-    closing: int
-    limit: int
-
-    @property
-    def room(self) -> int:
-        """The number of a text's own tokens that fit."""
-        return max(1, self.limit - self.opening - self.closing)
-
-    def inside(self, ids: Sequence[int]) -> int:
-        """Return how many of the tokens are the text's own."""
-        return len(ids) - self.opening - self.closing
-
-    def truncate(self, ids: list[int], long: Long) -> list[int]:
-        """Return the tokens to read: all of them, or as many as fit."""
-        if long == "windows" or self.inside(ids) <= self.room:
-            return ids
-        return ids[: self.opening + self.room] + ids[len(ids) - self.closing :]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One input sequence. Its vectors `first:last` become the text's rows from `row` on."""
-
-    text: int
-    ids: list[int]
-    first: int
-    last: int
-    row: int
-
-
-def split_windows(text: int, ids: list[int], sequence: SequenceFormat) -> Iterator[Window]:
-    """Yield the sequences that give a text's vectors; none if it has no tokens."""
-    size, room = sequence.inside(ids), sequence.room
-    if size <= room:
-        if ids:
-            yield Window(text, ids, 0, len(ids), 0)
-        return
-    body = ids[sequence.opening : len(ids) - sequence.closing]
-    opening, closing = ids[: sequence.opening], ids[len(ids) - sequence.closing :]
-    starts = [*range(0, size - room, max(1, room // 2)), size - room]
-    for start, begin, end in zip(starts, *_window_borders(starts, room, size), strict=True):
-        first = 0 if start == 0 else sequence.opening + begin - start
-        last = sequence.opening + end - start + (sequence.closing if end == size else 0)
-        row = 0 if start == 0 else sequence.opening + begin
-        yield Window(text, opening + body[start : start + room] + closing, first, last, row)
-
-
-def _window_borders(starts: Sequence[int], room: int, size: int) -> tuple[list[int], list[int]]:
-    """Return where each window's own tokens begin and end: half-way between its centre and its neighbours' centres."""
-    borders = [(later + earlier + room - 1) // 2 + 1 for earlier, later in pairwise(starts)]
-    return [0, *borders], [*borders, size]
 
 
 # ---- Encoders
@@ -259,7 +194,7 @@ class Encoder:
         """Return the vectors of all texts, concatenated."""
         starts = np.cumsum([0, *map(len, ids)])
         vectors = np.empty((int(starts[-1]), self._width), np.float32)
-        windows = [window for text, row in enumerate(ids) for window in split_windows(text, row, self._format)]
+        windows = [window for text, row in enumerate(ids) for window in split_tokens(text, row, self._format)]
         windows.sort(key=lambda window: -len(window.ids))
 
         def work(batch: list[int]) -> None:
@@ -278,7 +213,7 @@ class Encoder:
             raise ModelError(f"{self.name}: a text {reason}")
         return vectors
 
-    def _forward(self, windows: Sequence[Window]) -> NDArray[np.float32]:
+    def _forward(self, windows: Sequence[CentralWindow]) -> NDArray[np.float32]:
         """Return the last layer's vectors, (sequence, token, dimension)."""
         import torch
 

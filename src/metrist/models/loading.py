@@ -189,13 +189,12 @@ def _load_reward(options: Options, runtime: Runtime) -> RewardScorer:
     if files.runs_on_numpy:
         if options.dtype != "float32":
             raise _fixed_format(options)
+        from metrist.models.text_encoder import EncoderReward, TextEncoder
+
         if files.config.get("architecture") == storage.TEXT_ENCODER:
-            from metrist.models.text_encoder import EncoderReward
-
+            # Other metrics use the same encoder.
             return EncoderReward(load_text_encoder(options.model, runtime=runtime), files)
-        from metrist.models.numpy_inference.scorers import NumpyReward
-
-        return NumpyReward(files, runtime)
+        return EncoderReward(TextEncoder(files, runtime), files)
     import_torch(f"the preference model {options.model!r}")
     from metrist.models.reward_model import TorchReward
 

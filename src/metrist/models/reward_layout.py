@@ -10,12 +10,13 @@ of its context; instruction and answer stay complete. `RewardSettings` stores th
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -279,77 +280,54 @@ class RewardSettings:
             )
         try:
             return RewardSettings.from_json(read_json(path, ModelError))
-        except ModelError as fault:
+        except (ModelError, msgspec.ValidationError) as fault:
             raise ModelError(f"{path} cannot be used ({fault}); {_suggest_repair(folder)}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as fault:
-            reason = f"{type(fault).__name__}: {fault}"
-            raise ModelError(f"{path} cannot be used ({reason}); {_suggest_repair(folder)}") from None
 
     @staticmethod
-    def from_json(facts: Mapping[str, Any]) -> RewardSettings:
+    def from_json(facts: Any) -> RewardSettings:
         """Validate the content of `reward.json`."""
-        if _check_mapping("the file", facts)[KEY] != 1:
-            raise ValueError(f"{KEY} is {facts[KEY]}, but this metrist reads 1")
-        if facts["pooling"] not in get_args(Pooling):
-            raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, got {facts['pooling']!r}")
-        frame = _check_mapping("frame", facts["frame"])
-        # A model that gives all answers the same reward has a spread of 0.
-        if (spread := _check_number("spread", facts["spread"])) < 0:
-            raise ValueError(f"spread must be at least 0, got {spread}")
-        criteria = _check_mapping("criteria", facts["criteria"])
-        fields = _check_mapping("fields", facts.get("fields", {}))
+        stored = msgspec.convert(facts, _StoredSettings)
         return RewardSettings(
-            pooling=facts["pooling"],
-            layout=_check_layout(facts["layout"]),
-            frame=RewardFrame(*(_check_ids(part, frame[part]) for part in RewardFrame._fields)),
-            criteria={name: _check_text(name, value) for name, value in criteria.items()},
-            fields={name: _check_labels(name, value) for name, value in fields.items()},
-            centre=_check_number("centre", facts["centre"]),
-            spread=spread,
+            pooling=stored.pooling,
+            layout=RewardLayout(**msgspec.structs.asdict(stored.layout)),
+            frame=RewardFrame(**msgspec.structs.asdict(stored.frame)),
+            criteria=stored.criteria,
+            fields=stored.fields,
+            centre=stored.centre,
+            spread=stored.spread,
         )
+
+
+_Tokens = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+_LARGEST = sys.float_info.max
+
+
+class _StoredLayout(msgspec.Struct):
+    labelled: bool
+    max_length: int | None
+    keep: Keep
+
+
+class _StoredFrame(msgspec.Struct):
+    prefix: _Tokens
+    separator: _Tokens
+    suffix: _Tokens
+
+
+class _StoredSettings(msgspec.Struct, kw_only=True):
+    """The content of `reward.json`. All but one are required: a default for a lost one would change the rewards."""
+
+    metrist_reward: Literal[1]
+    pooling: Pooling
+    layout: _StoredLayout
+    frame: _StoredFrame
+    criteria: dict[str, str]
+    fields: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = {}
+    centre: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+    # A model that gives all answers the same reward has a spread of 0.
+    spread: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
 def _suggest_repair(folder: Path) -> str:
     """Return what to do about a damaged folder: trainings write folders for torch, exports those for numpy."""
     return storage.suggest_repair(folder) if (folder / storage.WEIGHTS).is_file() else "train the model again"
-
-
-def _check_layout(value: Any) -> RewardLayout:
-    # All keys are required: a default for a lost one would change the rewards.
-    labelled, max_length, keep = (_check_mapping("layout", value)[key] for key in ("labelled", "max_length", "keep"))
-    if not isinstance(labelled, bool):
-        raise ValueError(f"layout.labelled must be true or false, got {labelled!r}")
-    if max_length is not None and type(max_length) is not int:
-        raise ValueError(f"layout.max_length must be an integer or null, got {max_length!r}")
-    return RewardLayout(labelled=labelled, max_length=max_length, keep=keep)
-
-
-def _check_ids(part: str, value: Any) -> tuple[int, ...]:
-    # type(): a bool is an int.
-    if not isinstance(value, list) or any(type(token) is not int or token < 0 for token in value):
-        raise ValueError(f"frame.{part} must be a list of token ids, got {value!r}")
-    return tuple(value)
-
-
-def _check_number(key: str, value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{key} must be a finite number, got {value!r}")
-    return float(value)
-
-
-def _check_mapping(key: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{key} must be an object, got {value!r}")
-    return value
-
-
-def _check_text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"criteria.{name} must be a text, got {value!r}")
-    return value
-
-
-def _check_labels(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(label, str) for label in value):
-        raise ValueError(f"fields.{name} must be a list of labels, got {value!r}")
-    return tuple(value)

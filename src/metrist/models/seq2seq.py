@@ -25,6 +25,7 @@ from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
 from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, language_facts, set_languages
 from metrist.models.weights import Weights, find_weights
+from metrist.models.windows import split_text
 from metrist.runtime import Runtime
 
 #: Texts are cut here if neither the model nor the tokenizer has a limit and the user sets none.
@@ -90,7 +91,7 @@ class Seq2Seq:
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """Split a text into overlapping windows that fit into a condition; return the text itself if it fits."""
-        return tokenization.split_windows(self._conditions, text, self.condition_limit(max_tokens))
+        return split_text(self._conditions, text, self.condition_limit(max_tokens))
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         """Return the target's tokens as readable text, as many as `log_probs` returns."""

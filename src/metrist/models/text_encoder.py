@@ -2,43 +2,44 @@
 
 A matrix product takes 7-bit weights and rows that are rounded to 8 bits, block by block, and attention is computed with
 integers too: see `metrist.kernels`. The number of a span therefore depends neither on the rest of the batch nor on the
-number of threads, to the last bit, and with compiled kernels not on the processor either.
+number of threads, to the last bit, and with compiled kernels not on the processor either. A BERT that was exported from
+transformers with a reward head is computed in float32 instead: see `numpy_inference.float_layers`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist import kernels, threads
-from metrist.errors import ModelError, format_count
-from metrist.kernels import PackedLinear
-from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD
+from metrist.errors import ModelError
 from metrist.models import batching, weights
 from metrist.models.numpy_inference import storage
-from metrist.models.numpy_inference.bert import check_shape
-from metrist.models.numpy_inference.storage import Floats, Quantized
+from metrist.models.numpy_inference.encoder_network import (
+    PREFERENCE,
+    BertSizes,
+    EncoderSizes,
+    Ids,
+    Network,
+    TokenSequence,
+    convert_sizes,
+    read_heads,
+    read_reward_head,
+)
+from metrist.models.numpy_inference.storage import Floats
 from metrist.models.protocols import Rewards
+from metrist.models.reward_layout import NAME as REWARD_SETTINGS
 from metrist.models.reward_layout import RewardInput, RewardSettings, build_rows, pooled_span, token_encoder, unknown_id
 from metrist.models.tokenization import replace_surrogates
 from metrist.runtime import Runtime
 
-Ids = NDArray[np.int32]
-#: The tokens of an input, special ones included, and how many of them are its first part: `[CLS] output [SEP]`.
-TokenSequence = tuple[Ids, int]
-
-#: What precedes a head's name in the names of its arrays.
-HEAD = "heads."
-KINDS = ("bert", "nomic")
-#: Of nomic-embed-text: the wavelength of the slowest rotation, in positions and turns of 2 pi.
-_ROTARY_BASE = 1000.0
-#: Tokens computed at once: their rows stay in a core's cache.
-_BATCH_TOKENS = 512
+#: Tokens computed at once: their rows stay in a core's cache. With fewer than the least, products are too small to be
+#: fast.
+_BATCH_TOKENS, _LEAST_TOKENS = 512, 128
 
 
 class Tokens(NamedTuple):
@@ -48,70 +49,32 @@ class Tokens(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderSizes:
-    """The architecture of a text encoder, named as in config.json."""
-
-    #: "bert": learned positions, GELU, biases. "nomic": rotary positions, a gate with SiLU, no biases.
-    kind: str
-    hidden: int
-    inner: int
-    attention_heads: int
-    layers: int
-    positions: int
-    #: The most tokens of an input, special ones included.
-    max_tokens: int
-    epsilon: float
-    #: Special tokens: [CLS] and [SEP] of BERT.
-    begin_token: int
-    end_token: int
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> EncoderSizes:
-        """Read the sizes from config.json; raise KeyError for a missing one, ValueError for a wrong one."""
-        sizes = cls(**{name: config[name] for name in cls.__dataclass_fields__})
-        if sizes.kind not in KINDS:
-            raise ValueError(f"kind must be {' or '.join(map(repr, KINDS))}, got {sizes.kind!r}")
-        least = {"begin_token": 0, "end_token": 0}
-        for name in cls.__dataclass_fields__.keys() - {"kind", "epsilon"}:
-            # type(): a bool is an int.
-            if type(config[name]) is not int or config[name] < least.get(name, 1):
-                raise ValueError(f"{name} must be an integer of at least {least.get(name, 1)}, got {config[name]!r}")
-        if type(sizes.epsilon) not in (int, float) or not math.isfinite(sizes.epsilon) or sizes.epsilon < 0:
-            raise ValueError(f"epsilon must be a number of at least 0, got {sizes.epsilon!r}")
-        if sizes.hidden % (UNIT * sizes.attention_heads) or sizes.inner % UNIT:
-            raise ValueError(
-                f"the width of an attention head and inner must be multiples of {UNIT}, got hidden {sizes.hidden} "
-                f"in {sizes.attention_heads} heads and inner {sizes.inner}"
-            )
-        if sizes.hidden // sizes.attention_heads > WIDEST_HEAD:
-            raise ValueError(
-                f"an attention head must be at most {WIDEST_HEAD} wide, got hidden {sizes.hidden} in "
-                f"{format_count(sizes.attention_heads, 'head')}"
-            )
-        if not 3 <= sizes.max_tokens <= sizes.positions:
-            raise ValueError(f"max_tokens must be from 3 to positions ({sizes.positions}), got {sizes.max_tokens}")
-        return sizes
-
-
 class TextEncoder:
     """An encoder with heads. The outputs of a head are raw: logits or regression values, as it was trained."""
 
     def __init__(self, files: weights.Weights, runtime: Runtime | None = None) -> None:
         """Load the model of a folder; raise ModelError naming the file if it is damaged."""
         file, repair = storage.CONFIG, storage.suggest_repair(files.folder)
-        config = storage.read_config(files.folder, storage.TEXT_ENCODER)
+        config = storage.read_config(files.folder, storage.TEXT_ENCODER, storage.BERT_REWARD)
+        self._is_float = config["architecture"] == storage.BERT_REWARD
         arrays = storage.read_quantized(files.folder / storage.WEIGHTS)
         tokenizer = storage.read_tokenizer(files.folder)
         try:
-            self.sizes = EncoderSizes.from_config(config)
-            file = storage.WEIGHTS
-            self._heads = _read_heads(arrays, self.sizes.hidden)
-            self._network = _Network(arrays, self.sizes)
+            if self._is_float:
+                bert = convert_sizes(config, BertSizes)
+                self.sizes = EncoderSizes.from_bert(bert, arrays)
+                file = storage.WEIGHTS
+                self._heads = read_reward_head(arrays, self.sizes.hidden)
+                self._network = Network(arrays, self.sizes, bert.hidden_act)
+            else:
+                self.sizes = EncoderSizes.from_config(config)
+                file = storage.WEIGHTS
+                self._heads = read_heads(arrays, self.sizes.hidden)
+                self._network = Network(arrays, self.sizes)
             file = storage.TOKENIZER
-            known, most = len(self._network.words), tokenizer.get_vocab_size(with_added_tokens=False)
-            if max(most, self.sizes.begin_token + 1, self.sizes.end_token + 1) > known:
-                raise ValueError(f"its vocabulary has {most:,} tokens, but the weights have {known:,}")
+            # Added tokens do not occur in texts: they are read as ordinary characters.
+            most = tokenizer.get_vocab_size(with_added_tokens=False)
+            self.check_tokens(max(most, self.sizes.begin_token + 1, self.sizes.end_token + 1))
         except KeyError as missing:
             raise ModelError(f"{files.folder / file}: has no {missing}; {repair}") from None
         except ValueError as fault:
@@ -136,9 +99,15 @@ class TextEncoder:
     @property
     def facts(self) -> Mapping[str, str]:
         """Facts for the signature; the folder's hash covers weights, tokenizer and configuration."""
-        return {"weights": self.fingerprint, "dtype": "int8"}
+        precision = {"dtype": "float32", "runs_on": "numpy"} if self._is_float else {"dtype": "int8"}
+        return {"weights": self.fingerprint, **precision}
 
     # ---- Inputs
+
+    def check_tokens(self, count: int) -> None:
+        """Raise ValueError unless the weights have a vector for each of `count` tokens."""
+        if count > (known := len(self._network.words)):
+            raise ValueError(f"its tokens go up to {count - 1:,}, but the weights have {known:,} tokens")
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """Return the tokens of each text, without special ones and without truncation."""
@@ -171,7 +140,8 @@ class TextEncoder:
                     raise ValueError(f"sequence {number} has {len(ids)} tokens, so ({start}, {end}) is no span of it")
 
         def pool(number: int, states: Floats) -> Floats:
-            means = [states[start:end].mean(0, dtype=np.float64) for start, end in spans[number]]
+            kind = np.float32 if self._is_float else np.float64
+            means = [states[start:end].mean(0, dtype=kind) for start, end in spans[number]]
             return np.array(means).reshape(-1, self.sizes.hidden)
 
         return self._score(head, sequences, spans, pool)
@@ -208,7 +178,8 @@ class TextEncoder:
             result: NDArray[np.float64] = (pooled[:, None, :] * matrix).sum(2) + bias
             return result
 
-        return self._compute(sequences, apply, spans=spans)
+        # In float32, all rows are computed: fewer of them would be rounded in another way on some processors.
+        return self._compute(sequences, apply, spans=None if self._is_float else spans)
 
     def _compute(
         self,
@@ -227,7 +198,11 @@ class TextEncoder:
             distinct.setdefault((np.asarray(ids, np.int32).tobytes(), first), []).append(number)
         groups = sorted(distinct.values(), key=lambda numbers: len(sequences[numbers[0]][0]))
         lengths = [len(sequences[numbers[0]][0]) for numbers in groups]
-        batches = list(batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False))
+        uses_blas = self._is_float or not kernels.has_encoder()
+        # Few enough tokens at once that every core gets work.
+        share = -(-sum(lengths) // threads.thread_count(uses_blas=uses_blas))
+        budget = self._batch_tokens or min(_BATCH_TOKENS, max(_LEAST_TOKENS, share))
+        batches = list(batching.split_batches(lengths, budget, padded=False))
 
         def compute(batch: Sequence[int]) -> dict[int, NDArray[Any]]:
             starts = np.cumsum([0, *(lengths[at] for at in batch)])
@@ -246,7 +221,7 @@ class TextEncoder:
             return results
 
         results: dict[int, NDArray[Any]] = {}
-        for part in threads.parallel_map(compute, batches, uses_blas=not kernels.has_encoder()):
+        for part in threads.parallel_map(compute, batches, uses_blas=uses_blas):
             results |= part
         return [results[number] for number in range(len(sequences))]
 
@@ -262,13 +237,18 @@ class TextEncoder:
 class EncoderReward:
     """The preference head of a text encoder as a reward model. Equal answers are computed once."""
 
-    HEAD = "preference"
+    HEAD = PREFERENCE
 
     def __init__(self, encoder: TextEncoder, files: weights.Weights) -> None:
-        """Read how answers are laid out; raise ModelError if the model has no preference head."""
+        """Read how answers are laid out; raise ModelError if that or the model's heads do not fit."""
         settings = RewardSettings.read(files.folder, files.name)
         if self.HEAD not in encoder.heads:
             raise ModelError(f"{files.name} has no head {self.HEAD!r}, so it is not a preference model")
+        try:
+            encoder.check_tokens(1 + max((token for part in settings.frame for token in part), default=0))
+        except ValueError as fault:
+            path, repair = files.folder / REWARD_SETTINGS, storage.suggest_repair(files.folder)
+            raise ModelError(f"{path}: {fault}; {repair}") from None
         limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
         self.settings = replace(settings, layout=replace(settings.layout, max_length=limit))
         self._encoder = encoder
@@ -280,7 +260,8 @@ class EncoderReward:
         return self._encoder.facts
 
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
-        """Return one reward per input, in order."""
+        """Return one reward per input, in order. In float32, the rest of the batch changes a reward by less than
+        1e-5."""
         numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
         rows = build_rows(self._encode, self.settings.frame, self.settings.layout, list(numbers), self._unknown)
         # An answer is read in one part with what comes before it.
@@ -294,182 +275,3 @@ class EncoderReward:
         order = np.array([numbers[item] for item in inputs], np.int64)
         cut, known = (np.array(counts, np.int64)[order] for counts in (rows.cut, rows.read))
         return Rewards(values[order], cut, known)
-
-
-# ---- The network
-
-
-class _Words:
-    """The vectors of tokens, unpacked when they are looked up: most of the table is never used."""
-
-    def __init__(self, table: Floats | Quantized) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return int(self._table.shape[0])
-
-    def look_up(self, ids: Ids) -> Floats:
-        if not isinstance(self._table, Quantized):
-            return self._table[ids]
-        distinct, places = np.unique(ids, return_inverse=True)
-        return self._table.take_rows(distinct)[places]
-
-
-class _Layer(NamedTuple):
-    attention_in: PackedLinear
-    attention_out: PackedLinear
-    attention_norm: tuple[Floats, Floats]
-    feed_in: PackedLinear
-    feed_out: PackedLinear
-    feed_norm: tuple[Floats, Floats]
-
-
-class _Network:
-    def __init__(self, arrays: Mapping[str, Floats | Quantized], sizes: EncoderSizes) -> None:
-        """Raise ValueError for an array that does not fit the sizes or is not used, KeyError for a missing one."""
-        self._sizes = sizes
-        width = sizes.hidden
-        reader = _Reader(arrays, width)
-        self.words = _Words(reader.table("words.weight"))
-        self._types = reader.floats("types.weight", (None, width))
-        if sizes.kind == "bert":
-            check_shape("types.weight", self._types, (2, width))
-            self._places = reader.floats("places.weight", (sizes.positions, width))
-        self._norm = reader.norm("norm")
-        names = [f"blocks.{number}." for number in range(sizes.layers)]
-        self._layers: list[_Layer] = threads.parallel_map(lambda name: _read_layer(reader, name, sizes), names)
-        # With fewer layers than were trained, the model would run and all its numbers would be wrong.
-        if unused := sorted(name for name in arrays.keys() - reader.names if not name.startswith(HEAD)):
-            raise ValueError(f"{unused[0]!r} does not belong to a {sizes.kind!r} encoder of {sizes.layers} layers")
-        self._turns: Floats | None = None
-        if sizes.kind == "nomic":
-            self._turns = _rotary_turns(sizes.max_tokens, width // sizes.attention_heads)
-
-    def encode(
-        self, sequences: Sequence[TokenSequence], layer: int | None = None, rows_read: NDArray[np.intp] | None = None
-    ) -> Floats:
-        """Return the states after a layer (None: the last one), one row per token of all sequences. If only some rows
-        are read, the others are not computed to the end."""
-        sizes, lengths = self._sizes, [len(ids) for ids, _ in sequences]
-        starts = np.cumsum([0, *lengths], dtype=np.int64)
-        states = self.words.look_up(np.concatenate([np.asarray(ids, np.int32) for ids, _ in sequences]))
-        for start, length, (_, first) in zip(starts[:-1].tolist(), lengths, sequences, strict=True):
-            rows = states[start : start + length]
-            if sizes.kind == "bert":
-                rows += self._places[:length]
-                rows[:first] += self._types[0]
-                rows[first:] += self._types[1]
-            else:
-                rows += self._types[0]
-        self._normalize(states, None, self._norm)
-        blocks = self._layers[:layer]
-        for number, block in enumerate(blocks):
-            joined = kernels.apply_linear(block.attention_in, states)
-            mixed = kernels.attend(joined, starts, sizes.attention_heads, self._turns)
-            if rows_read is not None and number == len(blocks) - 1:
-                # No row of the last layer depends on another one from here on.
-                states[rows_read] = self._feed(block, states[rows_read], mixed[rows_read])
-            else:
-                states = self._feed(block, states, mixed)
-        return states
-
-    def _feed(self, block: _Layer, states: Floats, mixed: Floats) -> Floats:
-        """Return the states after what follows the attention of a layer; `states` is overwritten."""
-        self._normalize(states, kernels.apply_linear(block.attention_out, mixed), block.attention_norm)
-        if self._sizes.kind == "bert":
-            inner = kernels.apply_linear(block.feed_in, states, gelu=True)
-        else:
-            inner = kernels.gate_rows(kernels.apply_linear(block.feed_in, states))
-        self._normalize(states, kernels.apply_linear(block.feed_out, inner), block.feed_norm)
-        return states
-
-    def _normalize(self, states: Floats, more: Floats | None, norm: tuple[Floats, Floats]) -> None:
-        kernels.add_and_normalize(states, more, *norm, self._sizes.epsilon)
-
-
-def _rotary_turns(positions: int, width: int) -> Floats:
-    """Return the cosines and sines by which each position turns a head's vector, [positions, width]."""
-    speeds = _ROTARY_BASE ** (-np.arange(0, width, 2) / width)
-    angles = np.arange(positions)[:, None] * speeds
-    return np.concatenate((np.cos(angles), np.sin(angles)), 1).astype(np.float32)
-
-
-class _Reader:
-    """Takes arrays of the expected shapes from a file, and notes their names."""
-
-    def __init__(self, arrays: Mapping[str, Floats | Quantized], width: int) -> None:
-        self._arrays, self._width = arrays, width
-        self.names: set[str] = set()
-
-    def _take(self, name: str) -> Floats | Quantized:
-        self.names.add(name)
-        return self._arrays[name]
-
-    def table(self, name: str) -> Floats | Quantized:
-        table = self._take(name)
-        if len(table.shape) != 2 or table.shape[1] != self._width or not table.shape[0]:
-            raise ValueError(f"{name!r} has the shape {table.shape}, but config.json implies (any, {self._width})")
-        return table
-
-    def floats(self, name: str, shape: tuple[int | None, ...]) -> Floats:
-        array = self._take(name)
-        floats = array.dequantize() if isinstance(array, Quantized) else np.ascontiguousarray(array)
-        check_shape(name, floats, shape)
-        return floats
-
-    def norm(self, name: str) -> tuple[Floats, Floats]:
-        return self.floats(f"{name}.weight", (self._width,)), self.floats(f"{name}.bias", (self._width,))
-
-    def linear(self, names: Sequence[str], outputs: int, inputs: int, *, bias: bool) -> PackedLinear:
-        """Read linear layers with the same input as one."""
-        matrices = [self._take(f"{name}.weight") for name in names]
-        for name, matrix in zip(names, matrices, strict=True):
-            _check_matrix(f"{name}.weight", matrix, (outputs // len(names), inputs))
-        quantized = [matrix for matrix in matrices if isinstance(matrix, Quantized)]
-        integers = np.concatenate([matrix.integers() for matrix in quantized])
-        if integers.min() < -LARGEST or integers.max() > LARGEST:
-            raise ValueError(f"'{names[0]}.weight' has integers beyond {LARGEST}, expected at most 7 bits")
-        biases = [self.floats(f"{name}.bias", (outputs // len(names),)) for name in names] if bias else []
-        return kernels.pack_linear(
-            integers,
-            np.concatenate([matrix.steps for matrix in quantized]),
-            np.concatenate(biases) if biases else None,
-        )
-
-
-def _check_matrix(name: str, matrix: Floats | Quantized, shape: tuple[int, int]) -> None:
-    if not isinstance(matrix, Quantized):
-        raise ValueError(f"{name!r} has numbers of {matrix.dtype}, expected integers with scales")
-    if matrix.shape != shape:
-        raise ValueError(f"{name!r} has the shape {matrix.shape}, but config.json implies {shape}")
-    if (block := shape[1] // matrix.scale.shape[1]) % UNIT:
-        raise ValueError(f"{name!r} has a scale for every {block} columns, expected a multiple of {UNIT}")
-
-
-def _read_layer(reader: _Reader, name: str, sizes: EncoderSizes) -> _Layer:
-    width, inner, bert = sizes.hidden, sizes.inner, sizes.kind == "bert"
-    feed = [f"{name}up"] if bert else [f"{name}up", f"{name}gate"]
-    return _Layer(
-        attention_in=reader.linear([f"{name}qkv"], 3 * width, width, bias=bert),
-        attention_out=reader.linear([f"{name}out"], width, width, bias=bert),
-        attention_norm=reader.norm(f"{name}norm1"),
-        feed_in=reader.linear(feed, inner * len(feed), width, bias=bert),
-        feed_out=reader.linear([f"{name}down"], width, inner, bias=bert),
-        feed_norm=reader.norm(f"{name}norm2"),
-    )
-
-
-def _read_heads(
-    arrays: Mapping[str, Floats | Quantized], width: int
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the matrix and the bias of each head."""
-    reader = _Reader(arrays, width)
-    heads = {}
-    names = {name.rpartition(".")[0] for name in arrays if name.startswith(HEAD) and name.endswith(".weight")}
-    for name in sorted(names):
-        matrix = reader.floats(f"{name}.weight", (None, width))
-        bias = reader.floats(f"{name}.bias", (len(matrix),))
-        heads[name.removeprefix(HEAD)] = matrix.astype(np.float64), bias.astype(np.float64)
-    if unused := sorted(name for name in arrays if name.startswith(HEAD) and name not in reader.names):
-        raise ValueError(f"{unused[0]!r} is not the weight or the bias of a head")
-    return heads

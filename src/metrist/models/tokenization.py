@@ -1,8 +1,7 @@
-"""Tokenize texts, cut them to a model's limit, and split long ones into windows."""
+"""Tokenize texts and cut them to a model's limit."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -17,10 +16,6 @@ from metrist.models.devices import Options
 Ids = NDArray[np.int64]
 
 _PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
-#: A word, or a slice of a very long one, with the white space after it.
-_SLICE = re.compile(r"\S{1,32}\s*")
-#: The share of a window that overlaps with the next.
-_OVERLAP = 0.25
 #: Tokenizers without a limit report a larger number than this.
 _NO_LIMIT = 1_000_000
 #: Prefixes of tokens that begin a word, in byte-level and sentencepiece vocabularies.
@@ -129,46 +124,6 @@ def context_length(tokenizer: Any, config: Any) -> int | None:
         if isinstance(limit, int) and limit > 0:
             return limit
     return token_limit(tokenizer)
-
-
-def split_windows(side: TokenizerSide, text: str, limit: int) -> list[str]:
-    """Split a text into overlapping windows of at most `limit` tokens, special ones included; return the text itself if
-    it fits. Windows begin and end at white space, or within very long words."""
-    if len(side.ids([text])[0]) <= limit:
-        return [text]
-    spans = [match.span() for match in _SLICE.finditer(text)]
-    distinct = list(dict.fromkeys(text[a:b].strip() for a, b in spans))
-    frame = side.before + side.after
-    cost = dict(zip(distinct, (max(len(ids) - frame, 1) for ids in side.ids(distinct)), strict=True))
-    costs = [cost[text[a:b].strip()] for a, b in spans]
-    inner = max(limit - frame, 1)
-    while True:
-        pieces = [text[spans[a][0] : spans[b - 1][1]].strip() for a, b in _overlapping_runs(costs, inner)]
-        excess = max(len(ids) for ids in side.ids(pieces)) - limit
-        if excess <= 0 or inner == 1:
-            return pieces
-        # Words can take more tokens in context than alone: reduce the limit and try again.
-        inner = max(inner - excess, 1)
-
-
-def _overlapping_runs(costs: Sequence[int], limit: int) -> list[tuple[int, int]]:
-    """Return overlapping runs of words whose total cost is at most `limit`; a costlier word forms a run alone."""
-    runs: list[tuple[int, int]] = []
-    start = 0
-    while True:
-        stop, total = start, 0
-        while stop < len(costs) and (stop == start or total + costs[stop] <= limit):
-            total += costs[stop]
-            stop += 1
-        runs.append((start, stop))
-        if stop == len(costs):
-            return runs
-        back = 0.0
-        following = stop
-        while following - 1 > start and back + costs[following - 1] <= limit * _OVERLAP:
-            following -= 1
-            back += costs[following]
-        start = following
 
 
 def readable_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:

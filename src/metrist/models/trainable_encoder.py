@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from metrist.models.numpy_inference import storage
+from metrist.models.numpy_inference.encoder_network import HEAD, EncoderSizes
 from metrist.models.numpy_inference.export import export_text_encoder
 from metrist.models.reward_layout import Pooling
-from metrist.models.text_encoder import HEAD, EncoderReward, EncoderSizes
+from metrist.models.text_encoder import EncoderReward
 
 _ROTARY_BASE = 1000.0
 #: The standard deviation of the weights of a new head.

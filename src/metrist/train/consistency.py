@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from metrist.errors import InputError, ModelError, RunError, did_you_mean, format_count
 from metrist.io import read_records
 from metrist.io.row_model import ParsedRow
-from metrist.metrics.trained.support import HEAD, CharacterSpan, Support, SupportReader, SupportRow, SupportSettings
+from metrist.metrics.trained.support import HEAD, Support, SupportReader, SupportRow, SupportSettings
 from metrist.models.devices import Placement
 from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference import storage
 from metrist.models.weights import Weights, find_weights
+from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.stats.measures import measure

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from metrist.errors import ModelError
-from metrist.metrics.trained import support
 from metrist.metrics.trained.support import (
     ErrorSettings,
     SupportReader,
     SupportSettings,
     TokenizedSource,
-    TokenizedText,
     choose_window,
-    list_windows,
 )
+from metrist.models import windows as window_module
+from metrist.models.windows import TokenizedText, list_windows
 from metrist.scores import Failure
 
 tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
@@ -373,9 +372,11 @@ def test_texts_that_cannot_be_read_fail_with_a_reason():
 def test_long_texts_are_tokenized_in_parts_with_the_same_result(monkeypatch):
     rng = random.Random(10)
     text = make_text(rng, 60) + "\n\n" + "x" * 300 + " \ud800 é 漢 " + make_text(rng, 3)
-    whole = TokenizedText.read(text, Overlap())
-    monkeypatch.setattr(support, "_TOKENIZED_CHARACTERS", 120)
-    parts = TokenizedText.read(text, Overlap())
+    [whole] = TokenizedText.read([text], Overlap())
+    monkeypatch.setattr(window_module, "_CHARACTERS", 120)
+    other = make_text(rng, 2)
+    first, parts, last = TokenizedText.read([other, text, other], Overlap())
+    np.testing.assert_array_equal(first.ids, last.ids)
     known = whole.ids != 1
     assert known.sum() > 500
     np.testing.assert_array_equal(whole.ids[known], parts.ids[parts.ids != 1])
@@ -386,8 +387,7 @@ def test_long_texts_are_tokenized_in_parts_with_the_same_result(monkeypatch):
 
 def test_the_evidence_is_the_passage_with_most_of_the_rare_words():
     source_text = "w3000 w10 w11. w3001 w3002 w12 is here.\nw3001 w3000 w3000 w3000\nw3000 again. w3000."
-    tokens = TokenizedText.read(source_text, Overlap())
-    source = TokenizedSource(source_text, tokens.ids, tokens.starts, tokens.ends)
+    [source] = TokenizedSource.read([source_text], Overlap())
 
     def find(*words):
         place = source.find_passage(np.array(words, np.int32))

@@ -20,7 +20,7 @@ static inline float round_block(const float *block, int64_t size, uint8_t *integ
 }
 
 static inline Wide gelu_of(Wide x) {
-    /* x * sigmoid(2 x p(x * x)), where tanh(x p(x * x)) is erf(x / sqrt(2)): see numpy_inference/bert.py. */
+    /* x * sigmoid(2 x p(x * x)), where tanh(x p(x * x)) is erf(x / sqrt(2)): see kernels/reference/encoder.py. */
     Wide square = wide_multiply(x, x), p = wide_fill(1.81399552e-09f);
     square = wide_less(square, wide_fill(64.0f));
     p = wide_fused(p, square, wide_fill(-1.33786376e-07f));

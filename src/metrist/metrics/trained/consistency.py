@@ -15,8 +15,9 @@ from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.errors.evidence import compare
 from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
-from metrist.metrics.trained.support import MIN_ROOM, CharacterSpan, Support, SupportReader, Word
+from metrist.metrics.trained.support import MIN_ROOM, Support, SupportReader, Word
 from metrist.models.loading import load_text_encoder
+from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind, Score, Scores

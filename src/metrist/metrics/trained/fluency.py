@@ -6,23 +6,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import SpecError, agree, format_count
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
-from metrist.metrics.trained.support import SupportModel, TokenizedText, Word, join_tokens, merge_words, sigmoid
+from metrist.metrics.trained.support import Word, join_tokens, merge_words, sigmoid
 from metrist.models import loading
+from metrist.models.windows import Numbers, Piece, TokenizedText, read_tokens
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
 
-Numbers = NDArray[np.float64]
+if TYPE_CHECKING:
+    from metrist.models.text_encoder import TextEncoder
+
 Aggregation = Literal["mean", "minimum"]
 
 SENTENCES, MEAN, MINIMUM, FAULTS = "sentences", "mean", "minimum", "faults"
@@ -30,8 +32,6 @@ SENTENCES, MEAN, MINIMUM, FAULTS = "sentences", "mean", "minimum", "faults"
 HEAD, ERROR_HEAD = "fluency", "tags"
 #: Longest sentence in tokens; longer ones are judged in parts. The training had none that were longer.
 _MAX_SENTENCE = 126
-#: Sentences that are read at once: enough to fill batches, few enough to keep in memory.
-_SENTENCES_AT_ONCE = 4096
 _AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
     "mean": lambda values: float(values.mean()),
     "minimum": lambda values: float(values.min()),
@@ -142,46 +142,26 @@ class Sentence(NamedTuple):
 class FluencyReader:
     """Has an encoder read the sentences of outputs, each on its own."""
 
-    encoder: SupportModel
+    encoder: TextEncoder
 
     def read(self, outputs: Sequence[str]) -> list[list[Sentence]]:
         """The sentences of each output. None depends on the sentences around it; equal ones are read once."""
-        texts = [TokenizedText.read(output, self.encoder) for output in outputs]
+        texts = TokenizedText.read(outputs, self.encoder)
         pieces = [text.pieces(min(_MAX_SENTENCE, self.encoder.max_tokens - 2)) for text in texts]
-        keys = [
-            [text.ids[piece.first : piece.last].tobytes() for piece in own]
-            for text, own in zip(texts, pieces, strict=True)
-        ]
-        results = self._compute(list(dict.fromkeys(key for own in keys for key in own)))
-        return [
-            [
-                Sentence(
-                    results[key][0],
-                    list(
-                        join_tokens(
-                            text.text,
-                            text.starts[piece.first : piece.last].tolist(),
-                            text.ends[piece.first : piece.last].tolist(),
-                            results[key][1],
-                        )
-                    ),
-                )
-                for piece, key in zip(own, own_keys, strict=True)
-            ]
-            for text, own, own_keys in zip(texts, pieces, keys, strict=True)
-        ]
+        pairs = [(text, piece) for text, own in zip(texts, pieces, strict=True) for piece in own]
+        distinct = {ids.tobytes(): ids for text, piece in pairs for ids in [text.ids[piece.first : piece.last]]}
+        windows = ((key, ids, None) for key, ids in distinct.items())
+        # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
+        logits = dict(read_tokens(self.encoder, (HEAD, ERROR_HEAD), windows))
 
-    def _compute(self, keys: Sequence[bytes]) -> dict[bytes, tuple[float, list[float]]]:
-        """The value of each sentence, given by its tokens, and the probabilities of its tokens."""
-        results: dict[bytes, tuple[float, list[float]]] = {}
-        for start in range(0, len(keys), _SENTENCES_AT_ONCE):
-            chosen = keys[start : start + _SENTENCES_AT_ONCE]
-            sequences = [self.encoder.join(np.frombuffer(key, np.int32)) for key in chosen]
-            # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
-            for key, logits in zip(chosen, self.encoder.score_tokens((HEAD, ERROR_HEAD), sequences), strict=True):
-                values, tokens = np.asarray(logits, np.float64)[1:-1].T
-                results[key] = sigmoid(float(values.mean())), [sigmoid(logit) for logit in tokens.tolist()]
-        return results
+        def judge(text: TokenizedText, piece: Piece) -> Sentence:
+            tokens = slice(piece.first, piece.last)
+            values, errors = logits[text.ids[tokens].tobytes()].T
+            starts, ends = text.starts[tokens].tolist(), text.ends[tokens].tolist()
+            words = join_tokens(text.text, starts, ends, list(map(sigmoid, errors.tolist())))
+            return Sentence(sigmoid(float(values.mean())), list(words))
+
+        return [[judge(text, piece) for piece in own] for text, own in zip(texts, pieces, strict=True)]
 
 
 def _explain(text: str, start: int, end: int, probability: float) -> str:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,11 +26,22 @@ from metrist.documents import read_json
 from metrist.errors import ModelError
 from metrist.models.numpy_inference.storage import suggest_repair
 from metrist.models.reward_layout import unknown_id
+from metrist.models.windows import (
+    CharacterSpan,
+    Ids,
+    Numbers,
+    Piece,
+    TokenizedText,
+    Window,
+    list_windows,
+    read_spans,
+    read_tokens,
+)
 from metrist.scores import Failure, FailureKind
-from metrist.sentences import split_sentences
 
-Ids = NDArray[np.int32]
-Numbers = NDArray[np.float64]
+if TYPE_CHECKING:
+    from metrist.models.text_encoder import TextEncoder
+
 _T = TypeVar("_T")
 
 #: The heads of the encoder: one logit per sentence, and, if the model has it, one for each token that is high where
@@ -57,10 +69,6 @@ _FIRST_RARE = 2100
 _STEP = 16
 #: So many windows are read without looking for the best of them.
 _FEW_WINDOWS = 2
-#: Tokens that a window shares with what was read before, so that a statement across the border is read whole.
-_OVERLAP = 48
-#: Characters that are tokenized at once, and sequences that are kept in memory at once.
-_TOKENIZED_CHARACTERS, _SEQUENCES = 50_000, 4_096
 
 #: The fewest tokens of a copied sentence, and the most places of the source where it is looked for.
 _MIN_COPY, _MOST_COPIES = 6, 100
@@ -74,43 +82,13 @@ _UNREADABLE_OUTPUT = Failure(FailureKind.other, "the output has nothing that the
 _UNREADABLE_SOURCE = Failure(FailureKind.other, "the source has nothing that the model can read")
 
 
-class SupportModel(Protocol):
-    """What is needed of an encoder: `TextEncoder` of `metrist.models.text_encoder`."""
-
-    @property
-    def max_tokens(self) -> int: ...
-
-    @property
-    def heads(self) -> tuple[str, ...]: ...
-
-    @property
-    def folder(self) -> Path | None: ...
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-    def encode(self, texts: Sequence[str]) -> Sequence[tuple[Ids, NDArray[np.int64]]]:
-        """The tokens of each text, and the first character and the end of each token."""
-        ...
-
-    def join(self, first: Ids, second: Ids | None = None) -> tuple[Ids, int]:
-        """Two texts as one sequence with special tokens, one of them before the first text."""
-        ...
-
-    def score_spans(
-        self, head: str, sequences: Sequence[tuple[Ids, int]], spans: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[NDArray[np.float64]]:
-        """The head's output for each span of each sequence."""
-        ...
-
-    def score_tokens(
-        self, head: str | Sequence[str], sequences: Sequence[tuple[Ids, int]]
-    ) -> list[NDArray[np.float64]]:
-        """The outputs of the heads, side by side, for each token of each sequence's first part."""
-        ...
-
-
 # --- What a model's folder says
+
+
+_LARGEST = sys.float_info.max
+_Number = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+_Positive = Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
+_Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +96,14 @@ class SupportSettings:
     """How the head `support` of a model is used: what `support.json` in its folder says."""
 
     #: The most sentences that are read together: as many as in the rows of the model's training.
-    sentences: int = _SENTENCES
+    sentences: Annotated[int, msgspec.Meta(ge=1, le=_MOST_SENTENCES)] = _SENTENCES
     #: Tokens that are read at once: sentences and a window of the source.
-    window: int = _WINDOW
+    window: Annotated[int, msgspec.Meta(ge=2 * MIN_ROOM, le=_MOST_TOKENS)] = _WINDOW
     #: A logit of the head times `scale` plus `shift` is calibrated.
-    scale: float = 1.0
-    shift: float = 0.0
+    scale: _Positive = 1.0
+    shift: _Number = 0.0
     #: The probability of a sentence that is copied whole, which the model does not read; None: it reads all sentences.
-    copied: float | None = None
+    copied: _Probability | None = None
 
     @staticmethod
     def read(folder: Path | None) -> SupportSettings:
@@ -135,14 +113,7 @@ class SupportSettings:
     @staticmethod
     def from_json(facts: Any) -> SupportSettings:
         """Validate the content of `support.json`; raise ValueError for what cannot be used."""
-        _check_names(facts, _VERSION_KEY, tuple(SupportSettings.__dataclass_fields__))
-        return SupportSettings(
-            sentences=_read_count(facts, "sentences", 1, _SENTENCES, _MOST_SENTENCES),
-            window=_read_count(facts, "window", 2 * MIN_ROOM, _WINDOW, _MOST_TOKENS),
-            scale=_read_number(facts, "scale", 1.0, above=0.0),
-            shift=_read_number(facts, "shift", 0.0),
-            copied=None if facts.get("copied") is None else _read_number(facts, "copied", 0.5, above=0.0, below=1.0),
-        )
+        return _convert_settings(facts, _VERSION_KEY, SupportSettings)
 
     def write(self, folder: Path) -> None:
         """Write `support.json` into a model's folder."""
@@ -155,14 +126,14 @@ class ErrorSettings:
     """How the head `errors` of a model is used: what `errors.json` in its folder says."""
 
     #: A logit of the head times `scale` plus `shift` is calibrated.
-    scale: float = 1.0
-    shift: float = 0.0
+    scale: _Positive = 1.0
+    shift: _Number = 0.0
     #: A word of an unsupported sentence is marked if its probability of being wrong is higher.
-    threshold: float = 0.5
+    threshold: _Probability = 0.5
     #: The same for words of a supported sentence.
-    sure: float = 0.9
+    sure: _Probability = 0.9
     #: A sentence whose probability of support is higher has no marks.
-    sentence: float = 1.0
+    sentence: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
     @staticmethod
     def read(folder: Path | None) -> ErrorSettings:
@@ -172,18 +143,12 @@ class ErrorSettings:
     @staticmethod
     def from_json(facts: Any) -> ErrorSettings:
         """Validate the content of `errors.json`; raise ValueError for what cannot be used."""
-        _check_names(facts, _ERROR_VERSION_KEY, tuple(ErrorSettings.__dataclass_fields__))
-        threshold = _read_number(facts, "threshold", 0.5, above=0.0, below=1.0)
-        sure = _read_number(facts, "sure", max(0.9, threshold), above=0.0, below=1.0)
-        if sure < threshold:
-            raise ValueError(f"sure must be at least threshold ({threshold:g}), got {sure:g}")
-        return ErrorSettings(
-            scale=_read_number(facts, "scale", 1.0, above=0.0),
-            shift=_read_number(facts, "shift", 0.0),
-            threshold=threshold,
-            sure=sure,
-            sentence=_read_number(facts, "sentence", 1.0, above=0.0, below=math.nextafter(1.0, 2.0)),
-        )
+        settings = _convert_settings(facts, _ERROR_VERSION_KEY, ErrorSettings)
+        if "sure" not in facts:
+            return replace(settings, sure=max(settings.sure, settings.threshold))
+        if settings.sure < settings.threshold:
+            raise ValueError(f"sure must be at least threshold ({settings.threshold:g}), got {settings.sure:g}")
+        return settings
 
 
 def _read_settings(folder: Path | None, name: str, parse: Callable[[Any], _T]) -> _T | None:
@@ -193,86 +158,24 @@ def _read_settings(folder: Path | None, name: str, parse: Callable[[Any], _T]) -
         return None
     try:
         return parse(read_json(path, ModelError))
-    except (ValueError, RecursionError, OverflowError) as fault:
+    except (ValueError, RecursionError) as fault:
         raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}") from None
 
 
-def _check_names(facts: Any, version_key: str, names: tuple[str, ...]) -> None:
-    """Raise ValueError if settings are of another version or have unknown names."""
+def _convert_settings(facts: Any, version_key: str, kind: type[_T]) -> _T:
+    """Raise ValueError if settings are of another version, have unknown names or values out of bounds."""
     if not isinstance(facts, dict) or facts.get(version_key) != _VERSION:
         raise ValueError(f"expected an object with {version_key!r} {_VERSION}, which this metrist reads")
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if unknown := sorted(facts.keys() - {version_key, *names}):
         raise ValueError(f"{unknown[0]!r} is not a setting; expected {', '.join(map(repr, names))}")
+    try:
+        return msgspec.convert(facts, kind)
+    except msgspec.ValidationError as fault:
+        raise ValueError(str(fault)) from None
 
 
-def _read_count(facts: dict[str, Any], name: str, least: int, default: int, most: int) -> int:
-    count = facts.get(name, default)
-    # type(): a bool is an int.
-    if type(count) is not int or not least <= count <= most:
-        raise ValueError(f"{name} must be an integer from {least} to {most:,}, got {count!r}")
-    return count
-
-
-def _read_number(
-    facts: dict[str, Any], name: str, default: float, *, above: float = -math.inf, below: float = math.inf
-) -> float:
-    number = facts.get(name, default)
-    if type(number) not in (int, float) or not above < number < below:
-        raise ValueError(f"{name} must be a number above {above:g} and below {below:g}, got {number!r}")
-    return float(number)
-
-
-# --- Texts as tokens
-
-CharacterSpan = tuple[int, int]
-#: First token of a source and the end, exclusive.
-Window = tuple[int, int]
-
-
-class Piece(NamedTuple):
-    """A sentence, or a part of a long one: characters `start` to `end` of the text and tokens `first` to `last`, ends
-    exclusive."""
-
-    start: int
-    end: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, eq=False)
-class TokenizedText:
-    """A text's tokens with the characters that each stands for."""
-
-    text: str
-    ids: Ids
-    starts: Ids
-    ends: Ids
-
-    @staticmethod
-    def read(text: str, encoder: SupportModel) -> TokenizedText:
-        """Tokenize a text of any length, some of it at a time: each encoding takes far more memory than its text."""
-        columns: list[Ids] = []
-        for start, end in _cut_text(text):
-            [(ids, offsets)] = encoder.encode([text[start:end]])
-            columns.append(np.column_stack([ids, offsets + start]).astype(np.int32))
-        table = np.concatenate([np.empty((0, 3), np.int32), *columns])
-        return TokenizedText(text, *(np.ascontiguousarray(column) for column in table.T))
-
-    def pieces(self, most: int) -> list[Piece]:
-        """The sentences that have tokens, in parts of at most `most` tokens, divided between words where possible."""
-        pieces: list[Piece] = []
-        spans = split_sentences(self.text)
-        bounds = np.searchsorted(self.starts, np.array(spans, np.int64).reshape(-1, 2)).tolist()
-        # A part of a sentence begins where a word begins.
-        word_starts = np.concatenate([[True], self.starts[1:] > self.ends[:-1]]) if len(self.ids) else np.empty(0, bool)
-        for (start, end), (first, last) in zip(spans, bounds, strict=True):
-            if first == last:
-                continue
-            cuts = [first, *_cut_tokens(word_starts, first, last, most), last]
-            places = [start, *(int(self.starts[cut]) for cut in cuts[1:-1])]
-            ends = [*(int(self.ends[cut - 1]) for cut in cuts[1:-1]), end]
-            pieces += map(Piece, places, ends, cuts[:-1], cuts[1:])
-        return pieces
+# --- Words
 
 
 class Word(NamedTuple):
@@ -319,28 +222,7 @@ def sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
 
 
-def _cut_text(text: str) -> Iterator[CharacterSpan]:
-    """Parts of a text that can be tokenized one by one: they end at white space if there is any."""
-    start = 0
-    while len(text) - start > _TOKENIZED_CHARACTERS:
-        end = start + _TOKENIZED_CHARACTERS
-        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
-        end = space if space > start else end
-        yield start, end
-        start = end
-    yield start, len(text)
-
-
-def _cut_tokens(word_starts: NDArray[np.bool_], first: int, last: int, most: int) -> Iterator[int]:
-    """Where to divide tokens `first` to `last` into parts of about equal length, at most `most` tokens each."""
-    begin = first
-    while last - begin > most:
-        parts = -(-(last - begin) // most)
-        cut = begin + -(-(last - begin) // parts)
-        words = np.flatnonzero(word_starts[begin + 1 : cut + 1])
-        # In a single endless word there is no better place.
-        begin = begin + 1 + int(words[-1]) if len(words) and words[-1] >= (cut - begin) // 2 else cut
-        yield begin
+# --- Sources
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,28 +295,6 @@ def choose_window(source: Ids, sentences: Ids, room: int) -> Window:
     return start, start + room
 
 
-def list_windows(length: int, read: Sequence[Window], room: int) -> list[Window]:
-    """Windows of at most `room` tokens for all tokens of a source that are in none of the windows already read. Each
-    overlaps with what lies beside it."""
-    overlap = min(_OVERLAP, room // 4)
-    windows: list[Window] = []
-    end_of_read = 0
-    for start, end in [*sorted(read), (length, length)]:
-        if start > end_of_read:
-            windows += _tile(max(end_of_read - overlap, 0), min(start + overlap, length), room, overlap)
-        end_of_read = max(end_of_read, end)
-    return windows
-
-
-def _tile(start: int, end: int, room: int, overlap: int) -> Iterator[Window]:
-    """As few windows as possible of about equal size, each overlapping with the next."""
-    count = max(1, -(-(end - start - overlap) // (room - overlap)))
-    size = -(-(end - start + (count - 1) * overlap) // count)
-    for number in range(count):
-        begin = min(start + number * (size - overlap), max(end - size, start))
-        yield begin, min(begin + size, end)
-
-
 def _covers(window: Window, other: Window) -> bool:
     return window[0] <= other[0] and other[1] <= window[1]
 
@@ -503,12 +363,16 @@ class _Work:
     left: list[Window] | None = None
 
 
+#: Sentences, their tokens, the window of the source beside them, and the place of each sentence in the tokens.
+_SentenceWindow = tuple[_Work, Ids, Ids, list[Window]]
+
+
 @dataclass(frozen=True, eq=False)
 class SupportReader:
     """Holds the sentences of outputs against their sources. Equal texts are tokenized once, equal pairs read once, and
     the result of a pair does not depend on the others."""
 
-    encoder: SupportModel
+    encoder: TextEncoder
     threshold: float
     #: Tokens that are read at once; None: what the settings say.
     window: int | None = None
@@ -527,8 +391,10 @@ class SupportReader:
     def read(self, pairs: Sequence[tuple[str, str]]) -> list[Support | Failure]:
         """The support of each (source, output) pair, or why there is none."""
         distinct = list(dict.fromkeys(pairs))
-        sources = {s: self._read_source(s) for s in dict.fromkeys(source for source, _ in distinct)}
-        outputs = {o: TokenizedText.read(o, self.encoder) for o in dict.fromkeys(output for _, output in distinct)}
+        source_texts = list(dict.fromkeys(source for source, _ in distinct))
+        output_texts = list(dict.fromkeys(output for _, output in distinct))
+        sources = {source.text: source for source in TokenizedSource.read(source_texts, self.encoder)}
+        outputs = {output.text: output for output in TokenizedText.read(output_texts, self.encoder)}
         results: dict[tuple[str, str], Support | Failure] = {}
         work: dict[tuple[str, str], list[_Work]] = {}
         places: dict[tuple[str, str], dict[bytes, list[int]]] = {}
@@ -568,16 +434,18 @@ class SupportReader:
 
     def lay_out(self, source: str, output: str) -> list[SupportRow]:
         """The rows of the first round, as a training reads them: all sentences, each beside the best window."""
-        source_ids, tokens = TokenizedText.read(source, self.encoder).ids, TokenizedText.read(output, self.encoder)
+        tokens, source_tokens = TokenizedText.read([output, source], self.encoder)
         pieces = self._select_pieces(tokens)
-        if not pieces or not (source_ids != self._unknown).any():
+        if not pieces or not (source_tokens.ids != self._unknown).any():
             return []
         rows, at = [], 0
-        for unit in self._split_work(source_ids, [tokens.ids[piece.first : piece.last] for piece in pieces]):
+        for unit in self._split_work(source_tokens.ids, [tokens.ids[piece.first : piece.last] for piece in pieces]):
             self._request(unit)
-            [(sequence, spans)] = self._build_sequences(unit)
-            own = pieces[at : at + len(spans)]
-            rows.append(SupportRow(sequence, spans, [(piece.start, piece.end) for piece in own]))
+            [(_, own, beside, spans)] = self._build_windows(unit)
+            # A special token comes first.
+            in_sequence = [(start + 1, end + 1) for start, end in spans]
+            characters = [(piece.start, piece.end) for piece in pieces[at : at + len(spans)]]
+            rows.append(SupportRow(self.encoder.join(own, beside), in_sequence, characters))
             at += len(spans)
         return rows
 
@@ -608,10 +476,6 @@ class SupportReader:
         """The sentences of an output of which the model knows at least one token."""
         pieces = output.pieces(min(_MAX_SENTENCE, self._limit // 4))
         return [piece for piece in pieces if (output.ids[piece.first : piece.last] != self._unknown).any()]
-
-    def _read_source(self, text: str) -> TokenizedSource:
-        tokens = TokenizedText.read(text, self.encoder)
-        return TokenizedSource(text, tokens.ids, tokens.starts, tokens.ends)
 
     @property
     def _limit(self) -> int:
@@ -676,31 +540,30 @@ class SupportReader:
         unit.read += unit.requested
 
     def _compute(self, work: Sequence[_Work]) -> None:
-        """Read the requested windows, some at a time, and keep the highest logit of each open sentence."""
-        rows = ((unit, *row) for unit in work for row in self._build_sequences(unit))
-        while built := list(islice(rows, _SEQUENCES)):
-            sequences, spans = [row[1] for row in built], [row[2] for row in built]
-            if self.marking is None:
-                results = self.encoder.score_spans(HEAD, sequences, spans)
-            else:
-                # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
-                tokens = self.encoder.score_tokens((HEAD, ERROR_HEAD), sequences)
-                results = []
-                for (unit, _, own), numbers in zip(built, tokens, strict=True):
-                    results.append(np.array([numbers[start:end].mean(0) for start, end in own]))
-                    for sentence, (start, end) in zip(unit.open, own, strict=True):
-                        errors = np.asarray(numbers[start:end, -1], np.float64)
-                        unit.errors[sentence] = np.minimum(unit.errors.get(sentence, errors), errors)
-            for (unit, *_), logits in zip(built, results, strict=True):
-                column = np.asarray(logits, np.float64).reshape(len(unit.open), -1)[:, 0]
-                column = self.settings.scale * column + self.settings.shift
-                unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
+        """Read the requested windows, and keep the highest logit of each open sentence."""
+        windows = (window for unit in work for window in self._build_windows(unit))
+        for unit, logits in self._read_logits(windows):
+            column = self.settings.scale * logits.reshape(len(unit.open), -1)[:, 0] + self.settings.shift
+            unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
 
-    def _build_sequences(self, unit: _Work) -> Iterator[tuple[tuple[Ids, int], list[tuple[int, int]]]]:
+    def _read_logits(self, windows: Iterator[_SentenceWindow]) -> Iterator[tuple[_Work, Numbers]]:
+        """The head's outputs for the open sentences beside each window. If the model marks words, keep the lowest error
+        logit of each token, too."""
+        if self.marking is None:
+            yield from read_spans(self.encoder, HEAD, windows)
+            return
+        # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
+        rows = (((unit, spans), own, beside) for unit, own, beside, spans in windows)
+        for (unit, spans), numbers in read_tokens(self.encoder, (HEAD, ERROR_HEAD), rows):
+            for sentence, (start, end) in zip(unit.open, spans, strict=True):
+                errors = numbers[start:end, -1]
+                unit.errors[sentence] = np.minimum(unit.errors.get(sentence, errors), errors)
+            yield unit, np.array([numbers[start:end].mean(0) for start, end in spans])
+
+    def _build_windows(self, unit: _Work) -> Iterator[_SentenceWindow]:
         """The open sentences beside each requested window, with the tokens of each sentence."""
         tokens = [unit.sentences[i] for i in unit.open]
-        # The special token that opens a sequence comes first.
-        ends = (1 + np.cumsum([len(sentence) for sentence in tokens])).tolist()
+        ends = np.cumsum([len(sentence) for sentence in tokens]).tolist()
         spans = [(end - len(sentence), end) for end, sentence in zip(ends, tokens, strict=True)]
         for start, end in unit.requested:
-            yield self.encoder.join(np.concatenate(tokens), unit.source[start:end]), spans
+            yield unit, np.concatenate(tokens), unit.source[start:end], spans

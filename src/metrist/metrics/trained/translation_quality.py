@@ -26,14 +26,12 @@ from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.model_metric import ModelMetric
 from metrist.models import loading
-from metrist.models.text_encoder import TextEncoder, Tokens, TokenSequence
+from metrist.models.text_encoder import TextEncoder
 from metrist.models.weights import find_weights
+from metrist.models.windows import Ids, Numbers, TokenizedText, align_windows, read_tokens
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
-from metrist.sentences import split_sentences
-
-Numbers = NDArray[np.float64]
 
 #: The head of the encoder and what its outputs are.
 HEAD = "translation"
@@ -57,8 +55,6 @@ _ASPECT = "Translation"
 _MAX_REFERENCES = 4
 #: Tokens of records that are computed together; it bounds memory and changes no number.
 _BLOCK_TOKENS = 200_000
-#: A cut between windows moves to the end of a sentence if there is one within this share of a window.
-_SNAP = 0.25
 #: An output of at least so many words of which at least this share stands in the source in the same order is not a
 #: translation. The model itself does not see that: a copy says what the source says.
 _MIN_COPY_WORDS, _MAX_COPIED = 5, 0.9
@@ -255,13 +251,13 @@ class _Pass(NamedTuple):
     record: int
     #: Which reference, 0 if there is none.
     reference: int
-    sequence: TokenSequence
     #: The output's tokens: those of the window are start to end.
     start: int
     end: int
+    output_ids: Ids
     #: The tokens that the window has of reference and source; none if the record lacks it.
-    reference_ids: NDArray[np.int32] | None
-    source_ids: NDArray[np.int32] | None
+    reference_ids: Ids | None
+    source_ids: Ids | None
 
 
 class _Reader:
@@ -278,20 +274,19 @@ class _Reader:
     def score(self, records: Sequence[Record]) -> Iterator[Score]:
         for block in _split_blocks(records, self._list_texts):
             texts = list(dict.fromkeys(text for record in block for text in self._list_texts(record)))
-            tokens = dict(zip(texts, self._encoder.encode(texts), strict=True))
+            tokens = {text.text: text for text in TokenizedText.read(texts, self._encoder)}
             yield from self._score_block(block, tokens)
 
     def _list_texts(self, record: Record) -> list[str]:
         source = [record.source or ""] if _has_source(record) else []
         return [record.output, *source, *self._metric._list_references(record)]
 
-    def _score_block(self, records: Sequence[Record], tokens: Mapping[str, Tokens]) -> Iterator[Score]:
+    def _score_block(self, records: Sequence[Record], tokens: Mapping[str, TokenizedText]) -> Iterator[Score]:
         passes = [one for i, record in enumerate(records) for one in self._list_passes(i, record, tokens)]
-        results = self._encoder.score_tokens(HEAD, [one.sequence for one in passes])
         by_record: dict[int, list[tuple[_Pass, Numbers]]] = {}
-        for one, numbers in zip(passes, results, strict=True):
-            # Without [CLS] and [SEP].
-            by_record.setdefault(one.record, []).append((one, numbers[1 : 1 + one.end - one.start]))
+        windows = ((one, one.output_ids, self._join_sides(one)) for one in passes)
+        for one, numbers in read_tokens(self._encoder, HEAD, windows):
+            by_record.setdefault(one.record, []).append((one, numbers))
         overlaps = self._compare_with_references(records)
         matches = self._match_tokens(records, passes)
         for i, record in enumerate(records):
@@ -308,7 +303,7 @@ class _Reader:
     def _match_tokens(self, records: Sequence[Record], passes: Sequence[_Pass]) -> list[dict[str, float]]:
         """The features of matched tokens that the combination uses, for each record. Of several references, the one
         counts that matches best."""
-        wanted: list[tuple[_Pass, tuple[str, str], NDArray[np.int32]]] = []
+        wanted: list[tuple[_Pass, tuple[str, str], Ids]] = []
         for one in passes:
             mode = self._name_mode(records[one.record])
             for names, other in ((REFERENCE_MATCHES, one.reference_ids), (SOURCE_MATCHES, one.source_ids)):
@@ -316,18 +311,14 @@ class _Reader:
                 repeated = names is SOURCE_MATCHES and one.reference > 0
                 if other is not None and len(other) and not repeated and self._combination.uses(mode, names):
                     wanted.append((one, names, other))
-        texts: dict[bytes, NDArray[np.int32]] = {}
-        for one, _, other in wanted:
-            for ids in (one.sequence[0][1 : 1 + one.end - one.start], other):
-                texts.setdefault(ids.tobytes(), ids)
+        texts = {ids.tobytes(): ids for one, _, other in wanted for ids in (one.output_ids, other)}
         sequences = [self._encoder.join(ids) for ids in texts.values()]
         states = self._encoder.read_states(sequences, self._combination.layer) if sequences else []
         vectors = {key: _normalize(own[1:-1]) for key, own in zip(texts, states, strict=True)}
 
-        def match(request: tuple[_Pass, tuple[str, str], NDArray[np.int32]]) -> tuple[Numbers, Numbers]:
+        def match(request: tuple[_Pass, tuple[str, str], Ids]) -> tuple[Numbers, Numbers]:
             one, _, other = request
-            output = one.sequence[0][1 : 1 + one.end - one.start]
-            table = vectors[output.tobytes()] @ vectors[other.tobytes()].T
+            table = vectors[one.output_ids.tobytes()] @ vectors[other.tobytes()].T
             return table.max(1).astype(np.float64), table.max(0).astype(np.float64)
 
         # The windows of one reference are parts of one text.
@@ -344,26 +335,24 @@ class _Reader:
                 results[number] |= dict(zip(names, means, strict=True))
         return results
 
-    def _list_passes(self, number: int, record: Record, tokens: Mapping[str, Tokens]) -> Iterator[_Pass]:
+    def _list_passes(self, number: int, record: Record, tokens: Mapping[str, TokenizedText]) -> Iterator[_Pass]:
         output = tokens[record.output]
         if not len(output.ids):
             return
         source = tokens[record.source or ""] if _has_source(record) else None
         references = self._metric._list_references(record)
         for at, reference in enumerate(references or [None]):
-            others = [(reference, tokens[reference])] if reference is not None else []
-            others += [(record.source or "", source)] if source is not None else []
-            sides = [(record.output, output), *others]
-            for parts in _split_windows(sides, self._encoder.max_tokens - 2 - len(others)):
-                (start, end), *rest = parts
-                texts = [side[a:b] for (_, (side, _)), (a, b) in zip(others, rest, strict=True)]
-                sequence = self._encoder.join(output.ids[start:end], self._join_sides(texts))
+            others = [tokens[reference]] if reference is not None else []
+            others += [source] if source is not None else []
+            for (start, end), *rest in align_windows([output, *others], self._encoder.max_tokens - 2 - len(others)):
+                texts = [side.ids[a:b] for side, (a, b) in zip(others, rest, strict=True)]
                 in_reference = texts[0] if reference is not None else None
                 in_source = texts[-1] if source is not None else None
-                yield _Pass(number, at, sequence, start, end, in_reference, in_source)
+                yield _Pass(number, at, start, end, output.ids[start:end], in_reference, in_source)
 
-    def _join_sides(self, sides: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    def _join_sides(self, one: _Pass) -> Ids:
         """The reference and the source with a separator between them."""
+        sides = [side for side in (one.reference_ids, one.source_ids) if side is not None]
         separator = np.array([self._encoder.sizes.end_token], np.int32)
         return np.concatenate([piece for side in sides for piece in (side, separator)][:-1])
 
@@ -386,7 +375,7 @@ class _Reader:
     def _score_record(
         self,
         record: Record,
-        output: Tokens,
+        output: TokenizedText,
         passes: Sequence[tuple[_Pass, Numbers]],
         overlap: float,
         matches: Mapping[str, float],
@@ -417,10 +406,11 @@ class _Reader:
         }
         if copied > _MAX_COPIED:
             return Score(value=0.0, parts=parts, errors=(_mark_copy(record.output, copied),))
+        offsets = np.column_stack([output.starts, output.ends])
         return Score(
             value=self._combination.combine(self._name_mode(record), features),
             parts=parts,
-            errors=tuple(mark_errors(record.output, output.offsets, errors, majors, self._threshold)),
+            errors=tuple(mark_errors(record.output, offsets, errors, majors, self._threshold)),
         )
 
 
@@ -490,49 +480,10 @@ def _mark_copy(output: str, copied: float) -> Error:
     )
 
 
-# --- Windows
-
-
-def _split_windows(sides: Sequence[tuple[str, Tokens]], room: int) -> Iterator[list[tuple[int, int]]]:
-    """Start and end of each side's tokens in each window, such that the sides of a window fit into the room. Texts that
-    fit as a whole are one window; otherwise all sides are cut at the same relative places, at ends of sentences where
-    there are any nearby."""
-    lengths = [len(tokens.ids) for _, tokens in sides]
-    count = 1 if sum(lengths) <= room else math.ceil(sum(lengths) / (room * (1 - 2 * _SNAP)))
-    # Each window needs a token of the output.
-    count = min(count, lengths[0])
-    cuts = [_place_cuts(text, tokens, count) for text, tokens in sides]
-    for window in range(count):
-        bounds = [(side[window], side[window + 1]) for side in cuts]
-        # Only an output of very few tokens beside a very long source is still too long: the rest is not read.
-        while (excess := sum(end - start for start, end in bounds) - room) > 0:
-            longest = max(range(len(bounds)), key=lambda side: bounds[side][1] - bounds[side][0])
-            start, end = bounds[longest]
-            bounds[longest] = start, end - min(excess, max(1, (end - start) // 2))
-        yield bounds
-
-
-def _place_cuts(text: str, tokens: Tokens, count: int) -> list[int]:
-    """Where windows begin, in tokens, and the end of the text."""
-    length = len(tokens.ids)
-    if count == 1:
-        return [0, length]
-    ends = np.searchsorted(tokens.offsets[:, 0], [end for _, end in split_sentences(text)]) if length else np.zeros(0)
-    cuts = [0]
-    for window in range(1, count):
-        ideal = length * window / count
-        nearest = min(ends.tolist(), key=lambda end: abs(end - ideal), default=ideal)
-        cut = nearest if abs(nearest - ideal) <= _SNAP * length / count else ideal
-        cuts.append(max(cuts[-1], round(cut)))
-    return [*cuts, length]
-
-
 # --- Errors
 
 
-def mark_errors(
-    text: str, offsets: NDArray[np.int64], errors: Numbers, majors: Numbers, threshold: float
-) -> Iterator[Error]:
+def mark_errors(text: str, offsets: Ids, errors: Numbers, majors: Numbers, threshold: float) -> Iterator[Error]:
     """The errors of an output: runs of tokens that are more likely than the threshold to belong to one, widened to
     whole words."""
     last_end = 0

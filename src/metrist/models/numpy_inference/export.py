@@ -20,9 +20,8 @@ import numpy as np
 from metrist.documents import read_json
 from metrist.errors import ModelError, RunError, SpecError
 from metrist.models.numpy_inference import storage
-from metrist.models.numpy_inference.bert import BertSizes
-from metrist.models.numpy_inference.scorers import ARCHITECTURE as BERT_REWARD
-from metrist.models.numpy_inference.storage import Floats, write_arrays
+from metrist.models.numpy_inference.encoder_network import REWARD_HEAD, BertSizes
+from metrist.models.numpy_inference.storage import BERT_REWARD, Floats, write_arrays
 from metrist.models.numpy_inference.t5 import T5Sizes
 from metrist.models.reward_layout import HEAD, RewardSettings
 from metrist.models.reward_layout import NAME as REWARD
@@ -70,7 +69,7 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
     settings = RewardSettings.read(source, str(source))
     sizes = {name: source_config[name] for name in BertSizes.__dataclass_fields__}
     config = {"architecture": BERT_REWARD, **sizes, **facts}
-    head = {f"head.{name}": array for name, array in _read_arrays(source / HEAD).items()}
+    head = {REWARD_HEAD + name: array for name, array in _read_arrays(source / HEAD).items()}
     body = _read_all_arrays(source, exclude=HEAD)
     arrays = {name: array for name, array in body.items() if not name.startswith("pooler.")} | head
     widths = sorted({array.shape[1] for array in arrays.values() if array.ndim == 2})
@@ -98,7 +97,7 @@ def export_text_encoder(
     word_bits: int = 6,
     word_group: int = 64,
 ) -> Path:
-    """Export a text encoder. `arrays` are its weights under the names of `metrist.models.text_encoder`, `config` has
+    """Export a text encoder. `arrays` are its weights under the names of `encoder_network`, `config` has
     the fields of its `EncoderSizes`. Products are computed with the stored integers, which have at most 7 bits; the
     table of words may have 8. Arrays that are quantized already stay as they are."""
     if not 2 <= bits <= 7:
@@ -146,8 +145,8 @@ def restore_transformers(source: Path, out: Path) -> Path:
     config = storage.read_config(source, BERT_REWARD if architecture == BERT_REWARD else "t5")
     arrays = storage.read_arrays(source / storage.WEIGHTS)
     tokenizer = storage.read_tokenizer(source)
-    head = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
-    body = {name: array for name, array in arrays.items() if not name.startswith("head.")}
+    head = {name.removeprefix(REWARD_HEAD): array for name, array in arrays.items() if name.startswith(REWARD_HEAD)}
+    body = {name: array for name, array in arrays.items() if not name.startswith(REWARD_HEAD)}
     try:
         if architecture == BERT_REWARD:
             facts = _restore_bert_config(config, body)

@@ -31,8 +31,9 @@ PACKAGES = (
     "metrist_models_analyst",
 )
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "weights.safetensors", "tokenizer.json"
-#: "architecture" in config.json of the models of `metrist.models.text_encoder`.
-TEXT_ENCODER = "text-encoder"
+#: "architecture" in config.json of text encoders, and of a BERT with a reward head that was exported from transformers:
+#: `metrist.models.text_encoder` reads both.
+TEXT_ENCODER, BERT_REWARD = "text-encoder", "bert-reward"
 #: A matrix `m` is stored as `m` (8 bits: int8; fewer: bit planes and `m.shape`) and `m.scale`, [rows, column groups].
 SCALE = ".scale"
 SHAPE = ".shape"
@@ -45,8 +46,8 @@ _CANDIDATES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 # ---- Configuration and tokenizer
 
 
-def read_config(folder: Path, architecture: str) -> Mapping[str, Any]:
-    """Read the folder's configuration; check its format, version and architecture."""
+def read_config(folder: Path, *architectures: str) -> Mapping[str, Any]:
+    """Read the folder's configuration; check its format, version and architecture, which must be one of these."""
     path = folder / CONFIG
     config = read_json(path, ModelError)
     if not isinstance(config, dict) or "metrist_format" not in config:
@@ -56,8 +57,9 @@ def read_config(folder: Path, architecture: str) -> Mapping[str, Any]:
             f"{path}: has format {config['metrist_format']!r}, but this metrist reads {FORMAT}; "
             "install matching versions of metrist and of its models"
         )
-    if config.get("architecture") != architecture:
-        raise ModelError(f"{path}: is a {config.get('architecture')!r} model, expected {architecture!r}")
+    if config.get("architecture") not in architectures:
+        expected = " or ".join(map(repr, architectures))
+        raise ModelError(f"{path}: is a {config.get('architecture')!r} model, expected {expected}")
     return config
 
 
