@@ -36,14 +36,16 @@ _MIN_BINS, _MAX_BINS = 8, 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value with its interval; NaN where there is none."""
+    """A value with its interval; NaN where there is none. `note` is said after them."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
+    note: str = ""
 
     def __str__(self) -> str:
-        return str(Estimate(self.value, self.low, self.high, decimals_for(self.value, self.value)))
+        shown = str(Estimate(self.value, self.low, self.high, decimals_for(self.value, self.value)))
+        return f"{shown}; {self.note}" if self.note else shown
 
 
 @dataclass(frozen=True, slots=True)
