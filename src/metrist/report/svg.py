@@ -23,8 +23,9 @@ import unicodedata
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
+
+from markupsafe import Markup, escape
 
 from metrist.errors import MissingExtra, RunError, escape_controls
 
@@ -160,6 +161,10 @@ class Drawing:
         shapes = "".join(_draw_svg(shape, self.style.font) for shape in self.shapes)
         return f'{opening}<title id="{ids[0]}">{_clean(self.title)}</title>{described}{background}{shapes}</svg>'
 
+    def markup(self, identifier: str) -> Markup:
+        """The SVG element as part of a template, which does not escape it again."""
+        return Markup(self.svg(identifier=identifier))
+
     def write(self, path: Path) -> None:
         """Write an .svg, .pdf or .png file, whole or not at all."""
         from metrist.io.writer import atomic_write, atomic_write_bytes
@@ -242,7 +247,7 @@ def place(value: float, domain: tuple[float, float], span: tuple[float, float]) 
 
 
 def _clean(text: str) -> str:
-    return escape(escape_controls(text))
+    return str(escape(escape_controls(text)))
 
 
 def _number(value: float) -> str:

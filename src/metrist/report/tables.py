@@ -75,7 +75,6 @@ __all__ = [
     "shorten",
     "text_width",
     "to_plain",
-    "wrap_page",
 ]
 
 Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
@@ -434,18 +433,6 @@ def render_page(tables: Sequence[Table]) -> str:
         "<style>body{font-family:sans-serif;margin:2em}section{overflow-x:auto;margin-bottom:2em}"
         "thead th{border-bottom:1px solid}code{overflow-wrap:anywhere}</style>\n"
         f"</head>\n<body>\n<main>\n{sections}\n</main>\n</body>\n</html>"
-    )
-
-
-def wrap_page(title: str, name: str, style: str, body: str) -> str:
-    """A page of HTML that stands alone: a body in the class `name`, whose style is given."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{style}body {{ margin: 0; }} "
-        f"main.{name} {{ min-height: 100vh; box-sizing: border-box; padding: 2rem 1rem; }} "
-        f"main.{name} > * {{ max-width: 60rem; margin-left: auto; margin-right: auto; }}</style>\n</head>\n"
-        f'<body>\n<main class="{name}">\n{body}</main>\n</body>\n</html>\n'
     )
 
 

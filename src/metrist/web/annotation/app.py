@@ -28,7 +28,7 @@ from metrist.web.annotation.answers import Answers, check_click
 from metrist.web.annotation.export import attention_share, export_label_studio, export_rows, label_studio_config
 from metrist.web.annotation.project import Assignment, Project, Rater, Task
 from metrist.web.annotation.store import Click
-from metrist.web.pages import escape_text, render_page
+from metrist.web.pages import render_page
 from metrist.web.security import OWNER, Access
 from metrist.web.server import create_app
 
@@ -284,12 +284,7 @@ def _answer_unavailable() -> Iterator[None]:
 
 
 def _render(script: str, title: str, heading: str) -> Response:
-    body = (
-        '<a class="skip" href="#main">Skip to the task</a>\n'
-        f'<header class="bar" id="bar"><h1>{escape_text(heading)}</h1></header>\n'
-        '<main id="main"><p class="soft">Loading …</p></main>\n<noscript>This page needs JavaScript.</noscript>'
-    )
-    return render_page(title, body, scripts=[script], styles=["annotation.css"])
+    return render_page("annotation.html", title, heading=heading, scripts=[script], styles=["annotation.css"])
 
 
 def _send_json(content: Mapping[str, Any]) -> Response:
