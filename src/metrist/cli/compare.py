@@ -71,7 +71,7 @@ def compare(
     """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
     from metrist.cli.output import print_note, print_table, print_tables, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.compare import compare as compare_runs
+    from metrist.evaluate.compare.comparison import compare as compare_runs
 
     layout = appearance.layout()
     with progress_bar("comparing", "draws") as progress:
@@ -145,7 +145,7 @@ def methods(
 ) -> None:
     """Describe how a run was evaluated, in a paragraph for a paper; give the options of `metrist compare`."""
     from metrist.cli.output import print_note, print_text
-    from metrist.evaluate.methods import describe_methods
+    from metrist.evaluate.compare.methods import describe_methods
     from metrist.evaluate.selection import open_run
 
     opened = [open_run(run, metrics or ()) for run in runs]
@@ -208,7 +208,7 @@ def check(
 ) -> None:
     """Exit with 1 if a limit is missed or a system got significantly worse; made for CI."""
     from metrist.cli.output import print_table
-    from metrist.evaluate.check import check as check_run
+    from metrist.evaluate.compare.check import check as check_run
     from metrist.io.writer import atomic_write
 
     report = check_run(
@@ -254,7 +254,7 @@ def verify(
 ) -> None:
     """Check a run's files, inputs and signatures, and score a sample again; exit with 1 if anything differs."""
     from metrist.cli.output import print_table
-    from metrist.evaluate.verify import verify as verify_run
+    from metrist.run.verify import verify as verify_run
 
     verification = verify_run(
         run,
@@ -297,7 +297,7 @@ def calibrate(
     """Fit the distribution of a metric on known outputs, or give the percentiles of other outputs in it."""
     from metrist.cli.output import print_table
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate import calibrate as study
+    from metrist.evaluate.audit import calibrate as study
 
     if apply is not None:
         if metric is not None or by is not None:

@@ -150,7 +150,7 @@ def prompts(
     """Try prompts of a likelihood metric on rated data: which agree best with people, and which aspects they help."""
     from metrist.cli.output import print_tables, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.prompts import search_prompts
+    from metrist.evaluate.meta.prompts import search_prompts
     from metrist.io.writer import atomic_write
 
     if phrases and prompt_set:

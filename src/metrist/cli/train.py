@@ -69,7 +69,7 @@ def likelihood(
     skip_bad: SkipBad = False,
 ) -> None:
     """Fine-tune a sequence-to-sequence model for likelihood metrics; the same command resumes after a stop."""
-    from metrist.cli.training_progress import describe_plan, print_plan, run_training
+    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 
@@ -192,7 +192,7 @@ def preference(
     suite: SuiteOptions,
 ) -> None:
     """Train a model to give better answers higher scores; the same command resumes after a stop."""
-    from metrist.cli.training_progress import describe_plan, print_plan, run_training
+    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import plan_training
     from metrist.train.preference import PreferencePlan
@@ -310,7 +310,7 @@ def consistency(
     licence: Licence = None,
 ) -> None:
     """Train a model to tell which sentences the source supports; the same command resumes after a stop."""
-    from metrist.cli.training_progress import describe_plan, print_plan, run_training
+    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.evaluate.distill import read_judged_run
     from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
     from metrist.train.fit import plan_training
