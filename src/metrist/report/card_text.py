@@ -58,13 +58,14 @@ Span = tuple[int, int, str, str]
 @dataclass(frozen=True, slots=True)
 class Line:
     """One thing to show. `kind` is title, reason, system, scores, judgment, heading, error or remark; `name` is who
-    says it."""
+    says it. Plain text wraps a line unless it is `unbroken`, for programs that search in it."""
 
     kind: str
     text: str
     name: str = ""
     error: NumberedError | None = None
     indent: int = 3
+    unbroken: bool = False
 
 
 Lines = Iterator[Line | MarkedText]
@@ -84,7 +85,7 @@ def compose_entry(
             yield Line("remark", f"{more} (--full)")
 
     system = "" if others else f" · system {first.shown_system}"
-    yield Line("title", f"{rank}. {first.shown_item}{system}", indent=0)
+    yield Line("title", f"{rank}. {first.shown_item}{system}", indent=0, unbroken=True)
     if reason:
         yield Line("reason", reason)
     # Two outputs of an item usually have the same source and references, which are shown once.
@@ -130,9 +131,9 @@ def _shorten(text: str, *, full: bool) -> str:
 
 def compose_explained(card: OutputCard) -> Lines:
     """All that is shown of an output that `explain` explains, in order."""
-    yield Line("title", f"{card.shown_item} · system {card.system}", indent=0)
+    yield Line("title", f"{card.shown_item} · system {card.system}", indent=0, unbroken=True)
     for judgment in _describe_judgment(card):
-        yield Line("judgment", judgment, indent=0)
+        yield Line("judgment", judgment, indent=0, unbroken=True)
     errors = card.number_errors()[0]
     located, in_source = (locate_errors(errors, side) for side in ("output", "source"))
     if card.output is not None:
@@ -146,7 +147,7 @@ def compose_explained(card: OutputCard) -> Lines:
         if heading and own:
             yield Line("heading", heading, indent=0)
         for number, error in own:
-            yield Line("error", describe_error(error), error=(number, error), indent=2)
+            yield Line("error", describe_error(error), error=(number, error), indent=2, unbroken=True)
     for judge, reason in card.reasons.items():
         yield Line("remark", reason, "reasons" if judge == card.by else judge, indent=0)
 
@@ -180,12 +181,10 @@ def render_plain(lines: Iterable[Line | MarkedText], width: int) -> Iterator[str
             if line.name:
                 yield f"   {line.name}:"
             shown = _underline(line, room)
-        elif line.kind == "title":
-            shown = iter([escape_controls(line.text)])
         else:
             number = f"{line.error[0]}. " if line.error else ""
             text = f"{number}{f'{line.name}: ' if line.name else ''}{line.text}"
-            shown = mark_lines(text, (), room)
+            shown = iter([escape_controls(text)]) if line.unbroken else mark_lines(text, (), room)
         yield from (f"{' ' * indent}{drawn}".rstrip() for drawn in shown)
 
 
