@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from metrist.report.cells import format_cell
 from metrist.report.output_card import MarkedText, clean_text, describe_error, severity_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ def make_environment(package: str = "metrist.report") -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"severity": severity_of, "describe": describe_error, "marked": _mark_text}
+    environment.filters |= {
+        "severity": severity_of,
+        "describe": describe_error,
+        "marked": _mark_text,
+        "cell": format_cell,
+    }
     return environment
 
 

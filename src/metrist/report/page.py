@@ -14,7 +14,7 @@ from markupsafe import escape
 
 from metrist.errors import escape_controls
 from metrist.report.card_text import markdown_text
-from metrist.report.cells import Better, Estimate, Marked, Name, Number, format_cell, to_plain
+from metrist.report.cells import Better, Estimate, Marked, Name, Number, find_best, format_cell
 from metrist.report.heat import Heat
 from metrist.report.html import embed_json, hash_source, join_scripts, read_static, render
 from metrist.report.output_card import clean_text
@@ -160,13 +160,13 @@ class _TableView:
 
     def __init__(self, table: Table) -> None:
         self.title, self.columns = table.title, table.columns
-        best = _find_best(table)
+        best = find_best(table.columns, table.rows)
         shown = table.rows[:MAX_ROWS]
         self.rows = [
             [_CellView(cell, best=(line, number) in best) for number, cell in enumerate(row)]
             for line, row in enumerate(shown)
         ]
-        self.notes = [*table.notes, *table.remarks]
+        self.notes = table.all_notes
         if len(table.rows) > len(shown):
             self.notes.insert(0, f"The first {len(shown):,} of {len(table.rows):,} rows; a copy has all.")
         self.copies = {form: table.render(form) for form in COPY_FORMATS}
@@ -184,26 +184,6 @@ class _CellView:
         self.interval = f"[{rest}" if bracket else ""
         self.strong = best or (isinstance(inner, Name) and inner.strong)
         self.is_number = isinstance(inner, Number)
-
-
-def _find_best(table: Table) -> set[tuple[int, int]]:
-    """The cells with the best value of each column that holds a metric's values: row and column."""
-    best: set[tuple[int, int]] = set()
-    for number, column in enumerate(table.columns):
-        if column.better not in ("higher", "lower") or len(table.rows) < 2:
-            continue
-        values = [(_value_of(row[number]), line) for line, row in enumerate(table.rows)]
-        known = [(value, line) for value, line in values if value is not None]
-        if known:
-            top = max(known)[0] if column.better == "higher" else min(known)[0]
-            best |= {(line, number) for value, line in known if value == top}
-    return best
-
-
-def _value_of(cell: Any) -> float | None:
-    plain = to_plain(cell)
-    plain = plain.get("value") if isinstance(plain, dict) else plain
-    return float(plain) if isinstance(plain, int | float) and not isinstance(plain, bool) else None
 
 
 # ---- Markdown

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -57,6 +58,24 @@ def render_error(scope: Scope, status: int, message: str) -> Response:
 def render_redirect(address: str) -> HTMLResponse:
     """Return a page that loads another address of this server at once."""
     return HTMLResponse(render("redirect.html", package="metrist.web", address=address))
+
+
+def answer_json(value: Any) -> Response:
+    """Return data as JSON in ASCII: texts may hold lone surrogates, which UTF-8 cannot encode."""
+    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the body of a request; a form of another site cannot send one."""
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        raise HTTPException(400, "Expected JSON.")
+    try:
+        value = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "The body is no JSON.") from None
+    if not isinstance(value, dict):
+        raise HTTPException(400, "The body must be a JSON object.")
+    return value
 
 
 def static_route(*packages: str) -> Route:

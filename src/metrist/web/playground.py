@@ -26,8 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from metrist.errors import MetristError, describe_exception
 from metrist.metrics.prompt_layout import list_tasks
-from metrist.web.pages import render_page
-from metrist.web.viewer import answer_json, read_json
+from metrist.web.pages import answer_json, read_json, render_page
 
 #: Offered without being named on the command line. None of them asks an LLM or downloads a model.
 OFFLINE_METRICS = (

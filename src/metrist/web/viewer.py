@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from metrist.errors import RunError, format_path, quote_word
 from metrist.report.output_card import cut_end, error_row
 from metrist.run.texts import OutputFacts
-from metrist.web.pages import render_page
+from metrist.web.pages import answer_json, read_json, render_page
 from metrist.web.queries import PAGE_SIZES, Collection, Query, number_or_none
 from metrist.web.viewed_run import ViewedRun
 
@@ -29,22 +29,6 @@ _MAX_SIBLING_TEXT = 20_000
 _MAX_SIBLINGS = 64
 #: Outputs that one request may pick.
 _MAX_PICKS = 10_000
-
-
-def answer_json(value: Any) -> Response:
-    """Return data as JSON in ASCII: texts may hold lone surrogates, which UTF-8 cannot encode."""
-    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
-
-
-async def read_json(request: Request) -> dict[str, Any]:
-    """Return the JSON object in the body of a request."""
-    try:
-        value = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise HTTPException(400, "The body is no JSON.") from None
-    if not isinstance(value, dict):
-        raise HTTPException(400, "The body must be a JSON object.")
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
