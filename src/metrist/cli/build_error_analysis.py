@@ -22,7 +22,7 @@ from metrist.cli.options import (
 from metrist.errors import RunError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
-    from metrist.data.error_analysis.build import BuildResult
+    from metrist.data.error_analysis.build import AnalysisBuildResult
     from metrist.data.error_analysis.channels import JudgedOutput
     from metrist.llm.budget import LLMEstimate
     from metrist.report.tables import Table
@@ -247,7 +247,7 @@ def _split(values: list[str] | None) -> tuple[Any, ...]:
     return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
 
 
-def build_tables(result: BuildResult) -> list[Table]:
+def build_tables(result: AnalysisBuildResult) -> list[Table]:
     """What was made, what each filter removed, what the mix took, and what the set is like."""
     from metrist.data.error_analysis.examples import CHANNELS
     from metrist.report.tables import Column, Count, Table

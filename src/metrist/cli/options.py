@@ -18,7 +18,7 @@ from metrist.errors import SpecError, escape_controls
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
-    from metrist.report.tables import Layout
+    from metrist.report.tables import TableLayout
 
 
 #: How tables are printed.
@@ -244,11 +244,11 @@ class LayoutOptions:
     rename: Rename = None
     intervals: ShownIntervals = None
 
-    def layout(self) -> Layout | None:
+    def layout(self) -> TableLayout | None:
         """What was chosen; None where nothing was."""
         if self == LayoutOptions():
             return None
-        from metrist.report.tables import Layout
+        from metrist.report.tables import TableLayout
 
         renamed: dict[str, str] = {}
         for pair in self.rename or ():
@@ -258,7 +258,7 @@ class LayoutOptions:
                 raise SpecError(f"--rename must be NAME=SHOWN, such as rougeL=ROUGE-L, got {pair!r}")
             _check_new(name, renamed, "--rename")
             renamed[name] = shown
-        return Layout(
+        return TableLayout(
             caption=self.caption,
             label=self.label,
             decimals=self.decimals,
