@@ -123,11 +123,6 @@ def test_html_marks_errors_and_interprets_no_markup() -> None:
     assert "<script" not in page(output(system="<script>", scores={"<script>": Score(value=1.0)})).render("html")
 
 
-def test_overlapping_errors_take_the_worst_severity() -> None:
-    html = page().render("html")
-    assert re.search(r'class="major"[^>]*>cat<.*?<sup [^>]*>1</sup><mark class="minor"[^>]*> sat<.*?>2</sup>', html)
-
-
 def test_markdown_quotes_texts_and_escapes_markup() -> None:
     text = page(output(text="The cat *sat*.", errors=())).render("markdown")
     assert "> The **cat** [1] \\*sat\\*.  " in text

@@ -36,7 +36,6 @@ from metrist.report.cells import (
     shorten,
     to_plain,
 )
-from metrist.report.html import render
 from metrist.report.latex import render_latex
 from metrist.spec import split_list
 
@@ -122,6 +121,8 @@ class Table:
             case "markdown":
                 return _render_markdown(self)
             case "html":
+                from metrist.report.html import render
+
                 return render("table.html", table=self)
             case "csv":
                 return _render_csv(self)
@@ -394,6 +395,8 @@ def _code_span(text: str) -> str:
 
 def render_page(tables: Sequence[Table]) -> str:
     """A page of HTML that stands alone, with all the tables."""
+    from metrist.report.html import render
+
     title = next((table.title for table in tables if table.title), "metrist")
     return render("tables.html", title=title, tables=tables)
 
