@@ -217,8 +217,9 @@ def explorer_section(data: ReportData) -> Section | None:
                 "i": items[card.item],
                 "s": systems[card.system],
                 "v": [_round(card.scores[name].value if name in card.scores else math.nan) for name in columns],
-                "r": {aspect: float(f"{mean:.3g}") for aspect, (mean, _) in card.ratings.items()},
-                **shown,
+                "ratings": {aspect: float(f"{mean:.3g}") for aspect, (mean, _) in card.ratings.items()},
+                # Most outputs have no errors and no reasons.
+                **{name: value for name, value in shown.items() if value or name == "output"},
             }
         )
     signs = {True: 1, False: -1, None: None}

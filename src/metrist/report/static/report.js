@@ -140,13 +140,13 @@ import { drawContext, drawOutput, drawReasons } from "/static/output_card.js";
   root.append(filters, summary, list, turns);
   let page = 0;
 
-  const cards = explorer.outputs.map((output) => ({ ...explorer.items[output.i], ...output }));
+  const cards = explorer.outputs.map((output) => ({ errors: [], said: [], ...explorer.items[output.i], ...output }));
   const byKey = new Map(cards.map((card) => [`${card.i} ${card.s}`, card]));
   const searchable = cards.map((card) => [card.name, card.output, card.source ?? "", ...card.references].join("\n").toLowerCase());
 
   const drawScores = (card) => {
     const scores = explorer.metrics.map((metric, i) => [metric.name, card.v[i]?.toFixed(metric.decimals) ?? "n/a"]);
-    const ratings = Object.entries(card.r).map(([aspect, value]) => [`people: ${aspect}`, String(value)]);
+    const ratings = Object.entries(card.ratings).map(([aspect, value]) => [`people: ${aspect}`, String(value)]);
     return element("ul", { class: "scores" }, [...scores, ...ratings].map(([name, value]) =>
       element("li", {}, `${safeName(name)} `, element("b", {}, value))));
   };
