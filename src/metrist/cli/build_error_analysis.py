@@ -24,7 +24,7 @@ from metrist.errors import RunError, SpecError, did_you_mean
 if TYPE_CHECKING:
     from metrist.data.error_analysis.build import AnalysisBuildResult
     from metrist.data.error_analysis.channels import JudgedOutput
-    from metrist.llm.budget import LLMEstimate
+    from metrist.llm.estimate import LLMEstimate
     from metrist.report.tables import Table
 
 
@@ -159,7 +159,7 @@ def error_analysis(
     from metrist.data.error_analysis.channels import read_outputs
     from metrist.data.error_analysis.examples import CHANNELS
     from metrist.llm.base import build_llm
-    from metrist.llm.budget import estimate_calls
+    from metrist.llm.estimate import estimate_calls
 
     settings = BuildSettings(
         channels=_split(channels) or tuple(name for name in CHANNELS if llm is not None or name != "real"),
