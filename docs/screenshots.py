@@ -57,7 +57,7 @@ class Picture:
 PICTURES = (
     Picture("report", "report.html"),
     Picture("report-outputs", "report.html", scroll_to="#worst"),
-    Picture("viewer", "?sort=errors", serve="metrist view run/ --port 0", click="td.item a", ready=".error-list"),
+    Picture("viewer", "?sort=errors", serve="metrist view run/ --port 0", click="td.item a", ready="#detail .errors"),
 )
 
 

@@ -78,7 +78,6 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         "tests/metrics/external/test_environments.py",
         "tests/metrics/external/test_external_program.py::test_time_is_limited_*",
         "tests/metrics/judge/test_grades.py::test_the_work_grows_*",
-        "tests/report/test_report_svg.py::test_a_pdf_*",
         "tests/run/test_crashes.py",
         "tests/run/test_durability.py",
         "tests/run/test_executors.py::*_cards*",

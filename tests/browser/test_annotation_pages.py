@@ -111,7 +111,7 @@ def test_errors_are_marked_with_the_mouse_and_by_typing(open_page: OpenPage, tmp
         expect(page.locator("#mark-words")).to_have_value("Tuesday")
         page.fill("#mark-note", "It was Monday.")
         page.get_by_role("button", name="Mark", exact=True).click()
-        page.wait_for_selector("mark.severity-major")
+        page.wait_for_selector("mark.major")
         # By keyboard alone.
         page.locator("#task-title").focus()
         page.keyboard.press("m")
@@ -119,7 +119,7 @@ def test_errors_are_marked_with_the_mouse_and_by_typing(open_page: OpenPage, tmp
         page.keyboard.press("Enter")
         page.get_by_label("minor").check()
         page.keyboard.press("Enter")
-        page.wait_for_selector("mark.severity-minor")
+        page.wait_for_selector("mark.minor")
         page.locator("#task-title").focus()
         page.keyboard.press("d")
         page.wait_for_selector("text=1 of 1 done")

@@ -30,7 +30,7 @@ def test_each_step_has_its_own_colour_that_can_be_read(chromium: Any, address: s
     looks = page.locator(".tokens .t").evaluate_all(
         "all => all.map(e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color])"
     )
-    paper = page.locator("main").evaluate("e => getComputedStyle(e).backgroundColor")
+    paper = page.locator("body").evaluate("e => getComputedStyle(e).backgroundColor")
     grounds = [paper if ground == "rgba(0, 0, 0, 0)" else ground for ground, _ in looks]
     assert len(set(grounds[:5])) == 5
     # WCAG 2 asks for a contrast of at least 4.5 between text and ground.

@@ -44,12 +44,12 @@ def test_scores_errors_and_heat_appear_while_typing(open_page: OpenPage, server:
     page.fill("#output", "the bad cat sat")
     wait_for_score(page, "rougeL", "0.750")
     wait_for_score(page, "viewer_runs.Critic", "-2")
-    assert page.locator("#findings mark.error").all_inner_texts() == ["bad"]
+    assert page.locator("#findings mark.major").all_inner_texts() == ["bad"]
     assert f"Because {ATTACK}" in page.locator("#findings").inner_text()
     assert page.locator("#findings .heat .t").count() == 4
     page.fill("#output", "the cat sat down")
     wait_for_score(page, "rougeL", "1.000")
-    assert page.locator("#findings mark.error").count() == 0
+    assert page.locator("#findings mark.major").count() == 0
     page.fill("#references", "")
     wait_for_score(page, "rougeL", "needs references")
     assert [url for url in watch.requests if not url.startswith(f"{server.url}/")] == []
@@ -74,7 +74,7 @@ def test_hostile_texts_do_nothing(open_page: OpenPage, server: RunningServer) ->
     page.goto(f"{server.url}/play?metric=viewer_runs.Critic&metric=length")
     page.wait_for_selector("#metrics input")
     page.fill("#output", f"bad {ATTACK} {CONTROLS.replace(chr(0), '')} \u202e")
-    page.wait_for_selector("#findings mark.error", timeout=60_000)
+    page.wait_for_selector("#findings mark.major", timeout=60_000)
     assert page.title() == "metrist: playground"
     assert page.locator("main script, main img").count() == 0
     assert "\u202e" not in page.locator("#findings").inner_html()

@@ -138,7 +138,7 @@ def test_all_outputs_are_searched_sorted_and_put_side_by_side(page: Any) -> None
     assert "1 of 80 outputs" in explorer.inner_text()
     assert not explorer.get_by_role("button", name="Next").is_visible()
     explorer.get_by_label("Beside it").select_option("0")
-    assert explorer.locator(".beside .changed").count() > 0
+    assert explorer.locator(".pair ins, .pair del").count() > 0
     explorer.get_by_label("Search").fill("")
     explorer.get_by_label("System").select_option("1")
     explorer.get_by_label("Order").select_option(label="rougeL: worst first")
@@ -209,4 +209,4 @@ def test_sections_are_reached_by_keyboard(page: Any) -> None:
 
 def test_the_data_of_the_page_cannot_end_its_script(page: Any) -> None:
     data = json.loads(page.locator("#data").text_content())
-    assert "</script>" in json.dumps(data["explorer"]["outputs"][6]["t"])
+    assert "</script>" in json.dumps(data["explorer"]["outputs"][6]["output"])

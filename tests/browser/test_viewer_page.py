@@ -86,11 +86,11 @@ def test_every_view_has_a_link_and_a_way_back(open_page: OpenPage, server: Runni
     page, _ = open_page()
     page.goto(server.url)
     page.click("text=bad words >> nth=0")
-    page.wait_for_selector("#detail mark.error")
-    assert page.locator("#detail mark.error").all_inner_texts() == ["bad", "bad"]
+    page.wait_for_selector("#detail mark.major")
+    assert page.locator("#detail mark.major").all_inner_texts() == ["bad", "bad"]
     other, _ = open_page()
     other.goto(page.url)
-    other.wait_for_selector("#detail mark.error")
+    other.wait_for_selector("#detail mark.major")
     assert other.locator("#detail h2").inner_text() == page.locator("#detail h2").inner_text()
     page.go_back()
     page.wait_for_selector("#detail", state="hidden")
@@ -108,7 +108,7 @@ def test_scores_errors_reasons_and_heat_are_beside_the_text(open_page: OpenPage,
     assert "people: fluency (2 ratings)" in text
     assert "Another reference" in text
     assert "Shorten it." in text
-    assert detail.locator(".error-list li").count() == 2
+    assert detail.locator(".errors li").count() == 2
     assert detail.locator(".heat .s4").count() > 0
     assert "log-probability -3.00" in detail.locator(".heat .t", has_text="bad").first.get_attribute("title")
     assert detail.locator(".sibling ins").all_inner_texts() == ["good", "good"]

@@ -28,7 +28,7 @@ def test_a_page_is_written(metrist: Command, run: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "<title>Two &lt;systems&gt;</title>" in text
     assert "good beats bad on both metrics (rougeL " in text
-    assert f"metrist report {run} -o {page} --draws 200 --title &#x27;Two &lt;systems&gt;&#x27;" in text
+    assert f"metrist report {run} -o {page} --draws 200 --title &#39;Two &lt;systems&gt;&#39;" in text
 
 
 def test_the_commands_repeat_the_run(metrist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,7 @@ def test_signatures_are_a_block_at_the_foot_and_long_ones_are_folded() -> None:
 
 def test_signatures_are_in_every_format_but_csv() -> None:
     assert "- `bleu`: `bleu(tokenize='13a') | metrist 1`; `BLEU|nrefs:1|version:2.6.0`" in SIGNED.render("markdown")
-    assert "<dt>bleu</dt><dd><code>bleu(tokenize=&#x27;13a&#x27;) | metrist 1</code></dd>" in SIGNED.render("html")
+    assert "<dt>bleu</dt><dd><code>bleu(tokenize=&#39;13a&#39;) | metrist 1</code></dd>" in SIGNED.render("html")
     assert "% bleu: BLEU|nrefs:1|version:2.6.0\n" in SIGNED.render("latex")
     assert json.loads(SIGNED.render("json"))["signatures"]["bleu"] == {
         "metrist": "bleu(tokenize='13a') | metrist 1",

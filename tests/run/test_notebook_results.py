@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import metrist
-from metrist.errors import MissingExtra, RunError
+from metrist.errors import RunError
 from metrist.metrics.base import Metric
 from metrist.records import Record
+from metrist.report.figures import Interval
+from metrist.report.svg import Circle, Text
 from metrist.run.results import Results
 
 PREDICTIONS = ["the cat sat", "a dog ran off", "so it goes"]
@@ -131,29 +133,21 @@ def test_worst_shows_texts_of_records_in_memory(results: Results) -> None:
     assert worst.text() == metrist.worst(results, 1, "rougeL").text()
 
 
-def test_a_chart_has_a_panel_per_metric_and_a_point_per_system(results: Results) -> None:
-    pytest.importorskip("altair", reason="altair is not installed")
+def test_a_figure_has_a_panel_per_metric_and_a_point_per_system(results: Results) -> None:
     both = metrist.score(
         predictions={"v1": PREDICTIONS, "v2": PREDICTIONS[::-1]}, references=REFERENCES, metrics="rougeL,ter,length"
     )
-    chart = both.plot(draws=100).to_dict()
-    values = chart["data"]["values"]
-    assert chart["facet"]["sort"] == ["rougeL ↑", "ter ↓", "length"]
-    assert [(row["system"], row["metric"]) for row in values[:3]] == [
-        ("v1", "rougeL ↑"),
-        ("v1", "ter ↓"),
-        ("v1", "length"),
+    drawing = both.plot(draws=100)
+    texts = [shape.text for shape in drawing.shapes if isinstance(shape, Text)]
+    assert [text for text in texts if text in ("rougeL ↑", "ter ↓", "length")] == ["rougeL ↑", "ter ↓", "length"]
+    tips = [shape.tip for shape in drawing.shapes if isinstance(shape, Circle)]
+    expected = [
+        f"{row.system}, {row.metric}: {interval}; 3 outputs, 100.0 % scored"
+        for row in both.system_scores(draws=100)
+        for interval in [Interval(value=row.value, low=row.low, high=row.high)]
     ]
-    expected = {(row.system, row.metric): (row.value, row.low, row.high) for row in both.system_scores(draws=100)}
-    for row in values:
-        assert (row["value"], row["low"], row["high"]) == expected[row["system"], row["metric"].split()[0]]
-    assert results.plot(draws=100).to_dict()["data"]["values"]
-
-
-def test_a_chart_without_altair_names_the_extra(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'metrist\[plots\]'"):
-        results.plot()
+    assert sorted(tips) == sorted(expected)
+    assert "<svg " in results.plot(draws=100)._repr_html_()
 
 
 def test_the_package_has_the_verbs_of_the_command_line() -> None:
@@ -208,11 +202,12 @@ def test_a_file_that_changed_gives_no_texts(tmp_path: Path) -> None:
     assert any("data.jsonl has changed since it was scored: pass the records" in note for note in worst.notes)
 
 
-def test_a_chart_of_some_metrics() -> None:
-    pytest.importorskip("altair", reason="altair is not installed")
+def test_a_figure_of_some_metrics() -> None:
     both = metrist.score([Record(item="1", system="s", output="a b", references=("a c",))], ["rougeL", "chrf", "bleu"])
-    assert {row["metric"] for row in both.plot("rougeL", draws=10).to_dict()["data"]["values"]} == {"rougeL ↑"}
-    shown = both.plot(["chrf", "rougeL"], draws=10).to_dict()["data"]["values"]
-    assert {row["metric"] for row in shown} == {"chrf ↑", "rougeL ↑"}
+    for chosen in (["rougeL"], ["chrf", "rougeL"]):
+        drawing = both.plot(chosen, draws=10)
+        assert [shape.text for shape in drawing.shapes if isinstance(shape, Text) and shape.bold] == [
+            f"{metric} ↑" for metric in chosen
+        ]
     with pytest.raises(RunError, match="this run has no metric 'rouge'"):
         both.plot("rouge")

@@ -69,12 +69,13 @@ def test_a_run_is_shown_with_all_that_it_holds(collection: Collection) -> None:
     assert run.read_outputs([row]) == {row: "A bad 😀 choice, a bad end."}
     assert run.numbers["characters"][row] == len("A bad 😀 choice, a bad end.")
     assert run.numbers["people: fluency"][row] == 2.5
-    scores, readings = run.read_scores(row)
-    assert [error["start"] for error in scores[CRITIC]["errors"]] == [2, 18]
-    assert scores[CRITIC]["explanation"] == f"Because {ATTACK}"
+    card, facts, readings = run.read_card(row)
+    assert [error.start for error in card.scores[CRITIC].errors] == [2, 18]
+    # The emoji before the second one is two characters for JavaScript.
+    assert [error["start"] for error in card.for_script()["errors"]] == [2, 19]
+    assert card.reasons == {CRITIC: f"Because {ATTACK}"}
     (reading,) = readings[CRITIC]
     assert reading["units"][1][:2] == [" bad", -3.0]
-    facts = run.read_facts(row)
     assert facts.record is not None
     assert facts.ratings == {"fluency": [2, 3]}
     assert facts.record.extra == {"origin": {"file": ATTACK}}
@@ -250,12 +251,12 @@ def test_the_api_answers(server: RunningServer) -> None:
     assert [column["higher"] for column in runs[0]["columns"]] == [True, True, True, None]
     query = urlencode({"item": "plain", "of": SECOND, "vs": "run:1"})
     found = server.ask(f"/api/output?{query}").json()
-    assert found["output"]["text"] == "The cat sat there."
-    assert found["other"]["text"] == "The cat sat there quietly."
+    assert found["output"]["output"] == "The cat sat there."
+    assert found["other"]["output"] == "The cat sat there quietly."
     assert [sibling["system"] for sibling in found["siblings"]] == ["first"]
     assert (found["position"], found["before"]["item"], found["after"]["item"]) == (2, "plain", "bad words")
     long = server.ask(f"/api/output?{urlencode({'item': 'long', 'of': 'first'})}").json()
-    assert long["output"]["text"] == LONG_LINE
+    assert long["output"]["output"] == LONG_LINE
 
 
 @pytest.mark.parametrize(

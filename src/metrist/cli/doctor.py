@@ -24,7 +24,7 @@ _EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "neural": (("torch", "transformers"), "bertscore, BARTScore and other models of transformers"),
     "train": (("torch", "accelerate"), "training on several GPUs"),
     "tables": (("openpyxl",), "Excel files"),
-    "plots": (("altair", "matplotlib"), "charts in notebooks, and figures as PDF and PNG"),
+    "plots": (("vl_convert",), "figures as PDF and PNG"),
     "web": (("starlette", "uvicorn"), "the viewer, the playground and annotation"),
     "serve": (("uvicorn", "pydantic", "httptools"), "metrist serve: metrics over HTTP"),
     "client": (("httpx2",), "the client of metrist serve"),

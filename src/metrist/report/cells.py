@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -240,3 +240,26 @@ class Signature(NamedTuple):
     name: str
     text: str
     peer: str = ""
+
+
+def find_best(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> set[tuple[int, int]]:
+    """Row and column of the best value of each metric, and of values that look the same as printed; none where all
+    do."""
+    best: set[tuple[int, int]] = set()
+    for number, column in enumerate(columns):
+        if column.better not in ("higher", "lower"):
+            continue
+        shown = {row: _value_text(cells[number]) for row, cells in enumerate(rows)}
+        values = {row: float(text) for row, text in shown.items() if text}
+        if len(set(values.values())) > 1:
+            top = (max if column.better == "higher" else min)(values.values())
+            best |= {(row, number) for row, value in values.items() if value == top}
+    return best
+
+
+def _value_text(cell: Any) -> str:
+    """The number in a cell as it is printed; empty if there is none."""
+    inner = cell.cell if isinstance(cell, Marked) else cell
+    if not isinstance(inner, Number | Estimate) or not math.isfinite(inner.value):
+        return ""
+    return str(Number(inner.value, inner.decimals))

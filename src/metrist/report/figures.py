@@ -36,24 +36,34 @@ _MIN_BINS, _MAX_BINS = 8, 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value with its interval; NaN where there is none."""
+    """A value with its interval; NaN where there is none. `note` is said after them."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
+    note: str = ""
 
     def __str__(self) -> str:
-        return str(Estimate(self.value, self.low, self.high, decimals_for(self.value, self.value)))
+        shown = str(Estimate(self.value, self.low, self.high, decimals_for(self.value, self.value)))
+        return f"{shown}; {self.note}" if self.note else shown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Panel:
-    """The place of one panel of a drawing."""
+    """The place of one panel of a drawing, and the ranges of values that lie across and up it."""
 
     left: float
     right: float
     top: float
     bottom: float
+    across: tuple[float, float] = (0.0, 1.0)
+    up: tuple[float, float] = (0.0, 1.0)
+
+    def x(self, value: float) -> float:
+        return place(value, self.across, (self.left, self.right))
+
+    def y(self, value: float) -> float:
+        return place(value, self.up, (self.bottom, self.top))
 
 
 def lay_out_panels(
@@ -85,22 +95,20 @@ def lay_out_panels(
     drawing.height = top + math.ceil(len(titles) / across) * (style.line + height + axis)
 
 
-def draw_axis(drawing: Drawing, panel: Panel, domain: tuple[float, float], count: int = 4) -> None:
+def draw_axis(drawing: Drawing, panel: Panel, count: int = 4) -> None:
     """Ticks and their numbers below a panel, with faint lines through it."""
     font = drawing.style.font
-    for tick in choose_ticks(*domain, count):
-        x = place(tick, domain, (panel.left, panel.right))
+    for tick in choose_ticks(*panel.across, count):
+        x = panel.x(tick)
         drawing.add(Line(x, panel.top, x, panel.bottom, "rule"))
         drawing.add(Text(x, panel.bottom + 0.9 * font, format_tick(tick), "middle", "soft", 0.85))
 
 
-def draw_levels_axis(
-    drawing: Drawing, panel: Panel, domain: tuple[float, float], count: int = 4, *, labelled: bool = True
-) -> None:
+def draw_levels_axis(drawing: Drawing, panel: Panel, count: int = 4, *, labelled: bool = True) -> None:
     """Faint lines across a panel at ticks from its bottom to its top, with their numbers on the left if `labelled`."""
     font = drawing.style.font
-    for tick in choose_ticks(*domain, count):
-        y = place(tick, domain, (panel.bottom, panel.top))
+    for tick in choose_ticks(*panel.up, count):
+        y = panel.y(tick)
         drawing.add(Line(panel.left, y, panel.right, y, "rule"))
         if labelled:
             drawing.add(Text(panel.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
@@ -133,23 +141,19 @@ def draw_scores(
     for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
         metric = list(scores)[number]
         own = scores[metric]
-        domain = widen([x for entry in own.values() for x in (entry.value, entry.low, entry.high)])
+        low, high = widen([x for entry in own.values() for x in (entry.value, entry.low, entry.high)])
+        panel.across = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
+        draw_axis(drawing, panel)
         if zero:
-            domain = min(domain[0], 0.0), max(domain[1], 0.0)
-        draw_axis(drawing, panel, domain)
-        if zero:
-            x = place(0.0, domain, (panel.left, panel.right))
-            drawing.add(Line(x, panel.top, x, panel.bottom, "soft", 1.3))
+            drawing.add(Line(panel.x(0.0), panel.top, panel.x(0.0), panel.bottom, "soft", 1.3))
         for position, system in enumerate(systems):
             entry = own.get(system)
             if entry is None or not math.isfinite(entry.value):
                 continue
             y = panel.top + (position + 0.5) * row
             if math.isfinite(entry.low):
-                ends = [place(x, domain, (panel.left, panel.right)) for x in (entry.low, entry.high)]
-                drawing.add(Line(ends[0], y, ends[1], y, "accent", 0.13 * style.font))
-            x = place(entry.value, domain, (panel.left, panel.right))
-            drawing.add(Circle(x, y, 0.3 * style.font, tip=f"{system}, {metric}: {entry}"))
+                drawing.add(Line(panel.x(entry.low), y, panel.x(entry.high), y, "accent", 0.13 * style.font))
+            drawing.add(Circle(panel.x(entry.value), y, 0.3 * style.font, tip=f"{system}, {metric}: {entry}"))
     return drawing
 
 
@@ -183,21 +187,21 @@ def draw_distributions(
             counts = np.histogram(np.clip(array, *domain), edges)[0]
             shares[system] = counts / max(len(array), 1)
         most = max((float(share.max()) for share in shares.values()), default=0.0) or 1.0
-        draw_axis(drawing, panel, domain)
-        span = (panel.left, panel.right)
+        panel.across = domain
+        draw_axis(drawing, panel)
         for position, system in enumerate(systems):
             base = panel.top + (position + 0.95) * row
             drawing.add(Line(panel.left, base, panel.right, base, "rule", 0.7))
             if system not in own or not len(own[system]):
                 continue
             heights = 0.88 * row * shares[system] / most
-            middles = [place(float(x), domain, span) for x in (edges[:-1] + edges[1:]) / 2]
+            middles = [panel.x(float(x)) for x in (edges[:-1] + edges[1:]) / 2]
             outline = [(panel.left, base), *zip(middles, base - heights, strict=True), (panel.right, base)]
             quartiles = np.quantile(own[system], (0.25, 0.5, 0.75))
             numbers = ", ".join(format_number(float(q), 3) for q in quartiles)
             tip = f"{system}, {metric}: quartiles {numbers}; {format_count(len(own[system]), 'output')}"
             drawing.add(Polyline(outline, "h3", closed=True, tip=tip))
-            x = place(float(np.clip(quartiles[1], *domain)), domain, span)
+            x = panel.x(float(np.clip(quartiles[1], *domain)))
             drawing.add(Line(x, base - 0.8 * row, x, base, "accent", 0.15 * style.font, tip=tip))
     return drawing
 

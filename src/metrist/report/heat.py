@@ -11,11 +11,11 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from metrist.errors import label_item
-from metrist.report.tables import NOT_AVAILABLE, escape_controls, format_number, wrap_page
+from metrist.errors import escape_controls, label_item
+from metrist.report.cells import NOT_AVAILABLE, format_number
+from metrist.report.html import render_fragment, render_page
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -55,6 +55,12 @@ _WORD_LEGEND = (
     "model reads (--pieces shows them)."
 )
 _PIECE_LEGEND = "In brackets: pieces with a probability below .01, and their log-probability."
+_MEANING = (
+    "Each {unit} is coloured by the probability that the model gave it, after the {unit}s before it and given the "
+    "other text: the stronger the colour, the less likely the {unit}.{sums} Rest the pointer on a {unit} for its "
+    "numbers."
+)
+_SUMS = " Models read pieces of words: the probability of a word is the product of those of its pieces."
 #: Tokens that mark the beginning or the end of a text, as tokenizers write them. They are no words.
 _MARKER = re.compile(r"</?s>|<(?:pad|bos|eos)>|<\|[^|<>]*\|>|\[(?:CLS|SEP|PAD|BOS|EOS)\]")
 #: Stands for the end of a text among the least likely words.
@@ -84,6 +90,21 @@ class Reading:
             )
         return ((text, logprob, find_step(logprob)) for text, logprob in shown)
 
+    def mark_units(self, *, pieces: bool) -> Iterator[tuple[str, str, str, int]]:
+        """Each word or piece as a page shows it: the space before it, where a line can break, the word, its numbers
+        and its step."""
+        for text, logprob, step in self.units(pieces=pieces):
+            word = text.lstrip() or text
+            numbers = f"log-probability {format_number(logprob, 2)}, probability {format_probability(logprob)}"
+            yield text[: len(text) - len(word)], word, numbers, step
+
+    def list_worst(self, *, pieces: bool) -> list[tuple[str, str]]:
+        """The least likely words or pieces with their numbers, as a page shows them."""
+        return [
+            (text, f"{format_number(logprob, 2)} (p {format_probability(logprob)})")
+            for text, logprob in self.worst(pieces=pieces)
+        ]
+
     def worst(self, *, pieces: bool = False) -> list[tuple[str, float]]:
         """The least likely words or pieces, the least likely first; for words also the end of the text."""
         known = [(text.strip() or SPACE, logprob) for text, logprob, _ in self.units(pieces=pieces)]
@@ -111,6 +132,23 @@ class HeatOutput:
         return f"{escape_controls(self.metric)}: {format_number(self.value, 3)}"
 
     @property
+    def shown_readings(self) -> tuple[Reading, ...]:
+        return self.readings[:MAX_READINGS]
+
+    def for_script(self) -> list[dict[str, Any]]:
+        """The readings as a page's script draws them: words, log-probabilities and steps of the colour scale."""
+        return [
+            {
+                "label": reading.label,
+                "units": [
+                    [text, None if math.isnan(logprob) else round(logprob, 4), step]
+                    for text, logprob, step in reading.units()
+                ],
+            }
+            for reading in self.shown_readings
+        ]
+
+    @property
     def left_out(self) -> str:
         """A note on the readings that are not shown, or an empty string."""
         more = len(self.readings) - MAX_READINGS
@@ -125,6 +163,9 @@ class Heat:
     notes: Sequence[str] = ()
     pieces: bool = False
 
+    #: The scale of the colours.
+    steps: ClassVar[Sequence[Step]] = STEPS
+
     def text(self) -> str:
         """Plain text: a word below .01 stands in brackets, with its log-probability."""
         outputs = (_render_plain(output, pieces=self.pieces) for output in self.outputs)
@@ -133,13 +174,18 @@ class Heat:
     def page(self) -> str:
         """One self-contained HTML page."""
         title = f"{'Pieces' if self.pieces else 'Words'} by how unlikely they are"
-        return wrap_page(title, "metrist-heat", STYLE, f"<h1>{title}</h1>\n{render_body(self)}")
+        return render_page("heat.html", title=title, heat=self)
+
+    @property
+    def meaning(self) -> str:
+        """What the colours mean, in words."""
+        return _MEANING.format(unit="piece" if self.pieces else "word", sums="" if self.pieces else _SUMS)
 
     def __str__(self) -> str:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return f'<style>{STYLE}</style>\n<div class="metrist-heat">\n{render_body(self)}</div>\n'
+        return render_fragment("heat.html", heat=self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         return _render_rich(self)
@@ -235,7 +281,7 @@ def _list_worst(reading: Reading, *, pieces: bool) -> str:
 
 def _render_plain(output: HeatOutput, *, pieces: bool) -> str:
     lines = [output.title, output.score]
-    for reading in output.readings[:MAX_READINGS]:
+    for reading in output.shown_readings:
         units = []
         for text, logprob, step in reading.units(pieces=pieces):
             space, word = _split_space(text)
@@ -257,7 +303,7 @@ def _render_rich(heat: Heat) -> RenderResult:
     for output in heat.outputs:
         yield Text(f"\n{output.title}", style="bold")
         yield Text(output.score)
-        for reading in output.readings[:MAX_READINGS]:
+        for reading in output.shown_readings:
             yield _draw_reading(reading, pieces=heat.pieces)
         if output.left_out:
             yield Text(output.left_out, style="italic")
@@ -275,70 +321,3 @@ def _draw_reading(reading: Reading, *, pieces: bool) -> Text:
         drawing.append(word, style=STEPS[step].style)
     drawing.append(f"\n{_list_worst(reading, pieces=pieces)}", style="dim")
     return drawing
-
-
-# No script, nothing loaded from elsewhere, light or dark as the browser prefers. Each step also has its own underline,
-# because not everybody sees colours.
-STYLE = """
-.metrist-heat { --ink: #1c1c1e; --paper: #fff; --soft: #5b5b60; --rule: #d9d9de;
-  --s1: #fff3c4; --s2: #ffd591; --s3: #ff9a62; --s4: #b3261e; --hot: #fff;
-  color: var(--ink); background: var(--paper); font: 1rem/1.7 system-ui, sans-serif; }
-@media (prefers-color-scheme: dark) { .metrist-heat { --ink: #ececf0; --paper: #17171a; --soft: #a5a5ad;
-  --rule: #3a3a40; --s1: #3d3611; --s2: #5e3f0c; --s3: #8f3d12; --s4: #d32f2f; --hot: #fff; } }
-.metrist-heat h1 { font-size: 1.5rem; margin: 0 0 .5rem; }
-.metrist-heat h2 { font-size: 1.05rem; margin: 0; overflow-wrap: anywhere; }
-.metrist-heat article { border-top: 1px solid var(--rule); padding: 1rem 0; }
-.metrist-heat p { margin: .3rem 0; }
-.metrist-heat .soft { color: var(--soft); font-size: .9rem; }
-.metrist-heat .tokens { white-space: pre-wrap; overflow-wrap: anywhere; }
-.metrist-heat .t { border-radius: 3px; margin: 0 1px; padding: 1px 0; border-bottom: 0 solid currentColor;
-  box-decoration-break: clone; -webkit-box-decoration-break: clone; }
-.metrist-heat .s1 { background: var(--s1); border-bottom: 1px dotted; }
-.metrist-heat .s2 { background: var(--s2); border-bottom: 1px dashed; }
-.metrist-heat .s3 { background: var(--s3); border-bottom: 2px solid; }
-.metrist-heat .s4 { background: var(--s4); color: var(--hot); border-bottom: 3px double; }
-.metrist-heat ul { list-style: none; display: flex; flex-wrap: wrap; gap: .4rem 1rem; padding: 0; margin: .5rem 0; }
-.metrist-heat ul .t { padding: 1px .4em; }
-.metrist-heat code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
-"""
-_MEANING = (
-    "Each {unit} is coloured by the probability that the model gave it, after the {unit}s before it and given the "
-    "other text: the stronger the colour, the less likely the {unit}.{sums} Rest the pointer on a {unit} for its "
-    "numbers."
-)
-_SUMS = " Models read pieces of words: the probability of a word is the product of those of its pieces."
-
-
-def render_body(heat: Heat) -> str:
-    meaning = _MEANING.format(unit="piece" if heat.pieces else "word", sums="" if heat.pieces else _SUMS)
-    steps = "".join(f'<li><span class="t s{n}">{escape(step.label)}</span></li>' for n, step in enumerate(STEPS))
-    legend = f'<ul aria-label="What the colours mean">{steps}</ul>\n'
-    notes = "".join(f'<p class="soft">{escape(escape_controls(note))}</p>\n' for note in heat.notes)
-    outputs = ""
-    for output in heat.outputs:
-        readings = "".join(_render_reading(reading, pieces=heat.pieces) for reading in output.readings[:MAX_READINGS])
-        more = f'<p class="soft">{escape(output.left_out)}</p>\n' if output.left_out else ""
-        head = f"<h2>{escape(output.title)}</h2>\n<p>{escape(output.score)}</p>\n"
-        outputs += f"<article>\n{head}{readings}{more}</article>\n"
-    return f"<p>{meaning}</p>\n{legend}{notes}{outputs}"
-
-
-def _render_reading(reading: Reading, *, pieces: bool) -> str:
-    units = "".join(_render_unit(*unit) for unit in reading.units(pieces=pieces))
-    worst = ", ".join(
-        f"<code>{escape(text)}</code> {format_number(logprob, 2)} (p {format_probability(logprob)})"
-        for text, logprob in reading.worst(pieces=pieces)
-    )
-    # dir="auto" lets the browser set each text in its own direction.
-    return (
-        f'<p class="soft">{escape(escape_controls(reading.label))}</p>\n'
-        f'<p class="tokens" dir="auto">{units}</p>\n'
-        f'<p class="soft">Least likely: {worst}</p>\n'
-    )
-
-
-def _render_unit(text: str, logprob: float, step: int) -> str:
-    numbers = f"log-probability {format_number(logprob, 2)}, probability {format_probability(logprob)}"
-    # The leading space stays outside the span, so that a line can break there.
-    word = text.lstrip() or text
-    return f'{text[: len(text) - len(word)]}<span class="t s{step}" title="{numbers}">{escape(word)}</span>'

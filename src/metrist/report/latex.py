@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from metrist.errors import escape_controls
-from metrist.report.cells import Column, Estimate, Marked, Name, Number, Shares, Signature, format_cell
+from metrist.report.cells import Column, Estimate, Marked, Name, Shares, Signature, find_best, format_cell
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -55,7 +54,7 @@ def render_latex(
     """A table as a float with caption and label. The document needs the package booktabs."""
     shown = [number for number, column in enumerate(columns) if column.in_latex]
     columns, rows = [columns[number] for number in shown], [[row[number] for number in shown] for row in rows]
-    bold = _find_best(columns, rows)
+    bold = find_best(columns, rows)
     named = {str(cell): cell.column for row in rows for cell in row if isinstance(cell, Name) and cell.column}
     metrics = dict(zip(named, _name_columns(list(named.values())), strict=True))
     arrows = any(column.better in _ARROWS for column in (*columns, *named.values()))
@@ -111,29 +110,6 @@ def _name_columns(columns: Sequence[Column]) -> Iterator[str]:
         # Two settings of one metric have the same name in papers: their texts tell them apart.
         name = escape_latex(column.name if not title or title in twice else title)
         yield name + _ARROWS.get(column.better or "", "")
-
-
-def _find_best(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> set[tuple[int, int]]:
-    """Row and column of the best value of each metric, and of values that look the same as printed; none where all
-    do."""
-    best: set[tuple[int, int]] = set()
-    for number, column in enumerate(columns):
-        if column.better not in _ARROWS:
-            continue
-        shown = {row: _value_text(cells[number]) for row, cells in enumerate(rows)}
-        values = {row: float(text) for row, text in shown.items() if text}
-        if len(set(values.values())) > 1:
-            top = (max if column.better == "higher" else min)(values.values())
-            best |= {(row, number) for row, value in values.items() if value == top}
-    return best
-
-
-def _value_text(cell: Any) -> str:
-    """The number in a cell as it is printed; empty if there is none."""
-    inner = cell.cell if isinstance(cell, Marked) else cell
-    if not isinstance(inner, Number | Estimate) or not math.isfinite(inner.value):
-        return ""
-    return str(Number(inner.value, inner.decimals))
 
 
 def _estimate_width(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> float:

@@ -25,7 +25,6 @@ from metrist.report.svg import (
     Text,
     choose_ticks,
     cut_text,
-    place,
     text_length,
 )
 from metrist.report.tables import format_number
@@ -72,27 +71,27 @@ def draw_agreement(
     row, font = 1.7 * style.font, style.font
     for number, panel in lay_out_panels(drawing, list(bars), metrics, row_height=row, top=top, axis=2.4 * font):
         aspect = list(bars)[number]
-        span = (panel.left, panel.right)
-        draw_axis(drawing, panel, domain)
-        zero = place(0.0, domain, span)
+        panel.across = domain
+        draw_axis(drawing, panel)
+        zero = panel.x(0.0)
         for position, metric in enumerate(metrics):
             bar = bars[aspect].get(metric)
             if bar is None or math.isnan(bar.agreement.value):
                 continue
-            y, x = panel.top + position * row, place(bar.agreement.value, domain, span)
+            y, x = panel.top + position * row, panel.x(bar.agreement.value)
             tip = f"{metric}, {aspect}: {bar.agreement}"
             for name, value in (("chance", bar.chance), ("all ties", bar.all_ties)):
                 tip += "" if math.isnan(value) else f"; {name} {format_number(value, 3)}"
             drawing.add(Rect(min(zero, x), y + 0.2 * row, abs(x - zero), 0.6 * row, "h4", tip))
             if not math.isnan(bar.agreement.low):
-                low, high = (place(limit, domain, span) for limit in (bar.agreement.low, bar.agreement.high))
-                drawing.add(Line(low, y + row / 2, high, y + row / 2, "ink", 0.11 * font, tip=tip))
+                low, high, middle = panel.x(bar.agreement.low), panel.x(bar.agreement.high), y + row / 2
+                drawing.add(Line(low, middle, high, middle, "ink", 0.11 * font, tip=tip))
             for value, role in ((bar.chance, "ink"), (bar.all_ties, "c1")):
                 if not math.isnan(value):
-                    mark = place(value, domain, span)
+                    mark = panel.x(value)
                     drawing.add(Line(mark, y + 0.08 * row, mark, y + 0.92 * row, role, 0.15 * font))
         if aspect in ceilings:
-            x = place(ceilings[aspect].value, domain, span)
+            x = panel.x(ceilings[aspect].value)
             tip = f"one rater against the others, {aspect}: {ceilings[aspect]}"
             drawing.add(Line(x, panel.top, x, panel.bottom, "c2", 0.15 * font, dash=True, tip=tip))
     return drawing
@@ -135,38 +134,29 @@ def draw_scatter(panels: Sequence[ScatterPanel], *, aspect: str, style: Style = 
         drawing.add(Text(box.left, top + 0.5 * style.line, cut_text(panel.title, font, side), bold=True))
         if panel.note:
             drawing.add(Text(box.left, top + 1.4 * style.line, cut_text(panel.note, font, side), role="soft", size=0.9))
-        horizontal = widen(panel.scores.tolist(), 0.04)
-        draw_axis(drawing, box, horizontal)
-        draw_levels_axis(drawing, box, vertical, labelled=column == 0)
-        _draw_outputs(drawing, panel, box, horizontal, vertical)
+        box.across, box.up = widen(panel.scores.tolist(), 0.04), vertical
+        draw_axis(drawing, box)
+        draw_levels_axis(drawing, box, labelled=column == 0)
+        _draw_outputs(drawing, panel, box)
         for system, (score, rating) in panel.systems.items():
-            x, y = place(score, horizontal, (box.left, box.right)), place(rating, vertical, (box.bottom, box.top))
             tip = f"{system}: score {format_number(score, 3)}, rating {format_number(rating, 2)}"
-            drawing.add(Circle(x, y, 0.33 * font, "c1", tip, hollow=True))
+            drawing.add(Circle(box.x(score), box.y(rating), 0.33 * font, "c1", tip, hollow=True))
     drawing.height = math.ceil(len(panels) / across) * height
     return drawing
 
 
-def _draw_outputs(
-    drawing: Drawing,
-    panel: ScatterPanel,
-    box: Panel,
-    horizontal: tuple[float, float],
-    vertical: tuple[float, float],
-) -> None:
-    across, up = (box.left, box.right), (box.bottom, box.top)
+def _draw_outputs(drawing: Drawing, panel: ScatterPanel, box: Panel) -> None:
     if len(panel.scores) <= _MAX_POINTS:
         for score, rating in zip(panel.scores.tolist(), panel.ratings.tolist(), strict=True):
-            x, y = place(score, horizontal, across), place(rating, vertical, up)
-            drawing.add(Circle(x, y, 0.14 * drawing.style.font, "h5"))
+            drawing.add(Circle(box.x(score), box.y(rating), 0.14 * drawing.style.font, "h5"))
         return
-    counts, xs, ys = np.histogram2d(panel.scores, panel.ratings, _CELLS, [horizontal, vertical])
+    counts, xs, ys = np.histogram2d(panel.scores, panel.ratings, _CELLS, [box.across, box.up])
     most = counts.max()
     for i, j in zip(*np.nonzero(counts), strict=True):
         count = int(counts[i, j])
         step = 1 + min(int((len(HEAT) - 1) * math.sqrt(count / most)), len(HEAT) - 2)
-        x1, x2 = (place(float(x), horizontal, across) for x in xs[i : i + 2])
-        y1, y2 = (place(float(y), vertical, up) for y in ys[j : j + 2])
+        x1, x2 = (box.x(float(x)) for x in xs[i : i + 2])
+        y1, y2 = (box.y(float(y)) for y in ys[j : j + 2])
         drawing.add(Rect(x1, y2, x2 - x1 - 0.4, y1 - y2 - 0.4, f"h{step}", format_count(count, "output")))
 
 
@@ -190,14 +180,11 @@ def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE
     dashed = {name: number >= len(SERIES) for number, name in enumerate(curves)}
     top = draw_legend(drawing, list(curves), list(roles.values()), 0.0, list(dashed.values()))
     box = Panel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
-    vertical = widen([x for curve in curves.values() for x in curve.accuracies])
-    draw_axis(drawing, box, (0.0, 1.0), 5)
-    draw_levels_axis(drawing, box, vertical, 5)
+    box.up = widen([x for curve in curves.values() for x in curve.accuracies])
+    draw_axis(drawing, box, 5)
+    draw_levels_axis(drawing, box, 5)
     for name, curve in curves.items():
-        points = [
-            (place(share, (0.0, 1.0), (box.left, box.right)), place(accuracy, vertical, (box.bottom, box.top)))
-            for accuracy, share in zip(curve.accuracies, curve.tie_shares, strict=True)
-        ]
+        points = [(box.x(share), box.y(value)) for value, share in zip(curve.accuracies, curve.tie_shares, strict=True)]
         drawing.add(Polyline(points, roles[name], 0.14 * font, dash=dashed[name], tip=name))
         best = max(range(len(points)), key=lambda index: curve.accuracies[index])
         tip = (
@@ -250,9 +237,9 @@ def draw_levels(
     drawing.add(Text(left, top + 0.5 * style.line, f"agreement ({measure})", bold=True))
     drawing.add(Text(left, lower.top - 0.7 * style.line, f"mean level, 0 to 1   {shown}".rstrip(), bold=True))
     values = [x for c in columns for x in (c.agreement.value, c.agreement.high, c.agreement.low) if math.isfinite(x)]
-    domains = {upper: (min([0.0, *values]), max([1.0, *values])), lower: (0.0, 1.0)}
-    for panel, domain in domains.items():
-        draw_levels_axis(drawing, panel, domain)
+    upper.up = min([0.0, *values]), max([1.0, *values])
+    for panel in (upper, lower):
+        draw_levels_axis(drawing, panel)
     # Tasks stand apart; the languages of a task side by side.
     tasks = list(dict.fromkeys(column.task for column in columns))
     width = (right - left) / max(len(columns) + 0.6 * (len(tasks) - 1), 1)
@@ -265,23 +252,15 @@ def draw_levels(
         where = " · ".join(filter(None, (column.task, column.language)))
         count = format_count(column.outputs, "output")
         if math.isfinite(column.agreement.value):
-            y = place(column.agreement.value, domains[upper], (upper.bottom, upper.top))
-            zero = place(0.0, domains[upper], (upper.bottom, upper.top))
+            y, zero = upper.y(column.agreement.value), upper.y(0.0)
             tip = f"{where}: {measure} {column.agreement}; {count}"
             bar = min(0.7 * width, 4 * font)
             drawing.add(Rect(middle - bar / 2, min(y, zero), bar, abs(zero - y), role, tip))
             if not math.isnan(column.agreement.low):
-                ends = [
-                    place(limit, domains[upper], (upper.bottom, upper.top))
-                    for limit in (column.agreement.low, column.agreement.high)
-                ]
-                drawing.add(Line(middle, ends[0], middle, ends[1], "ink", 0.11 * font))
+                low, high = upper.y(column.agreement.low), upper.y(column.agreement.high)
+                drawing.add(Line(middle, low, middle, high, "ink", 0.11 * font))
         pair = (("people", column.people, False), (metric, column.metric, True))
-        spots = [
-            (name, value, place(value, (0.0, 1.0), (lower.bottom, lower.top)), hollow)
-            for name, value, hollow in pair
-            if math.isfinite(value)
-        ]
+        spots = [(name, value, lower.y(value), hollow) for name, value, hollow in pair if math.isfinite(value)]
         if len(spots) == 2:
             drawing.add(Line(middle, spots[0][2], middle, spots[1][2], "soft"))
         for name, value, y, hollow in spots:

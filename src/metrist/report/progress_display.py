@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from html import escape
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
+
+from markupsafe import escape
 
 from metrist.errors import escape_controls
 
@@ -164,7 +165,7 @@ class _Line:
 
     def _repr_html_(self) -> str:
         if self.position is None:
-            return escape(self.text)
+            return str(escape(self.text))
         done, total = self.position
         share = f' value="{done}" max="{total}"' if total else ""
         return f"<progress{share}></progress> {escape(self.text)}"

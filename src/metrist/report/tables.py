@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -75,7 +74,6 @@ __all__ = [
     "shorten",
     "text_width",
     "to_plain",
-    "wrap_page",
 ]
 
 Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
@@ -123,7 +121,9 @@ class Table:
             case "markdown":
                 return _render_markdown(self)
             case "html":
-                return _render_html(self)
+                from metrist.report.html import render
+
+                return render("table.html", table=self)
             case "csv":
                 return _render_csv(self)
             case "latex":
@@ -138,11 +138,15 @@ class Table:
                 )
         raise RunError(f"no table format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}")
 
+    @property
+    def all_notes(self) -> list[str]:
+        return [*self.notes, *self.remarks]
+
     def to_dict(self) -> dict[str, Any]:
         """The table as plain data, each row a mapping from column to value."""
         names = [column.name for column in self.columns]
         rows = [dict(zip(names, map(to_plain, row), strict=True)) for row in self.rows]
-        table = {"title": self.title, "columns": names, "rows": rows, "notes": [*self.notes, *self.remarks]}
+        table = {"title": self.title, "columns": names, "rows": rows, "notes": self.all_notes}
         signatures = {
             signature.name: {"metrist": signature.text, **({"sacrebleu": signature.peer} if signature.peer else {})}
             for signature in self.signatures
@@ -250,7 +254,7 @@ def _render_text(table: Table, width: int | None) -> str:
     cells = [[c if len(c) <= _MAX_CELL else shorten(c, _MAX_CELL) for c in row] for row in cells]
     lines = align_columns(cells, [column.align for column in table.columns], width)
     title = [escape_controls(table.title), ""] if table.title else []
-    notes = [escape_controls(note) for note in (*table.notes, *table.remarks)]
+    notes = [escape_controls(note) for note in table.all_notes]
     if notes:
         notes.insert(0, "")
     return "\n".join([*title, *lines, *notes, *_signature_lines(table.signatures, width or _SIGNATURE_WIDTH)])
@@ -358,25 +362,21 @@ def _stack_cells(rows: Sequence[Sequence[str]]) -> list[str]:
     return lines[:-1]
 
 
-def _escape_cells(table: Table, name: Callable[[str], str], number: Callable[[str], str]) -> list[list[str]]:
-    """The formatted cells of all rows. Only names are chosen by users and can contain markup, so they and numbers are
-    escaped differently."""
-    return [
-        [name(format_cell(cell)) if isinstance(cell, str | Shares) else number(format_cell(cell)) for cell in row]
-        for row in table.rows
-    ]
-
-
 def _render_markdown(table: Table) -> str:
     rules = {"left": ":---", "right": "---:", "center": ":---:"}
+
+    def show(cell: Any) -> str:
+        # Only names are chosen by users and can contain markup.
+        return escape_markdown(format_cell(cell)) if isinstance(cell, str | Shares) else format_cell(cell)
+
     rows = [
         [escape_markdown(escape_controls(column.name)) for column in table.columns],
         [rules[column.align] for column in table.columns],
-        *_escape_cells(table, escape_markdown, str),
+        *([show(cell) for cell in row] for row in table.rows),
     ]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     title = [f"**{escape_markdown(escape_controls(table.title))}**", ""] if table.title else []
-    notes = [line for note in (*table.notes, *table.remarks) for line in ("", escape_markdown(escape_controls(note)))]
+    notes = [line for note in table.all_notes for line in ("", escape_markdown(escape_controls(note)))]
     if table.signatures:
         notes += ["", "Signatures:", ""]
     for name, *texts in table.signatures:
@@ -393,60 +393,12 @@ def _code_span(text: str) -> str:
     return f"{fence}{space}{text}{space}{fence}"
 
 
-def _render_html(table: Table) -> str:
-    def escape(text: str) -> str:
-        return html.escape(escape_controls(text))
-
-    def cell(tag: str, column: Column, text: str) -> str:
-        scope = {"th": ' scope="col"', "row": ' scope="row"', "td": ""}[tag]
-        weight = ";font-weight:normal" if tag == "row" else ""
-        name = "th" if tag == "row" else tag
-        return f'<{name}{scope} style="text-align:{column.align};padding:.15em .7em{weight}">{text}</{name}>'
-
-    # Inline styles, because a notebook shows the table without a style sheet.
-    bold = 'style="text-align:left;font-weight:bold;padding:.3em .7em"'
-    caption = f"<caption {bold}>{escape(table.title)}</caption>" if table.title else ""
-    head = "".join(cell("th", column, escape(column.name)) for column in table.columns)
-    body = ""
-    for row in _escape_cells(table, html.escape, html.escape):
-        # The first column names its row, as screen readers announce it.
-        tags = ["row", *["td"] * (len(row) - 1)]
-        body += f"<tr>{''.join(map(cell, tags, table.columns, row))}</tr>\n"
-    small = 'style="font-size:85%;margin:.2em .7em"'
-    notes = "".join(f"<p {small}>{escape(note)}</p>\n" for note in (*table.notes, *table.remarks))
-    if table.signatures:
-        entries = "".join(
-            f"<dt>{escape(name)}</dt>{''.join(f'<dd><code>{escape(text)}</code></dd>' for text in texts if text)}\n"
-            for name, *texts in table.signatures
-        )
-        notes += f"<p {small}>Signatures:</p>\n<dl {small}>\n{entries}</dl>\n"
-    opening = '<table class="metrist" style="border-collapse:collapse">'
-    return f"{opening}{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n{notes}"
-
-
 def render_page(tables: Sequence[Table]) -> str:
     """A page of HTML that stands alone, with all the tables."""
-    title = html.escape(escape_controls(next((table.title for table in tables if table.title), "metrist")))
-    sections = "\n".join(f"<section>\n{table.render('html')}</section>" for table in tables)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<style>body{font-family:sans-serif;margin:2em}section{overflow-x:auto;margin-bottom:2em}"
-        "thead th{border-bottom:1px solid}code{overflow-wrap:anywhere}</style>\n"
-        f"</head>\n<body>\n<main>\n{sections}\n</main>\n</body>\n</html>"
-    )
+    from metrist.report.html import render
 
-
-def wrap_page(title: str, name: str, style: str, body: str) -> str:
-    """A page of HTML that stands alone: a body in the class `name`, whose style is given."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{style}body {{ margin: 0; }} "
-        f"main.{name} {{ min-height: 100vh; box-sizing: border-box; padding: 2rem 1rem; }} "
-        f"main.{name} > * {{ max-width: 60rem; margin-left: auto; margin-right: auto; }}</style>\n</head>\n"
-        f'<body>\n<main class="{name}">\n{body}</main>\n</body>\n</html>\n'
-    )
+    title = next((table.title for table in tables if table.title), "metrist")
+    return render("tables.html", title=title, tables=tables)
 
 
 def _render_csv(table: Table) -> str:

@@ -360,17 +360,20 @@ class Results:
         seed: int = 0,
         confidence: float = 0.95,
     ) -> Any:
-        """The system scores with their intervals as an altair chart: a panel for each of the metrics, by default for
-        each metric and aspect."""
-        from metrist.report.charts import plot_scores
+        """The system scores with their intervals as a `metrist.report.svg.Drawing`: a panel for each of the metrics, by
+        default for each metric and aspect. Notebooks show it; `write` makes an .svg, .pdf or .png file of it."""
+        from metrist.report.figures import Interval, draw_scores
 
         named = [metrics] if isinstance(metrics, str | Metric) else metrics
         chosen = self.columns if named is None else tuple(map(self.metric, named))
         headers = {metric.label: header for metric, header in zip(chosen, self._headers(chosen), strict=True)}
         better = {headers[metric.label]: metric.higher_is_better for metric in chosen}
-        scores = self.system_scores(draws, seed, confidence, chosen)
-        rows = [row._replace(metric=headers[row.metric]) for row in scores]
-        return plot_scores([row._asdict() for row in rows], better, f"{confidence:.0%} bootstrap intervals")
+        scores: dict[str, dict[str, Interval]] = {header: {} for header in better}
+        for row in self.system_scores(draws, seed, confidence, chosen):
+            note = f"{format_count(row.n, 'output')}, {Share(row.coverage)} scored"
+            interval = Interval(value=row.value, low=row.low, high=row.high, note=note)
+            scores[headers[row.metric]][row.system] = interval
+        return draw_scores(scores, better, title=f"System scores, {confidence:.0%} bootstrap intervals")
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

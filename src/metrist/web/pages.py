@@ -1,19 +1,20 @@
-"""HTML pages and the files that they load. All text is escaped here or set as text by scripts."""
+"""HTML pages from `templates/` and the files that they load. Templates escape all text; scripts set text, not HTML."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from html import escape
 from importlib.resources import files
+from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from metrist.errors import escape_controls
+from metrist.report.html import render
 
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -33,20 +34,17 @@ _TITLES = {
 
 
 def render_page(
-    title: str, body: str, *, scripts: Sequence[str] = (), styles: Sequence[str] = (), status: int = 200
+    template: str,
+    title: str,
+    *,
+    scripts: Sequence[str] = (),
+    styles: Sequence[str] = (),
+    status: int = 200,
+    **values: Any,
 ) -> HTMLResponse:
-    """Return a page. `body` is HTML with all texts escaped; scripts (ES modules) and styles are names of static files,
-    and the shared style sheet is always loaded."""
-    links = "".join(f'<link rel="stylesheet" href="/static/{escape(name)}">\n' for name in ("base.css", *styles))
-    modules = "".join(f'<script type="module" src="/static/{escape(name)}"></script>\n' for name in scripts)
-    return HTMLResponse(
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f'<title>{escape_text(title)}</title>\n<link rel="icon" href="/static/icon.svg">\n'
-        f"{links}{modules}</head>\n<body>\n{body}\n</body>\n</html>\n",
-        status_code=status,
-    )
+    """Return a page from a template of ours; scripts (ES modules) and styles are names of static files."""
+    page = render(template, package="metrist.web", title=title, scripts=scripts, styles=styles, **values)
+    return HTMLResponse(page, status_code=status)
 
 
 def render_error(scope: Scope, status: int, message: str) -> Response:
@@ -54,32 +52,39 @@ def render_error(scope: Scope, status: int, message: str) -> Response:
     if scope["path"].startswith("/api/"):
         # In ASCII: a message may quote a lone surrogate, which UTF-8 has no bytes for.
         return Response(json.dumps({"error": message}), status_code=status, media_type="application/json")
-    title = _TITLES.get(status, "That did not work")
-    body = f'<main class="notice">\n<h1>{escape_text(title)}</h1>\n<p>{escape_text(message)}</p>\n</main>'
-    return render_page(title, body, status=status)
+    return render_page("message.html", _TITLES.get(status, "That did not work"), message=message, status=status)
 
 
 def render_redirect(address: str) -> HTMLResponse:
     """Return a page that loads another address of this server at once."""
-    quoted = escape(address, quote=True)
-    return HTMLResponse(
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>metrist</title>\n'
-        '<link rel="icon" href="/static/icon.svg">\n'
-        f'<meta http-equiv="refresh" content="0;url={quoted}">\n<p><a href="{quoted}">Continue</a></p>\n</html>\n'
-    )
+    return HTMLResponse(render("redirect.html", package="metrist.web", address=address))
 
 
-def escape_text(text: str) -> str:
-    """Escape a text for HTML, with control characters and changes of direction shown as escapes."""
-    return escape(escape_controls(text), quote=True)
+def answer_json(value: Any) -> Response:
+    """Return data as JSON in ASCII: texts may hold lone surrogates, which UTF-8 cannot encode."""
+    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the body of a request; a form of another site cannot send one."""
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        raise HTTPException(400, "Expected JSON.")
+    try:
+        value = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "The body is no JSON.") from None
+    if not isinstance(value, dict):
+        raise HTTPException(400, "The body must be a JSON object.")
+    return value
 
 
 def static_route(*packages: str) -> Route:
-    """Return the route of `/static/NAME`: the files in the folder `static` of these packages, and of metrist.web.
+    """Return the route of `/static/NAME`: the files in the folder `static` of these packages, the web's and the
+    report's.
 
     All files are read when the server starts and found by their exact names, so that no path leads anywhere else."""
     assets: dict[str, tuple[bytes, str, str]] = {}
-    for package in ("metrist.web", *packages):
+    for package in ("metrist.report", "metrist.web", *packages):
         for entry in files(package).joinpath("static").iterdir():
             suffix = f".{entry.name.rpartition('.')[2]}"
             if suffix in _MEDIA_TYPES:

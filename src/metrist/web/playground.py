@@ -28,10 +28,8 @@ from metrist.errors import MetristError, describe_exception
 from metrist.metrics.base import is_resident
 from metrist.metrics.prompt_layout import list_tasks
 from metrist.metrics.registry import build, build_all
-from metrist.web.pages import escape_text, render_page
+from metrist.web.pages import answer_json, read_json, render_page
 from metrist.web.service.catalog import OfferedMetric, offer_metric
-from metrist.web.viewed_run import list_readings
-from metrist.web.viewer import answer_json, read_json
 
 #: Offered without being named on the command line. None of them asks an LLM or downloads a model.
 OFFLINE_METRICS = (
@@ -132,7 +130,7 @@ def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any])
     """Return the score of one output, with errors, reasons and words by how unlikely they are, as plain data."""
     from metrist.evaluate.selection import choose_decimals
     from metrist.records import Record
-    from metrist.report.errors import error_row
+    from metrist.report.output_card import list_error
     from metrist.run import score
     from metrist.run.results import NothingScored
 
@@ -149,9 +147,9 @@ def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any])
         "decimals": 3 if math.isnan(given.value) else choose_decimals(built, given.value, given.value),
         "failure": given.failure,
         "explanation": given.explanation,
-        "errors": [error_row(error) for error in given.errors],
+        "errors": [list_error(n, error, built.label, record) for n, error in enumerate(given.errors, 1)],
         "parts": {name: value for name, value in given.parts.items() if math.isfinite(value)},
-        "readings": [reading for output in heat for reading in list_readings(output)],
+        "readings": [reading for output in heat for reading in output.for_script()],
     }
 
 
@@ -183,12 +181,13 @@ class Playground:
             process.close()
 
     async def show_page(self, request: Request) -> Response:  # noqa: ARG002
-        links = '<a href="/">Outputs</a>' if self.with_viewer else ""
-        body = _PAGE.replace("LINKS", f'{links}<a href="/play" aria-current="page">Playground</a>')
-        tasks = "".join(f"<option>{escape_text(task)}</option>" for task in ("", *list_tasks()))
-        body = body.replace("TASKS", tasks)
         return render_page(
-            "metrist: playground", body, scripts=["playground.js"], styles=["texts.css", "playground.css"]
+            "playground.html",
+            "metrist: playground",
+            scripts=["playground.js"],
+            styles=["playground.css"],
+            with_viewer=self.with_viewer,
+            tasks=("", *list_tasks()),
         )
 
     async def send_metrics(self, request: Request) -> Response:  # noqa: ARG002
@@ -240,34 +239,3 @@ def read_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     if length > MAX_CHARACTERS:
         raise HTTPException(413, f"The texts have {length:,} characters; the limit is {MAX_CHARACTERS:,}.")
     return {"output": "", **fields}
-
-
-_PAGE = """
-<header class="bar">
-  <h1>metrist</h1><nav aria-label="Pages">LINKS</nav>
-</header>
-<div id="play">
-  <form id="texts" aria-label="Texts" autocomplete="off">
-    <label class="above">Output <textarea id="output" rows="5" placeholder="The text to score"></textarea></label>
-    <label class="above">Source <textarea id="source" rows="5" placeholder="What it was made from"></textarea></label>
-    <label class="above">References, one per line <textarea id="references" rows="3"
-      placeholder="What it should resemble"></textarea></label>
-    <label class="above">Instruction <textarea id="instruction" rows="2"
-      placeholder="What was asked for"></textarea></label>
-    <label class="above">Task <select id="task">TASKS</select></label>
-    <p id="size" class="soft small"></p>
-    <fieldset><legend>Metrics</legend><div id="metrics"></div></fieldset>
-    <div class="row"><button type="submit" class="primary" id="score">Score</button>
-      <button type="button" id="example">Example</button><button type="button" id="clear">Clear</button></div>
-  </form>
-  <main id="results" aria-live="polite" aria-busy="false">
-    <h2>Scores</h2>
-    <p id="hint" class="soft">Type an output: scores appear as you type. Metrics that ask an LLM run when you press
-      Score.</p>
-    <p id="problem" class="message bad" role="alert" hidden></p>
-    <div class="scroll"><table id="scores" hidden><thead><tr><th>metric</th><th class="number">score</th><th>range</th>
-      <th>better</th></tr></thead><tbody></tbody></table></div>
-    <div id="findings"></div>
-  </main>
-</div>
-"""

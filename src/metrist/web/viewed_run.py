@@ -29,8 +29,8 @@ from metrist.io.writer import atomic_write
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import encode_names
 from metrist.ratings import Error
-from metrist.report.errors import error_row
-from metrist.report.tables import decimals_for
+from metrist.report.cells import decimals_for
+from metrist.report.output_card import OutputCard
 from metrist.run.loading import fetch_flat, load
 from metrist.run.query import number_rows, open_database
 from metrist.run.results import build_heat
@@ -368,39 +368,15 @@ class ViewedRun:
         with self._open_cursor() as cursor:
             return self._texts.read([row], cursor)[row]
 
-    def read_scores(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What metrics say about an output besides numbers, and their readings of its tokens, by metric."""
-        said: dict[str, Any] = {}
-        readings: dict[str, Any] = {}
+    def read_card(self, row: int) -> tuple[OutputCard, OutputFacts, dict[str, Any]]:
+        """All that is known about an output, its record with what people say, and metrics' readings of its tokens."""
+        facts, readings = self.read_facts(row), dict[str, Any]()
         (item, system), blocks = self.key(row), take_scores(self.results, [row])
         for metric in self.results.metrics:
             block = blocks[metric.label]
-            score = block[0]
-            details = {
-                "explanation": score.explanation,
-                "failure": score.failure,
-                "raw": score.raw,
-                "errors": [error_row(error) for error in score.errors],
-            }
-            if known := {name: value for name, value in details.items() if value}:
-                said[metric.label] = known
-            if score.tokens:
+            if block[0].tokens:
                 heat = build_heat([item], [system], [(metric, block)], item=item, system=system, limit=1)
-                readings[metric.label] = list_readings(heat.outputs[0])
-        return said, readings
-
-
-def list_readings(output: Any) -> list[dict[str, Any]]:
-    """The readings of a `HeatOutput` as plain data: words, log-probabilities and steps of the colour scale."""
-    from metrist.report.heat import MAX_READINGS
-
-    return [
-        {
-            "label": reading.label,
-            "units": [
-                [text, None if math.isnan(logprob) else round(logprob, 4), step]
-                for text, logprob, step in reading.units()
-            ],
-        }
-        for reading in output.readings[:MAX_READINGS]
-    ]
+                readings[metric.label] = heat.outputs[0].for_script()
+        scores = {metric.label: blocks[metric.label][0] for metric in self.results.metrics}
+        card = OutputCard(item=item, system=system, scores=scores, record=facts.record, errors=tuple(facts.errors))
+        return card, facts, readings

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from metrist.errors import RunError, format_path, quote_word
-from metrist.report.errors import error_row
+from metrist.report.output_card import cut_end, error_row
 from metrist.run.texts import OutputFacts
-from metrist.web.pages import render_page
+from metrist.web.pages import answer_json, read_json, render_page
 from metrist.web.queries import PAGE_SIZES, Collection, Query, number_or_none
 from metrist.web.viewed_run import ViewedRun
 
@@ -29,22 +29,6 @@ _MAX_SIBLING_TEXT = 20_000
 _MAX_SIBLINGS = 64
 #: Outputs that one request may pick.
 _MAX_PICKS = 10_000
-
-
-def answer_json(value: Any) -> Response:
-    """Return data as JSON in ASCII: texts may hold lone surrogates, which UTF-8 cannot encode."""
-    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
-
-
-async def read_json(request: Request) -> dict[str, Any]:
-    """Return the JSON object in the body of a request."""
-    try:
-        value = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise HTTPException(400, "The body is no JSON.") from None
-    if not isinstance(value, dict):
-        raise HTTPException(400, "The body must be a JSON object.")
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +50,7 @@ class Viewer:
         ]
 
     async def show_page(self, request: Request) -> Response:  # noqa: ARG002
-        return render_page("metrist: outputs", _PAGE, scripts=["viewer.js"], styles=["texts.css", "viewer.css"])
+        return render_page("viewer.html", "metrist: outputs", scripts=["viewer.js"], styles=["viewer.css"])
 
     # Handlers that are no coroutines run in threads, so that a long one does not hold up the others.
 
@@ -95,7 +79,7 @@ class Viewer:
                 "output": _describe_output(run, row),
                 "other": counterpart,
                 "siblings": [
-                    {**_describe_row(run, sibling), "text": _cut(texts.get(sibling), _MAX_SIBLING_TEXT)}
+                    {**_describe_row(run, sibling), "output": cut_end(texts.get(sibling), _MAX_SIBLING_TEXT)}
                     for sibling in siblings
                 ],
                 "position": position,
@@ -227,22 +211,13 @@ def _describe_row(run: ViewedRun, row: int) -> dict[str, Any]:
 
 
 def _describe_output(run: ViewedRun, row: int) -> dict[str, Any]:
-    facts = run.read_facts(row)
-    scores, readings = run.read_scores(row)
-    texts = _list_texts(facts)
-    tags = {tag: texts[tag] for tag in ("task", "language") if texts.get(tag) is not None}
+    card, facts, readings = run.read_card(row)
     return {
         **_describe_row(run, row),
-        "scores": scores,
-        "ratings": facts.ratings,
-        **({"errors": [error_row(error) for error in facts.errors]} if facts.errors else {}),
+        **card.for_script(MAX_TEXT),
+        "ratings": {aspect: len(values) for aspect, values in facts.ratings.items()},
         **({"extra": _plain(facts.record.extra)} if facts.record and facts.record.extra else {}),
-        **tags,
         "columns": list(run.columns),
-        "text": _cut(texts.get("output")),
-        "instruction": _cut(texts.get("instruction")),
-        "source": _cut(texts.get("source")),
-        "references": [_cut(text) for text in texts.get("references", ())],
         "tokens": readings,
         "picked": run.key(row) in run.picks.keys,
     }
@@ -251,83 +226,3 @@ def _describe_output(run: ViewedRun, row: int) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """A value as JSON can hold it: NaN is null, and what JSON does not know is text."""
     return json.loads(json.dumps(dict(value), default=str), parse_constant=lambda _: None)
-
-
-def _cut(text: str | None, limit: int = MAX_TEXT) -> str | None:
-    """A text up to a limit, with a remark on what is left out."""
-    if text is None or len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[… {len(text) - limit:,} more characters]"
-
-
-_PAGE = """
-<a class="skip" href="#list">Skip to the outputs</a>
-<header class="bar">
-  <h1>metrist</h1>
-  <nav aria-label="Pages"><a href="/" aria-current="page">Outputs</a><a href="/play">Playground</a></nav>
-  <label>Run <select id="run"></select></label>
-  <label>compared with <select id="versus"></select></label>
-  <span class="end row">
-    <span id="picked" class="soft"></span>
-    <button type="button" id="send" hidden>Send to annotation</button>
-    <a class="button" id="export" href="/api/export" download="picked.jsonl" hidden>Export</a>
-    <button type="button" id="help-button" aria-haspopup="dialog">Keys</button>
-  </span>
-</header>
-<div id="layout">
-  <form id="filters" aria-label="Filters" autocomplete="off">
-    <div class="row search">
-      <label class="above grow">Search
-        <input id="text" type="search" maxlength="1000" placeholder="words"></label>
-      <label class="above">in <select id="where">
-        <option value="output">output</option><option value="context">source, references</option>
-        <option value="reason">reasons, errors</option><option value="item">item</option></select></label>
-    </div>
-    <details id="more" open><summary>Filter and sort</summary>
-      <div class="fields">
-        <label class="above">Sort by <select id="sort"></select></label>
-        <label class="above">Order <select id="descending">
-          <option value="">lowest first</option><option value="1">highest first</option></select></label>
-        <label class="above">System <select id="system"></select></label>
-        <label class="above" id="task-label">Task <select id="task"></select></label>
-        <label class="above" id="language-label">Language <select id="language"></select></label>
-        <label class="above">Errors <select id="errors"></select></label>
-        <label class="above" id="aspect-label">Aspect of errors <select id="aspect"></select></label>
-        <label class="above">Not scored by <select id="failed"></select></label>
-        <label><input type="checkbox" id="only-picked"> only picked</label>
-        <label id="differing-label"><input type="checkbox" id="differing"> only other texts</label>
-        <fieldset id="ranges"><legend>Between</legend>
-          <label class="above">Column <select id="range-column"></select></label>
-          <div class="row">
-            <label class="above">from <input id="low" type="number" step="any"></label>
-            <label class="above">to <input id="high" type="number" step="any"></label>
-          </div>
-        </fieldset>
-      </div>
-      <div class="row" id="chips" role="group" aria-label="Active filters"></div>
-      <div class="row"><button type="button" id="reset">Reset</button>
-        <button type="button" id="pick-all">Pick all shown here</button></div>
-      <details id="column-choice"><summary>Columns</summary><div id="column-list"></div></details>
-      <details id="notes" hidden><summary>Notes</summary><ul id="note-list"></ul></details>
-    </details>
-  </form>
-  <main id="list" tabindex="-1">
-    <div class="row head"><p id="status" role="status" aria-live="polite">Loading …</p>
-      <nav id="pager" class="row" aria-label="Pages of outputs"></nav></div>
-    <p id="problem" class="message bad" role="alert" hidden></p>
-    <div class="scroll"><table id="outputs"><thead></thead><tbody></tbody></table></div>
-  </main>
-  <section id="detail" aria-label="The output" tabindex="-1" hidden></section>
-</div>
-<dialog id="help" aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
-  <table><tbody>
-  <tr><td><kbd>j</kbd> <kbd>k</kbd></td><td>next and previous output</td></tr>
-  <tr><td><kbd>Enter</kbd></td><td>open the marked output</td></tr>
-  <tr><td><kbd>Esc</kbd></td><td>close it</td></tr>
-  <tr><td><kbd>x</kbd></td><td>pick it, or no longer</td></tr>
-  <tr><td><kbd>n</kbd> <kbd>p</kbd></td><td>next and previous page</td></tr>
-  <tr><td><kbd>d</kbd></td><td>show or hide word differences</td></tr>
-  <tr><td><kbd>/</kbd></td><td>search</td></tr>
-  <tr><td><kbd>?</kbd></td><td>this list</td></tr></tbody></table>
-  <form method="dialog"><button class="primary">Close</button></form></dialog>
-"""

@@ -24,7 +24,8 @@ from metrist.metrics.trained.calibrated import Calibrated
 from metrist.names import encode_names, select_names
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.report.errors import ExplainedOutput, Explanations
+from metrist.report.explanations import Explanations
+from metrist.report.output_card import OutputCard
 from metrist.runtime import Runtime
 from metrist.scores import Score
 from metrist.spec import Spec, parse, split_name
@@ -154,7 +155,7 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
 
 def _judge_records(
     records: Sequence[Record], metric: Metric, progress: Progress | bool | None
-) -> tuple[list[ExplainedOutput], Sequence[str]]:
+) -> tuple[list[OutputCard], Sequence[str]]:
     """What a metric says about the records, the worst first, and its notes."""
     from metrist.run import score
     from metrist.run.results import NothingScored
@@ -184,8 +185,8 @@ def _explain_offline(reader: Reader, selection: _Selection, progress: Progress |
     """Show the errors that come with the records, and what the shipped models mark in the others."""
     annotations = _read_annotations(reader, selection)
     outputs = [
-        _build_output(key, annotations.records.get(key), tuple(annotations.errors[key]))
-        for key in islice(annotations.errors, selection.limit)
+        OutputCard(item=key[0], system=key[1], record=annotations.records.get(key), errors=tuple(errors))
+        for key, errors in islice(annotations.errors.items(), selection.limit)
     ]
     room = None if selection.limit is None else selection.limit - len(outputs)
     records = [record for key, record in annotations.records.items() if key not in annotations.errors][:room]
@@ -298,12 +299,8 @@ def _explain_run(
         record = facts[row].record if facts else None
         score = blocks[chosen.label][place]
         explained = _explain_output(chosen, score, key, record, marks_errors=chosen in marking)
-        reasons = dict(explained.reasons)
-        for judge in judges:
-            reason = blocks[judge.label].explanations.get(place)
-            if reason:
-                reasons[judge.label] = reason
-        outputs.append(replace(explained, reasons=reasons))
+        others = {judge.label: blocks[judge.label][place] for judge in judges}
+        outputs.append(replace(explained, scores={**explained.scores, **others}))
     if facts and any(output.output is None for output in outputs):
         notes.append("some outputs are not in the files that were read: name the run's records with --texts FILE")
     notes += [f"also with errors: {m.label} (-m)" for m in marking if m is not chosen and metric is None]
@@ -330,31 +327,22 @@ def _rank_scores(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.intp
 
 def _explain_output(
     metric: Metric, score: Score, key: _Key, record: Record | None, *, marks_errors: bool
-) -> ExplainedOutput:
+) -> OutputCard:
     inner = metric.metric if isinstance(metric, Calibrated) else metric
     # What a metric of errors says about an output is a note on an irregular answer.
     is_note = inner.reports_errors or marks_errors
-    return _build_output(
-        key,
-        record,
-        score.errors,
-        by=metric.label,
+    own = Score(
         value=score.value,
         failure=score.failure,
-        note=score.explanation if is_note else None,
-        reasons={metric.label: score.explanation} if score.explanation and not is_note else {},
         raw=score.raw if score.failure else None,
+        explanation=None if is_note else score.explanation,
     )
-
-
-def _build_output(key: _Key, record: Record | None, errors: tuple[Error, ...], **more: Any) -> ExplainedOutput:
-    return ExplainedOutput(
+    return OutputCard(
         item=key[0],
         system=key[1],
-        output=record.output if record else None,
-        source=record.source if record else None,
-        task=record.task if record else None,
-        language=record.language if record else None,
-        errors=errors,
-        **more,
+        record=record,
+        errors=score.errors,
+        by=metric.label,
+        scores={metric.label: own},
+        note=score.explanation if is_note else None,
     )

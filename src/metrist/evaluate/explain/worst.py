@@ -27,8 +27,9 @@ from metrist.io.reader import RowProgress, check_keywords
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import NameColumn, encode_names, list_distinct, select_names
+from metrist.report.output_card import PEOPLE, OutputCard
 from metrist.report.tables import format_number
-from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
+from metrist.report.worst import WorstEntry, WorstOutputs
 from metrist.run.run import Run
 from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 from metrist.scores import FailureKind
@@ -59,7 +60,7 @@ class _Side:
     def __post_init__(self) -> None:
         self.items = encode_names(self.results.items)
 
-    def show(self, rows: Sequence[int], *, labelled: bool = False) -> dict[int, ScoredOutput]:
+    def show(self, rows: Sequence[int], *, labelled: bool = False) -> dict[int, OutputCard]:
         """Outputs with all that is known about them; `labelled` names their run."""
         results, blocks = self.results, take_scores(self.results, rows)
         columns = {
@@ -75,7 +76,7 @@ class _Side:
                 if scores[label].failure:
                     del scores[label]
             known = self.facts.get(row) or OutputFacts()
-            shown[row] = ScoredOutput(
+            shown[row] = OutputCard(
                 item=results.items[row],
                 system=results.systems[row],
                 scores=scores,
@@ -200,7 +201,7 @@ def worst(
     )
 
 
-def show_outputs(results: Results, facts: Mapping[int, OutputFacts]) -> list[ScoredOutput]:
+def show_outputs(results: Results, facts: Mapping[int, OutputFacts]) -> list[OutputCard]:
     """Some outputs of a run with all that is known about them."""
     return list(_Side(results=results, name="this run", facts=facts).show(list(facts)).values())
 

@@ -12,12 +12,12 @@ from metrist.errors import format_count
 from metrist.evaluate.explain.worst import list_decimals, show_outputs
 from metrist.evaluate.report.data import ReportData
 from metrist.ratings import Error
-from metrist.report.errors import SEVERITIES, rank_severity
 from metrist.report.figures import draw_bars
+from metrist.report.output_card import PEOPLE, SEVERITIES, rank_severity, severity_of
 from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
 from metrist.report.tables import Count, Number, Table, name_columns
-from metrist.report.worst import PEOPLE, WorstEntry, WorstOutputs
+from metrist.report.worst import WorstEntry, WorstOutputs
 
 #: Outputs with errors that are shown.
 _SHOWN = 8
@@ -37,10 +37,6 @@ def list_errors(data: ReportData) -> dict[str, list[tuple[int, Error]]]:
     return found
 
 
-def _severity(error: Error) -> str:
-    return SEVERITIES[rank_severity(error)]
-
-
 def errors_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     """Errors by aspect, stacked by severity, for everyone who found some."""
     found = list_errors(data)
@@ -48,7 +44,7 @@ def errors_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     for name, errors in found.items():
         for _, error in errors:
             label = error.aspect if len(found) == 1 else f"{name}: {error.aspect}"
-            counts.setdefault(label, Counter())[_severity(error)] += 1
+            counts.setdefault(label, Counter())[severity_of(error)] += 1
     if not counts:
         return None
     ordered = dict(sorted(counts.items(), key=lambda entry: -sum(entry[1].values()))[:30])
@@ -114,7 +110,7 @@ def _error_table(found: dict[str, list[tuple[int, Error]]]) -> Table:
         for row, error in errors:
             by_aspect.setdefault(error.aspect, []).append((row, error))
         for aspect, own in sorted(by_aspect.items(), key=lambda entry: -len(entry[1])):
-            severities = Counter(_severity(error) for _, error in own)
+            severities = Counter(severity_of(error) for _, error in own)
             penalties = [error.penalty for _, error in own if error.penalty is not None]
             rows.append(
                 [
@@ -142,7 +138,7 @@ def _system_error_table(data: ReportData, found: dict[str, list[tuple[int, Error
             by_system.setdefault(data.results.systems[row], []).append(error)
         for system in data.systems:
             own, judged = by_system.get(system, []), _count_judged(data, name, system)
-            severities = Counter(map(_severity, own))
+            severities = Counter(map(severity_of, own))
             rate = Number(len(own) / judged if judged else math.nan, 2)
             rows.append(
                 [system, name, Count(len(own)), rate, *(Count(severities[severity]) for severity in SEVERITIES)]

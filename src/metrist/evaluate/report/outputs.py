@@ -18,8 +18,6 @@ from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.verdicts import join_names
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
-from metrist.report.errors import locate_errors
-from metrist.report.output_cards import clean_text, cut_pieces
 from metrist.report.page import Block, ExplorerBlock, Fold, HeatBlock, OutputsBlock, Prose, Section
 from metrist.report.tables import format_number, or_none
 from metrist.report.worst import WorstEntry, WorstOutputs
@@ -205,44 +203,31 @@ def explorer_section(data: ReportData) -> Section | None:
     outputs: list[dict[str, Any]] = []
     decimals = list_decimals(data.results)
     columns = [metric.label for metric in data.columns]
-    for output in sample:
-        if output.record is None:
+    for card in sample:
+        if card.record is None:
             continue
-        if output.item not in items:
-            items[output.item] = len(items)
-            contexts.append(
-                {
-                    "name": clean_text(label_item(output.item, output.number)),
-                    "source": _join_pieces(output.record.source),
-                    "instruction": _join_pieces(output.record.instruction),
-                    "references": [_join_pieces(reference) for reference in output.record.references],
-                }
-            )
-        errors, names = output.number_errors()
-        located = locate_errors(errors, "output")
-        pieces = [piece.plain() for piece in cut_pieces(output.record.output, located, names=names, whole=True)]
-        said = {name: _join_pieces(score.explanation) for name, score in output.scores.items() if score.explanation}
+        # The outputs of an item share its source and references.
+        shown = card.for_script()
+        context = {name: shown.pop(name) for name in ("source", "instruction", "references")}
+        if card.item not in items:
+            items[card.item] = len(items)
+            contexts.append({"name": label_item(card.item, card.number), **context})
         outputs.append(
             {
-                "i": items[output.item],
-                "s": systems[output.system],
-                "v": [_round(output.scores[name].value if name in output.scores else math.nan) for name in columns],
-                "t": pieces if any(not isinstance(piece, str) for piece in pieces) else "".join(pieces),
-                **(
-                    {"r": {clean_text(a): float(f"{mean:.3g}") for a, (mean, _) in output.ratings.items()}}
-                    if output.ratings
-                    else {}
-                ),
-                **({"e": said} if said else {}),
+                "i": items[card.item],
+                "s": systems[card.system],
+                "v": [_round(card.scores[name].value if name in card.scores else math.nan) for name in columns],
+                "ratings": {aspect: float(f"{mean:.3g}") for aspect, (mean, _) in card.ratings.items()},
+                # Most outputs have no errors and no reasons.
+                **{name: value for name, value in shown.items() if value or name == "output"},
             }
         )
     signs = {True: 1, False: -1, None: None}
     metrics = [
-        {"name": clean_text(m.label), "better": signs[m.higher_is_better], "decimals": decimals.get(m.label, 3)}
+        {"name": m.label, "better": signs[m.higher_is_better], "decimals": decimals.get(m.label, 3)}
         for m in data.columns
     ]
-    shown_systems = [clean_text(system) for system in systems]
-    explorer = ExplorerBlock(data={"metrics": metrics, "systems": shown_systems, "items": contexts, "outputs": outputs})
+    explorer = ExplorerBlock(data={"metrics": metrics, "systems": data.systems, "items": contexts, "outputs": outputs})
     return Section(
         name="outputs",
         title="All outputs" if not rule else "Outputs",
@@ -271,10 +256,6 @@ def _choose_rows(data: ReportData) -> tuple[list[int], list[str]]:
         f"sample of the others (seed {data.options.seed}). All tables and figures above are over all outputs."
     )
     return chosen.tolist(), [rule]
-
-
-def _join_pieces(text: str | None) -> str:
-    return "" if text is None else "".join(piece.text for piece in cut_pieces(text, whole=True))
 
 
 def _round(value: float) -> float | None:

@@ -1,4 +1,6 @@
-"use strict";
+import { element, safeName } from "/static/elements.js";
+import { drawContext, drawOutput, drawReasons } from "/static/output_card.js";
+
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const status = document.getElementById("status");
@@ -108,136 +110,72 @@
   });
   window.addEventListener("afterprint", () => closed.forEach((details) => { details.open = false; }));
 
-  // ---- All outputs: every text goes into the page as text, never as markup
+  // ---- All outputs
 
   const explorer = data.explorer;
   if (!explorer) return;
   const size = 10;
   const root = document.getElementById("explorer");
-  const make = (tag, attributes = {}, ...children) => {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (value !== null && value !== undefined) element.setAttribute(name, value);
-    }
-    element.append(...children);
-    return element;
-  };
+  const filters = element("div", { class: "filters" });
   const choice = (label, options) => {
-    const select = make("select");
-    options.forEach(([value, text]) => select.append(make("option", { value }, text)));
-    filters.append(make("label", {}, label, select));
+    const select = element("select", {}, options.map(([value, text]) => element("option", { value: String(value) }, safeName(text))));
+    filters.append(element("label", {}, label, select));
     return select;
   };
-  const filters = make("div", { class: "filters" });
-  const search = make("input", { type: "search" });
-  filters.append(make("label", {}, "Search in texts and items", search));
-  const everything = [["", "all"]];
-  const system = choice("System", everything.concat(explorer.systems.map((name, i) => [i, name])));
-  const beside = choice("Beside it", [["", "nothing"]].concat(explorer.systems.map((name, i) => [i, name])));
+  const search = element("input", { type: "search" });
+  filters.append(element("label", {}, "Search in texts and items", search));
+  const systems = explorer.systems.map((name, i) => [i, name]);
+  const system = choice("System", [["", "all"], ...systems]);
+  const beside = choice("Beside it", [["", "nothing"], ...systems]);
   const order = choice("Order", [["", "as in the input"]].concat(
     explorer.metrics.flatMap((metric, i) => metric.better === null
       ? [[`${i} 1`, `${metric.name}: lowest first`], [`${i} -1`, `${metric.name}: highest first`]]
       : [[`${i} ${metric.better}`, `${metric.name}: worst first`], [`${i} ${-metric.better}`, `${metric.name}: best first`]]),
   ));
-  const summary = make("p", { class: "soft", role: "status" });
-  const list = make("div");
-  const back = make("button", { type: "button" }, "Previous");
-  const forth = make("button", { type: "button" }, "Next");
-  const turns = make("div", { class: "tools" }, back, forth);
+  const summary = element("p", { class: "soft", role: "status" });
+  const list = element("div");
+  const back = element("button", { type: "button" }, "Previous");
+  const forth = element("button", { type: "button" }, "Next");
+  const turns = element("div", { class: "tools" }, back, forth);
   root.append(filters, summary, list, turns);
   let page = 0;
-  let tips = 0;
 
-  const plain = (text) => typeof text === "string" ? text : text.map((piece) => typeof piece === "string" ? piece : piece[0]).join("");
-  const byKey = new Map(explorer.outputs.map((output) => [`${output.i} ${output.s}`, output]));
-  const searchable = explorer.outputs.map((output) => {
-    const item = explorer.items[output.i];
-    return [item.name, plain(output.t), item.source || "", ...item.references].join("\n").toLowerCase();
-  });
+  const cards = explorer.outputs.map((output) => ({ errors: [], said: [], ...explorer.items[output.i], ...output }));
+  const byKey = new Map(cards.map((card) => [`${card.i} ${card.s}`, card]));
+  const searchable = cards.map((card) => [card.name, card.output, card.source ?? "", ...card.references].join("\n").toLowerCase());
 
-  const splitWords = (text) => text.match(/[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) || [];
-  // The words of `own` that are not in a longest common subsequence with `other`.
-  const findChanged = (own, other) => {
-    const rows = own.length + 1, columns = other.length + 1;
-    if (rows * columns > 1000000) return new Set();
-    const lengths = new Uint16Array(rows * columns);
-    for (let i = own.length - 1; i >= 0; i -= 1) {
-      for (let j = other.length - 1; j >= 0; j -= 1) {
-        lengths[i * columns + j] = own[i] === other[j]
-          ? lengths[(i + 1) * columns + j + 1] + 1
-          : Math.max(lengths[(i + 1) * columns + j], lengths[i * columns + j + 1]);
-      }
-    }
-    const changed = new Set();
-    for (let i = 0, j = 0; i < own.length;) {
-      if (j < other.length && own[i] === other[j]) { i += 1; j += 1; }
-      else if (j < other.length && lengths[i * columns + j + 1] >= lengths[(i + 1) * columns + j]) j += 1;
-      else { if (own[i].trim()) changed.add(i); i += 1; }
-    }
-    return changed;
+  const drawScores = (card) => {
+    const scores = explorer.metrics.map((metric, i) => [metric.name, card.v[i]?.toFixed(metric.decimals) ?? "n/a"]);
+    const ratings = Object.entries(card.ratings).map(([aspect, value]) => [`people: ${aspect}`, String(value)]);
+    return element("ul", { class: "scores" }, [...scores, ...ratings].map(([name, value]) =>
+      element("li", {}, `${safeName(name)} `, element("b", {}, value))));
   };
-  const showText = (label, text, against) => {
-    const box = make("div", { dir: "auto" });
-    if (against !== undefined) {
-      const words = splitWords(plain(text));
-      const changed = findChanged(words, splitWords(plain(against)));
-      words.forEach((word, i) => box.append(changed.has(i) ? make("b", { class: "changed" }, word) : word));
-    } else {
-      (typeof text === "string" ? [text] : text).forEach((piece) => {
-        if (typeof piece === "string") { box.append(piece); return; }
-        tips += 1;
-        const tip = make("span", { class: "tip", role: "tooltip", id: `explorer-tip-${tips}` },
-          ...piece[2].map((note) => make("span", {}, note)));
-        box.append(make("mark", { class: piece[1], tabindex: 0, "aria-describedby": tip.id }, piece[0], tip));
-      });
-    }
-    return make("div", { class: "text" }, make("span", { class: "label" }, label), box);
-  };
-  const showOutput = (output, against) => {
-    const scores = make("ul", { class: "scores" });
-    explorer.metrics.forEach((metric, i) => {
-      const value = output.v[i] === null ? "n/a" : output.v[i].toFixed(metric.decimals);
-      scores.append(make("li", {}, `${metric.name} `, make("b", {}, value)));
-    });
-    Object.entries(output.r || {}).forEach(([aspect, value]) => {
-      scores.append(make("li", {}, `people: ${aspect} `, make("b", {}, String(value))));
-    });
-    const box = make("div", { class: "output" }, make("h4", {}, explorer.systems[output.s]), scores,
-      showText("output", output.t, against && against.t));
-    Object.entries(output.e || {}).forEach(([metric, said]) => box.append(showText(`${metric} says`, said)));
-    return box;
-  };
-  const showEntry = (output) => {
-    const item = explorer.items[output.i];
-    const card = make("article", { class: "card" }, make("h3", {}, `item ${item.name}`));
-    const other = beside.value === "" ? undefined : byKey.get(`${output.i} ${beside.value}`);
-    if (other && other !== output) {
-      card.append(make("div", { class: "beside" }, showOutput(output, other), showOutput(other, output)));
-    } else card.append(showOutput(output));
-    const context = make("details", { class: "context" }, make("summary", {}, "References and source"));
-    item.references.forEach((text, i) => context.append(showText(`reference ${i + 1}`, text)));
-    if (item.instruction) context.append(showText("instruction", item.instruction));
-    if (item.source) context.append(showText("source", item.source));
-    if (context.children.length > 1) card.append(context);
-    return card;
+  const drawCard = (card) => {
+    const other = beside.value === "" ? undefined : byKey.get(`${card.i} ${beside.value}`);
+    const against = other === card ? null : other;
+    const context = drawContext(card);
+    return element("article", { class: "card" },
+      element("h3", {}, `item ${safeName(card.name)} · system ${safeName(explorer.systems[card.s])}`),
+      drawScores(card),
+      drawOutput(card, against, { name: against ? explorer.systems[against.s] : "" }),
+      drawReasons(card),
+      context.length ? element("details", { class: "context" }, element("summary", {}, "References and source"), context) : null);
   };
   const show = () => {
     const words = search.value.trim().toLowerCase();
-    let found = explorer.outputs.map((output, i) => i).filter((i) =>
-      (system.value === "" || explorer.outputs[i].s === Number(system.value)) && (!words || searchable[i].includes(words)));
+    let found = cards.filter((card, i) =>
+      (system.value === "" || card.s === Number(system.value)) && (!words || searchable[i].includes(words)));
     if (order.value) {
       const [metric, sign] = order.value.split(" ").map(Number);
-      const value = (i) => explorer.outputs[i].v[metric];
-      const scored = found.filter((i) => value(i) !== null);
-      scored.sort((a, b) => sign * (value(a) - value(b)));
-      found = scored.concat(found.filter((i) => value(i) === null));
+      const scored = found.filter((card) => card.v[metric] !== null);
+      scored.sort((first, second) => sign * (first.v[metric] - second.v[metric]));
+      found = scored.concat(found.filter((card) => card.v[metric] === null));
     }
     const pages = Math.max(1, Math.ceil(found.length / size));
     page = Math.min(Math.max(page, 0), pages - 1);
-    const shown = found.slice(page * size, (page + 1) * size);
-    summary.textContent = `${found.length.toLocaleString("en")} of ${explorer.outputs.length.toLocaleString("en")} outputs`
+    summary.textContent = `${found.length.toLocaleString("en")} of ${cards.length.toLocaleString("en")} outputs`
       + (pages > 1 ? `, page ${page + 1} of ${pages}` : "");
-    list.replaceChildren(...shown.map((i) => showEntry(explorer.outputs[i])));
+    list.replaceChildren(...found.slice(page * size, (page + 1) * size).map(drawCard));
     turns.hidden = pages < 2;
     back.disabled = page === 0;
     forth.disabled = page >= pages - 1;

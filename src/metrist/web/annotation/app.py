@@ -7,7 +7,6 @@ acknowledged; a page that gets no answer sends it again under the same id.
 from __future__ import annotations
 
 import hmac
-import json
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,7 @@ from metrist.web.annotation.answers import Answers, check_click
 from metrist.web.annotation.export import attention_share, export_label_studio, export_rows, label_studio_config
 from metrist.web.annotation.project import Assignment, Project, Rater, Task
 from metrist.web.annotation.store import Click
-from metrist.web.pages import escape_text, render_page
+from metrist.web.pages import answer_json, read_json, render_page
 from metrist.web.security import OWNER, Access
 from metrist.web.server import create_app
 
@@ -98,7 +97,7 @@ class Pages:
 
     async def take_click(self, request: Request) -> Response:
         rater = self._rater(request)
-        body = await _read_json(request)
+        body = await read_json(request)
         if set(body) != _CLICK_FIELDS or not isinstance(body["content"], dict):
             raise HTTPException(400, f"A click has {', '.join(sorted(_CLICK_FIELDS))}.")
         _check_names(body, "id", "rater", "task", "kind")
@@ -110,7 +109,7 @@ class Pages:
 
     async def take_undo(self, request: Request) -> Response:
         rater = self._rater(request)
-        body = await _read_json(request)
+        body = await read_json(request)
         if set(body) != {"id", "rater"}:
             raise HTTPException(400, "To undo, send id and rater.")
         _check_names(body, "id", "rater")
@@ -134,7 +133,7 @@ class Pages:
     def _describe_project(self, rater: Rater) -> Response:
         with self._lock:
             self.answers.refresh()
-            return _send_json(
+            return answer_json(
                 {
                     "id": self.project.id,
                     "rater": rater.name,
@@ -150,7 +149,7 @@ class Pages:
         with self._lock:
             self.answers.refresh()
             answer = self.answers.find(rater.name, task.id).to_dict()
-        return _send_json(
+        return answer_json(
             {
                 "id": task.id,
                 **_show_context(task.records[0], self.project.show_references),
@@ -178,7 +177,7 @@ class Pages:
             if stored is not None:
                 content["task"] = stored.task
                 content["answer"] = self.answers.find(rater.name, stored.task).to_dict()
-        return _send_json(content)
+        return answer_json(content)
 
     def _progress(self, rater: Rater) -> dict[str, Any]:
         complete = [own.task for own in rater.assignments if self.answers.is_complete(rater.name, own.task)]
@@ -192,7 +191,7 @@ class Pages:
 
     async def add_rater(self, request: Request) -> Response:
         _check_owner(request)
-        body = await _read_json(request)
+        body = await read_json(request)
         if set(body) != {"name"}:
             raise HTTPException(400, "To add a rater, send a name.")
         _check_names(body, "name")
@@ -208,7 +207,7 @@ class Pages:
     def _add_rater(self, name: str) -> Response:
         with self._lock:
             rater = self.answers.add_rater(name)
-        return _send_json({"name": rater.name, "token": rater.token, "tasks": len(rater.assignments)})
+        return answer_json({"name": rater.name, "token": rater.token, "tasks": len(rater.assignments)})
 
     def _describe_overview(self) -> Response:
         with self._lock:
@@ -238,7 +237,7 @@ class Pages:
                 "raters": raters,
                 "agreement": self.answers.agreement(),
             }
-        return _send_json(content)
+        return answer_json(content)
 
     def _make_export(self, name: str) -> Response:
         with self._lock:
@@ -284,34 +283,12 @@ def _answer_unavailable() -> Iterator[None]:
 
 
 def _render(script: str, title: str, heading: str) -> Response:
-    body = (
-        '<a class="skip" href="#main">Skip to the task</a>\n'
-        f'<header class="bar" id="bar"><h1>{escape_text(heading)}</h1></header>\n'
-        '<main id="main"><p class="soft">Loading …</p></main>\n<noscript>This page needs JavaScript.</noscript>'
-    )
-    return render_page(title, body, scripts=[script], styles=["annotation.css"])
-
-
-def _send_json(content: Mapping[str, Any]) -> Response:
-    # In ASCII: texts may have lone surrogates, which UTF-8 has no bytes for.
-    return Response(json.dumps(content), media_type="application/json")
+    return render_page("annotation.html", title, heading=heading, scripts=[script], styles=["annotation.css"])
 
 
 def _check_owner(request: Request) -> None:
     if request.scope["metrist.user"] != OWNER:
         raise HTTPException(403, "This page is for the owner of the project.")
-
-
-async def _read_json(request: Request) -> dict[str, Any]:
-    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
-        raise HTTPException(400, "Expected JSON.")
-    try:
-        body = await request.json()
-    except (ValueError, RecursionError):
-        raise HTTPException(400, "Expected JSON.") from None
-    if not isinstance(body, dict):
-        raise HTTPException(400, "Expected a JSON object.")
-    return body
 
 
 def _check_names(body: Mapping[str, Any], *names: str) -> None:

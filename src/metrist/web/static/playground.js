@@ -1,7 +1,8 @@
 // The playground: each chosen metric is asked again when a text changes. Metrics that cost money wait for the button.
 
-import { element, request, safeName, textBox } from "/static/page.js";
-import { describeError, errorRanges, heatSection, markedBox, severityClass } from "/static/texts.js";
+import { element, safeName } from "/static/elements.js";
+import { drawReasons, errorList, errorRanges, heatSection, markedBox, part } from "/static/output_card.js";
+import { request } from "/static/page.js";
 
 const byId = (id) => document.getElementById(id);
 const FIELDS = ["output", "source", "references", "instruction", "task"];
@@ -93,29 +94,19 @@ function drawAnswers() {
   byId("scores").hidden = !chosen.length || !texts.output;
   byId("scores").tBodies[0].replaceChildren(...chosen.map((metric) => drawScore(metric, texts)));
   const parts = [];
-  const numbered = [];
-  for (const metric of chosen) {
-    for (const error of answers.get(metric.label)?.errors ?? []) numbered.push([numbered.length + 1, error, metric.label]);
+  const given = chosen.map((metric) => ({ by: metric.label, ...answers.get(metric.label) }));
+  const errors = given.flatMap((answer) => answer.errors ?? []).map((error, index) => ({ ...error, number: index + 1 }));
+  if (errors.length) {
+    parts.push(part("Errors", markedBox(texts.output, errorRanges(errors, "output")), errorList(errors)));
+    const inSource = errorRanges(errors, "source");
+    if (inSource.length) parts.push(part("In the source", markedBox(texts.source, inSource)));
   }
-  if (numbered.length) {
-    parts.push(section("Errors", markedBox(texts.output, errorRanges(texts.output, numbered, "output")),
-      element("ol", { class: "error-list" }, numbered.map(([, error, finder]) =>
-        element("li", { class: severityClass(error) }, describeError(error), element("span", { class: "soft" }, ` (${safeName(finder)})`))))));
-    const inSource = errorRanges(texts.source, numbered, "source");
-    if (inSource.length) parts.push(section("In the source", markedBox(texts.source, inSource)));
-  }
-  for (const metric of chosen) {
-    const answer = answers.get(metric.label);
-    if (answer?.explanation) parts.push(section(`Reasons of ${safeName(metric.label)}`, textBox(answer.explanation)));
-  }
+  // A failure stands in the table of scores.
+  parts.push(...drawReasons({ said: given.map(({ by, explanation }) => ({ by, explanation })) }));
   const tokens = Object.fromEntries(chosen.filter((metric) => answers.get(metric.label)?.readings?.length).map((metric) => [metric.label, answers.get(metric.label).readings]));
   const heat = heatSection(tokens);
-  if (heat.length) parts.push(section("Words by how unlikely they are", ...heat));
+  if (heat.length) parts.push(part("Words by how unlikely they are", ...heat));
   byId("findings").replaceChildren(...parts);
-}
-
-function section(title, ...children) {
-  return element("section", {}, element("h3", {}, title), ...children);
 }
 
 function drawScore(metric, texts) {

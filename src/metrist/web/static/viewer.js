@@ -1,7 +1,8 @@
 // The viewer. Its whole state is in the address, so that every view has a link.
 
-import { element, isShortcut, request, safeName, textBox, textNodes } from "/static/page.js";
-import { describeError, diffWords, errorRanges, heatSection, markedBox, severityClass } from "/static/texts.js";
+import { element, safeName, textNodes } from "/static/elements.js";
+import { diffWords, drawContext, drawOutput, drawReasons, heatSection, markedBox, part } from "/static/output_card.js";
+import { isShortcut, request } from "/static/page.js";
 
 const byId = (id) => document.getElementById(id);
 /** Columns that are shown unless the address names others. */
@@ -365,41 +366,23 @@ function step(direction) {
 
 function drawDetail() {
   const { output, other, siblings, position, before, after } = openOutput;
-  const numbered = numberErrors(output);
-  const parts = [detailTools(output, position, before, after)];
-  parts.push(element("h2", {}, "item ", element("span", { class: "name" }, safeName(shorten(output.item, 80))), " · ", element("span", { class: "name" }, safeName(output.system))));
-  parts.push(...outputSection(output, other, numbered));
-  if (numbered.length) {
-    parts.push(section("Errors", element("ol", { class: "error-list" }, numbered.map(([, error, finder]) =>
-      element("li", { class: severityClass(error) }, describeError(error), element("span", { class: "soft" }, ` (${safeName(finder)})`))))));
-  }
-  parts.push(section("Scores", scoreTable(output, other)));
-  for (const [metric, score] of Object.entries(output.scores)) {
-    if (score.failure) parts.push(section(`Not scored by ${safeName(metric)}`, textBox(score.failure)));
-    if (score.explanation) parts.push(section(`Reasons of ${safeName(metric)}`, textBox(score.explanation)));
-    if (score.raw && score.failure) parts.push(element("details", {}, element("summary", {}, `The answer to ${safeName(metric)}`), textBox(score.raw)));
-  }
+  const name = other && (other.run === run().name ? other.system : `${other.system} in ${other.run}`);
+  const parts = [
+    detailTools(output, position, before, after),
+    element("h2", {}, "item ", element("span", { class: "name" }, safeName(shorten(output.item, 80))), " · ", element("span", { class: "name" }, safeName(output.system))),
+    ...drawOutput(output, other, { name, differences: showDifferences }),
+    part("Scores", scoreTable(output, other)),
+    ...drawReasons(output),
+  ];
   const heat = heatSection(output.tokens);
-  if (heat.length) parts.push(section("Words by how unlikely they are", ...heat));
-  if (output.instruction) parts.push(section("Instruction", textBox(output.instruction)));
-  if (output.source) parts.push(section("Source", markedBox(output.source, errorRanges(output.source, numbered, "source"))));
-  output.references.forEach((text, index) => parts.push(section(output.references.length > 1 ? `Reference ${index + 1}` : "Reference", textBox(text))));
+  if (heat.length) parts.push(part("Words by how unlikely they are", ...heat));
+  parts.push(...drawContext(output));
   if (siblings.length) parts.push(siblingSection(output, siblings));
   if (output.extra) {
     parts.push(element("details", {}, element("summary", {}, "Further columns"), element("div", { class: "scroll" }, element("table", {}, element("tbody", {},
-      Object.entries(output.extra).map(([name, value]) => element("tr", {}, element("td", {}, safeName(name)), element("td", {}, textBox(typeof value === "string" ? value : JSON.stringify(value))))))))));
+      Object.entries(output.extra).map(([name, value]) => element("tr", {}, element("td", {}, safeName(name)), element("td", {}, markedBox(typeof value === "string" ? value : JSON.stringify(value))))))))));
   }
   byId("detail").replaceChildren(...parts);
-}
-
-function section(title, ...children) {
-  return element("section", {}, element("h3", {}, title), ...children);
-}
-
-function numberErrors(output) {
-  const found = Object.entries(output.scores).flatMap(([metric, score]) => (score.errors ?? []).map((error) => [error, metric]));
-  const people = (output.errors ?? []).map((error) => [error, error.rater ? `people: ${error.rater}` : "people"]);
-  return [...found, ...people].map(([error, finder], index) => [index + 1, error, finder]);
 }
 
 function detailTools(output, position, before, after) {
@@ -432,27 +415,15 @@ async function copyLink(button) {
   }
 }
 
-function outputSection(output, other, numbered) {
-  if (output.text === null) return [element("p", { class: "message" }, "The files of the run do not have this text.")];
-  const errors = errorRanges(output.text, numbered, "output");
-  if (!other || other.text === null) return [section("Output", markedBox(output.text, errors, { class: "main-text" }))];
-  const ranges = showDifferences ? diffWords(other.text, output.text) : [[], []];
-  const name = other.run === run().name ? other.system : `${other.system} in ${other.run}`;
-  const same = other.text === output.text ? " (the same text)" : ranges === null ? " (too long for word differences)" : "";
-  return [element("div", { class: "pair" },
-    section(`Compared with ${safeName(name)}${same}`, markedBox(other.text, [...(ranges?.[0] ?? []), ...errorRanges(other.text, numberErrors(other), "output")])),
-    section("Output", markedBox(output.text, [...(ranges?.[1] ?? []), ...errors], { class: "main-text" })))];
-}
-
 function scoreTable(output, other) {
   const columns = run().columns;
   const rows = columns.map((column, index) => {
     const value = output.numbers[index];
     const place = other ? other.columns.indexOf(column.name) : -1;
     const theirs = place >= 0 ? other.numbers[place] : null;
-    const ratings = column.kind === "rating" ? (output.ratings ?? {})[column.name.slice("people: ".length)] : null;
+    const ratings = column.kind === "rating" ? output.ratings[column.name.slice("people: ".length)] : 0;
     return element("tr", {},
-      element("td", { title: column.signature ? safeName(column.signature) : undefined }, safeName(column.name), ratings && ratings.length > 1 ? element("span", { class: "soft" }, ` (${ratings.length} ratings)`) : null),
+      element("td", { title: column.signature ? safeName(column.signature) : undefined }, safeName(column.name), ratings > 1 ? element("span", { class: "soft" }, ` (${ratings} ratings)`) : null),
       element("td", { class: "number" }, format(value, column)),
       other ? [element("td", { class: "number" }, format(theirs, column)),
         element("td", { class: "number" }, value === null || theirs === null ? "" : changeNode(value - theirs, column))] : []);
@@ -464,7 +435,7 @@ function scoreTable(output, other) {
 function siblingSection(output, siblings) {
   const columns = run().columns;
   const draw = (sibling) => {
-    const ranges = showDifferences && output.text !== null && sibling.text !== null ? diffWords(output.text, sibling.text) : null;
+    const ranges = showDifferences && output.output !== null && sibling.output !== null ? diffWords(output.output, sibling.output) : null;
     const numbers = columns.slice(0, DEFAULT_COLUMNS).map((column, index) => `${safeName(column.name)} ${format(sibling.numbers[index], column)}`).join(" · ");
     const query = new URLSearchParams(state);
     query.set("of", sibling.system);
@@ -475,12 +446,12 @@ function siblingSection(output, siblings) {
       drawList();
     } }, safeName(sibling.system));
     return element("article", { class: "sibling" }, element("h3", {}, link), element("p", { class: "numbers" }, numbers),
-      sibling.text === null ? element("p", { class: "soft" }, "no text") : markedBox(sibling.text, ranges ? ranges[1] : []));
+      sibling.output === null ? element("p", { class: "soft" }, "no text") : markedBox(sibling.output, ranges ? ranges[1] : []));
   };
   const box = element("div", { class: "pair" }, siblings.slice(0, SIBLINGS_SHOWN).map(draw));
   const rest = siblings.slice(SIBLINGS_SHOWN);
   const more = rest.length ? element("button", { type: "button", onclick: () => { box.append(...rest.map(draw)); more.remove(); } }, `Show ${rest.length} more systems`) : null;
-  return section("Other systems, with the words that this output does not have", box, more);
+  return part("Other systems, with the words that this output does not have", box, more);
 }
 
 // ---- Events

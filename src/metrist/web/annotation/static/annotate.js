@@ -1,7 +1,8 @@
 // The page of a rater: one task at a time. Every click is kept here until the server has acknowledged it.
-import { element, isShortcut, request, safeName } from "/static/page.js";
+import { element, safeName } from "/static/elements.js";
+import { isShortcut, request } from "/static/page.js";
 import { ClickQueue } from "/static/clicks.js";
-import { pairTask, questionBlock, ratingTask, reviewTask } from "/static/questions.js";
+import { pairTask, ratingTask, reviewTask, textPart } from "/static/questions.js";
 import { markTask } from "/static/marks.js";
 
 const bar = document.getElementById("bar");
@@ -121,13 +122,13 @@ async function open(number) {
 function draw() {
   const { schema } = project;
   const context = [];
-  if (task.instruction) context.push(contextBlock("Instruction", task.instruction));
+  if (task.instruction) context.push(textPart("Instruction", task.instruction));
   const tools = { send: (kind, content) => send(kind, content), task, schema };
   const make = { rating: ratingTask, pairwise: pairTask, errors: markTask, questionnaire: reviewTask }[schema.kind];
   view = make(tools);
-  if (task.source !== null && !view.showsSource) context.push(contextBlock("Source", task.source));
+  if (task.source !== null && !view.showsSource) context.push(textPart("Source", task.source));
   task.references.forEach((text, number) =>
-    context.push(contextBlock(task.references.length > 1 ? `Reference ${number + 1}` : "Reference", text)));
+    context.push(textPart(task.references.length > 1 ? `Reference ${number + 1}` : "Reference", text)));
   const note = element("textarea", { rows: 1, id: "note", maxlength: 10000 });
   note.value = task.answer.note;
   note.addEventListener("change", () => send("note", { text: note.value }));
@@ -150,10 +151,6 @@ function draw() {
   showProgress();
   window.scrollTo(0, 0);
   document.getElementById("task-title").focus({ preventScroll: true });
-}
-
-function contextBlock(title, text) {
-  return element("div", { class: "part" }, element("h3", {}, title), questionBlock.text(text));
 }
 
 function positions() {

@@ -1,5 +1,6 @@
 // Marking errors: select words with the mouse, or type them; then say what is wrong with them and how badly.
-import { element, safeName, SHOWN_CHARACTERS, textNodes } from "/static/page.js";
+import { element, safeName, SHOWN_CHARACTERS } from "/static/elements.js";
+import { markedBox, part } from "/static/output_card.js";
 import { newId } from "/static/clicks.js";
 
 /** The position of a place in the page, counted in characters (code points) of the text that the box shows. */
@@ -40,7 +41,7 @@ class MarkedText {
     this.pick = pick;
     this.marks = [];
     this.box = element("div", { class: "text markable", dir: "auto", tabindex: 0, role: "group", "aria-label": `${title}, in which words can be marked` });
-    this.node = element("div", { class: side === "output" ? "part output" : "part" }, element("h3", {}, title), this.box);
+    this.node = element("div", { class: side }, part(title, this.box));
     this.box.addEventListener("mouseup", () => setTimeout(() => this.select(), 0));
     this.box.addEventListener("touchend", () => setTimeout(() => this.select(), 0));
     this.box.addEventListener("keyup", (event) => { if (event.shiftKey) this.select(); });
@@ -74,32 +75,20 @@ class MarkedText {
   }
 
   draw(marks, chosen, edit) {
-    const own = marks.filter((mark) => mark.side === this.side);
-    const pending = chosen && chosen.side === this.side ? [{ ...chosen, pending: true }] : [];
-    const all = [...own, ...pending];
-    const last = Math.min(this.shown, this.characters.length);
-    const cuts = [...new Set([0, last, ...all.flatMap((mark) => [mark.start, mark.end])])].filter((cut) => cut <= last).sort((a, b) => a - b);
-    const nodes = [];
-    for (let number = 0; number + 1 < cuts.length; number += 1) {
-      const [start, end] = [cuts[number], cuts[number + 1]];
-      const text = textNodes(this.words(start, end));
-      const covering = all.filter((mark) => mark.start <= start && end <= mark.end);
-      if (!covering.length) {
-        nodes.push(...text);
-        continue;
-      }
-      const top = covering[covering.length - 1];
-      nodes.push(element("mark", {
-        class: top.pending ? "pending" : `severity-${top.severity}`,
-        title: top.pending ? "chosen words" : `${top.aspect}, ${top.severity}${top.note ? `: ${safeName(top.note)}` : ""}`,
-        onclick: top.pending ? undefined : () => { if (document.getSelection().isCollapsed) edit(top); },
-      }, text));
-    }
-    if (last < this.characters.length) {
-      nodes.push(element("button", { type: "button", class: "more", onclick: () => { this.shown += SHOWN_CHARACTERS; this.draw(marks, chosen, edit); } },
-        `Show more (${(this.characters.length - last).toLocaleString("en")} characters left)`));
-    }
-    this.box.replaceChildren(...nodes);
+    const unit = (place) => this.words(0, place).length;
+    const range = ({ start, end }) => ({ start: unit(start), end: unit(end) });
+    const own = marks.filter((mark) => mark.side === this.side).map((mark) => ({
+      ...range(mark),
+      class: mark.severity,
+      title: `${mark.aspect}, ${mark.severity}${mark.note ? `: ${safeName(mark.note)}` : ""}`,
+      onclick: (event) => {
+        event.stopPropagation(); // Marks overlap; the one that was clicked is meant.
+        if (document.getSelection().isCollapsed) edit(mark);
+      },
+    }));
+    if (chosen?.side === this.side) own.push({ ...range(chosen), class: "pending", title: "chosen words" });
+    const drawn = markedBox(this.characters.join(""), own, {}, { shown: this.shown, extended: (shown) => { this.shown = shown; this.draw(marks, chosen, edit); } });
+    this.box.replaceChildren(...drawn.childNodes);
   }
 }
 

@@ -1,5 +1,6 @@
 // The owner's page: links, progress, agreement, attention items and exports, refreshed every few seconds.
-import { element, request, safeName } from "/static/page.js";
+import { element, safeName } from "/static/elements.js";
+import { request } from "/static/page.js";
 
 const REFRESH = 5000;
 const numeric = ["Attention passed", "α", "Tasks with two answers"];

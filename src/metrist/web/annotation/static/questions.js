@@ -1,7 +1,11 @@
 // Questions with a few answers each: ratings, choices between two outputs, reviews of an analysis.
-import { element, safeName, textBox } from "/static/page.js";
+import { element, safeName } from "/static/elements.js";
+import { markedBox, part } from "/static/output_card.js";
 
-export const questionBlock = { text: (text) => textBox(text, { tabindex: 0 }) };
+/** A text that the keyboard can scroll. */
+const textBox = (text) => markedBox(text, [], { tabindex: 0 });
+export const textPart = (title, text) => part(title, textBox(text));
+const outputPart = (title, text) => element("div", { class: "output" }, textPart(title, text));
 
 let numbers = 0;
 
@@ -63,7 +67,7 @@ export function ratingTask({ send, task, schema }) {
   const questions = schema.questions.map((question) =>
     makeQuestion(question, (value) => send("set", { name: question.name, value }), { hint: "" }));
   const node = element("div", {},
-    element("div", { class: "part output" }, element("h3", {}, "Output"), questionBlock.text(task.outputs[0])),
+    outputPart("Output", task.outputs[0]),
     element("div", { class: "questions" }, questions.map((question) => question.node)));
   return questionTask(node, questions);
 }
@@ -71,9 +75,8 @@ export function ratingTask({ send, task, schema }) {
 export function pairTask({ send, task, schema }) {
   const questions = schema.questions.map((question) =>
     makeQuestion(question, (value) => send("set", { name: question.name, value }), { layout: "sides" }));
-  const side = (title, text) => element("div", { class: "part output" }, element("h3", {}, title), questionBlock.text(text));
   const node = element("div", {},
-    element("div", { class: "pair" }, side("Left", task.outputs[0]), side("Right", task.outputs[1])),
+    element("div", { class: "pair" }, outputPart("Left", task.outputs[0]), outputPart("Right", task.outputs[1])),
     element("div", { class: "questions" }, questions.map((question) => question.node)));
   return questionTask(node, questions);
 }
@@ -85,15 +88,15 @@ export function reviewTask({ send, task, schema }) {
     const facts = [error.aspect, error.severity].filter(Boolean).map((word) => element("span", { class: "chip" }, safeName(word)));
     const node = element("li", { class: "listed" },
       element("div", { class: "row" }, element("strong", {}, `Error ${number + 1}`), facts),
-      error.text ? element("div", { class: "quote" }, questionBlock.text(error.text)) : null,
-      error.explanation ? element("div", {}, element("span", { class: "soft small" }, "Explanation"), questionBlock.text(error.explanation)) : null,
-      error.revision ? element("div", {}, element("span", { class: "soft small" }, "Suggested revision"), questionBlock.text(error.revision)) : null,
+      error.text ? element("div", { class: "quote" }, textBox(error.text)) : null,
+      error.explanation ? element("div", {}, element("span", { class: "soft small" }, "Explanation"), textBox(error.explanation)) : null,
+      error.revision ? element("div", {}, element("span", { class: "soft small" }, "Suggested revision"), textBox(error.revision)) : null,
       question.node);
     return { question, node };
   });
   const whole = schema.questions.map((question) => about(question.name, question));
   const node = element("div", {},
-    element("div", { class: "part output" }, element("h3", {}, "Output"), questionBlock.text(task.outputs[0])),
+    outputPart("Output", task.outputs[0]),
     element("h3", {}, "Errors that the analysis lists"),
     element("p", { class: "soft small" }, schema.each_error.text),
     element("ol", { class: "analysis" }, listed.map((entry) => entry.node)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,11 @@ from rich.console import Console
 
 from metrist.io import read_records
 from metrist.ratings import Error
-from metrist.report.errors import ExplainedOutput, Explanations, mark_lines, rank_severity, split_text
+from metrist.records import Record
+from metrist.report.card_text import mark_lines
+from metrist.report.explanations import Explanations
+from metrist.report.output_card import OutputCard, TextPart, rank_severity, split_text
+from metrist.scores import Score
 
 TEXT = "The quick fox jumps over the lazy dog."
 MAJOR = Error(
@@ -31,8 +36,21 @@ UNLOCATED = Error(aspect="Style", severity="minor", penalty=1.0, text="purple el
 IN_SOURCE = Error(aspect="Omission", severity="critical", text="kleine", start=4, end=10, side="source", rater="R1")
 
 
-def make_output(*errors: Error, text: str | None = TEXT, **more: object) -> ExplainedOutput:
-    return ExplainedOutput(item="1", system="a", output=text, errors=errors, **more)
+def make_output(
+    *errors: Error,
+    text: str | None = TEXT,
+    source: str | None = None,
+    by: str | None = None,
+    note: str | None = None,
+    **score: Any,
+) -> OutputCard:
+    record = None if text is None else Record(item="1", system="a", output=text, source=source)
+    scores = {} if by is None else {by: Score(**score)}
+    return OutputCard(item="1", system="a", record=record, errors=errors, by=by, note=note, scores=scores)
+
+
+def split(text: str, spans: list[tuple[int, int]]) -> list[TextPart]:
+    return list(split_text(text, spans, longest=2000, context=200))
 
 
 def test_errors_are_underlined_below_the_text_with_their_reasons() -> None:
@@ -160,7 +178,7 @@ def test_a_row_has_offsets_and_is_read_back_as_a_record_with_errors() -> None:
 
 
 def test_a_failed_row_has_no_score() -> None:
-    row = make_output(by="tigerscore", value=float("nan"), failure="busy").row()
+    (row,) = Explanations(outputs=[make_output(by="tigerscore", value=float("nan"), failure="busy")]).rows()
     assert "scores" not in row
     assert row["failure"] == "busy"
 
@@ -182,14 +200,14 @@ LONG = "word " * 1000 + "a bad thing " + "other " * 1000
 
 def test_a_text_of_usual_length_is_shown_completely() -> None:
     text = "word " * 400
-    assert [(part.start, part.end, part.shown) for part in split_text(text, [])] == [(0, 2000, True)]
+    assert [(part.start, part.end, part.shown) for part in split(text, [])] == [(0, 2000, True)]
 
 
 def test_a_long_stretch_without_errors_is_left_out_but_for_its_ends() -> None:
     at = LONG.index("bad")
-    first, gap, middle, second, last = split_text(LONG, [(at, at + 3)])
+    first, gap, middle, second, last = split(LONG, [(at, at + 3)])
     assert [part.shown for part in (first, gap, middle, second, last)] == [True, False, True, False, True]
-    assert gap.placeholder == f"… {gap.end - gap.start:,} characters without errors …"
+    assert gap.placeholder == f"… {gap.end - gap.start:,} characters …"
     assert first.end >= 200
     assert middle.start <= at - 200
     assert middle.end >= at + 203
@@ -199,7 +217,7 @@ def test_a_long_stretch_without_errors_is_left_out_but_for_its_ends() -> None:
 
 
 def test_many_short_lines_are_long_too() -> None:
-    assert [part.shown for part in split_text("a line\n" * 100, [])] == [True, False, True]
+    assert [part.shown for part in split("a line\n" * 100, [])] == [True, False, True]
 
 
 @given(
@@ -208,7 +226,7 @@ def test_many_short_lines_are_long_too() -> None:
 )
 def test_the_parts_are_the_text_and_no_error_is_left_out(text: str, places: list[tuple[int, int]]) -> None:
     spans = [(start, min(start + size, len(text))) for start, size in places if start <= len(text)]
-    parts = list(split_text(text, spans))
+    parts = split(text, spans)
     assert "".join(text[part.start : part.end] for part in parts) == text
     for part in parts:
         if not part.shown:
@@ -218,11 +236,11 @@ def test_the_parts_are_the_text_and_no_error_is_left_out(text: str, places: list
 def test_errors_stay_underlined_where_they_are() -> None:
     at = LONG.index("bad")
     error = Error(aspect="a", severity="major", penalty=1.0, text="bad", start=at, end=at + 3)
-    shown = Explanations(outputs=[ExplainedOutput(item="1", system="s", output=LONG, errors=(error,))])
+    shown = Explanations(outputs=[make_output(error, text=LONG)])
     lines = shown.text().splitlines()
     marks = next(n for n, line in enumerate(lines) if "1==" in line)
     assert lines[marks - 1][lines[marks].index("1==") :].startswith("bad thing")
-    assert sum("characters without errors" in line for line in lines) == 2
+    assert sum("characters" in line for line in lines) == 2
     assert len(lines) < 20
 
 
@@ -232,8 +250,8 @@ def test_a_terminal_elides_the_same_parts() -> None:
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     at = LONG.index("bad")
     error = Error(aspect="a", severity="major", penalty=1.0, text="bad", start=at, end=at + 3)
-    console.print(Explanations(outputs=[ExplainedOutput(item="1", system="s", output=LONG, errors=(error,))]))
+    console.print(Explanations(outputs=[make_output(error, text=LONG)]))
     text = console.export_text()
     assert "bad[1] thing" in text
-    assert text.count("characters without errors") == 2
+    assert text.count("characters") == 2
     console.file.close()

@@ -1,26 +1,14 @@
-// Texts with marks: errors, word differences, and words by how unlikely a model found them.
+// One output with its errors, reasons and texts, as `OutputCard.for_script` describes it: drawn in the viewer, the
+// playground and the explorer of a report. templates/output_card.html draws the same without a script.
 
-import { element, safeName, textNodes, SHOWN_CHARACTERS } from "/static/page.js";
-
-/** Offsets of errors count characters as Python does; JavaScript counts UTF-16 units. */
-export function unitOffsets(text, offsets) {
-  if (!/[\ud800-\udfff]/.test(text)) return offsets.map((offset) => Math.min(offset, text.length));
-  const wanted = new Map(offsets.map((offset) => [offset, text.length]));
-  let count = 0;
-  let unit = 0;
-  for (const character of text) {
-    if (wanted.has(count)) wanted.set(count, unit);
-    count += 1;
-    unit += character.length;
-  }
-  return offsets.map((offset) => wanted.get(offset));
-}
+import { element, safeName, textNodes, SHOWN_CHARACTERS } from "/static/elements.js";
 
 /**
- * A box with a text in which ranges are marked. A range is {start, end, tag, class, title, number}: ranges may overlap.
- * A number is shown after the end of its range. Long texts come in parts.
+ * A box with a text in which ranges are marked. A range is {start, end, tag, class, title, number, onclick}: ranges may
+ * overlap. A number is shown after the end of its range. Long texts come in parts: `shown` characters at first, and
+ * `extended` is told when there are more.
  */
-export function markedBox(text, ranges = [], attributes = {}) {
+export function markedBox(text, ranges = [], attributes = {}, { shown = SHOWN_CHARACTERS, extended = () => {} } = {}) {
   const box = element("div", { dir: "auto", ...attributes, class: `text ${attributes.class ?? ""}`.trim() });
   const borders = new Set([0, text.length]);
   for (const range of ranges) borders.add(range.start).add(range.end);
@@ -30,8 +18,7 @@ export function markedBox(text, ranges = [], attributes = {}) {
   let piece = 0;
   let next = 0;
   let open = [];
-  const extend = () => {
-    const end = cuts[piece] + SHOWN_CHARACTERS;
+  const extend = (end) => {
     for (; piece + 1 < cuts.length && cuts[piece] < end; piece += 1) {
       const [start, stop] = [cuts[piece], cuts[piece + 1]];
       open = open.filter((range) => range.end > start);
@@ -41,7 +28,7 @@ export function markedBox(text, ranges = [], attributes = {}) {
       }
       let nodes = textNodes(text.slice(start, stop));
       for (const range of open) {
-        nodes = [element(range.tag ?? "mark", { class: range.class, title: range.title }, nodes)];
+        nodes = [element(range.tag ?? "mark", { class: range.class, title: range.title, onclick: range.onclick }, nodes)];
       }
       box.append(...nodes);
       for (const range of open) {
@@ -50,41 +37,65 @@ export function markedBox(text, ranges = [], attributes = {}) {
     }
     if (piece + 1 < cuts.length) {
       const left = (text.length - cuts[piece]).toLocaleString("en");
-      const more = element("button", { type: "button", onclick: () => { more.remove(); extend(); } }, `Show more (${left} characters left)`);
+      const onclick = () => { more.remove(); extend(end + SHOWN_CHARACTERS); extended(end + SHOWN_CHARACTERS); };
+      const more = element("button", { type: "button", class: "more", onclick }, `Show more (${left} characters left)`);
       box.append(more);
     }
   };
-  extend();
+  extend(shown);
   return box;
 }
 
-const SEVERITIES = { critical: "major", major: "major", minor: "minor" };
-
-export function severityClass(error) {
-  return SEVERITIES[(error.severity ?? "").toLowerCase()] ?? "other";
+/** The places of errors in the output or the source, as ranges. */
+export function errorRanges(errors, side) {
+  return errors.filter((error) => error.side === side && error.end > error.start)
+    .map(({ start, end, severity, text, number }) => ({ start, end, class: severity, title: text, number }));
 }
 
-/** An error in one line: severity, penalty, aspect, words, explanation and correction. */
-export function describeError(error) {
-  const parts = [error.severity || "error"];
-  if (error.penalty !== null && error.penalty !== undefined) parts.push(`-${error.penalty}`);
-  parts.push(error.aspect);
-  if (error.text) parts.push(`“${error.text}”`);
-  const head = parts.join(" ");
-  return safeName(`${head}${error.explanation ? `: ${error.explanation}` : ""}${error.revision ? ` → ${error.revision}` : ""}`);
+/** The errors with their reasons. */
+export function errorList(errors) {
+  return element("ol", { class: "errors" }, errors.map((error) =>
+    element("li", { class: error.severity }, safeName(error.text), element("span", { class: "soft" }, ` (${safeName(error.by)})`))));
 }
 
-/** The ranges of numbered errors ([number, error]) in the output or the source. */
-export function errorRanges(text, numbered, side) {
-  const placed = numbered.filter(([, error]) => Number.isInteger(error.start) && Number.isInteger(error.end) && (error.side ?? "output") === side);
-  const units = unitOffsets(text, placed.flatMap(([, error]) => [error.start, error.end]));
-  return placed.map(([number, error], index) => ({
-    start: units[2 * index],
-    end: Math.max(units[2 * index + 1], units[2 * index]),
-    class: `error ${severityClass(error)}`,
-    title: describeError(error),
-    number,
-  })).filter((range) => range.end > range.start);
+/** Something under its name. */
+export function part(title, ...children) {
+  return element("section", { class: "part" }, element("h3", { class: "label" }, title), ...children);
+}
+
+/**
+ * The output of a card, beside that of another one if there is one, and its errors. `name` is that of the other card;
+ * without `differences` the words that only one of the two has are not marked.
+ */
+export function drawOutput(card, other = null, { name = "", differences = true } = {}) {
+  if (card.output === null) return [element("p", { class: "message" }, "The files of the run do not have this text.")];
+  const errors = errorRanges(card.errors, "output");
+  const list = card.errors.length ? [part("Errors", errorList(card.errors))] : [];
+  const own = (changes) => part("Output", markedBox(card.output, [...changes, ...errors], { class: "main-text" }));
+  if (!other || other.output === null) return [own([]), ...list];
+  const ranges = differences ? diffWords(other.output, card.output) : [[], []];
+  const same = other.output === card.output ? " (the same text)" : ranges === null ? " (too long for word differences)" : "";
+  const theirs = [...(ranges?.[0] ?? []), ...errorRanges(other.errors, "output")];
+  return [element("div", { class: "pair" }, part(`Compared with ${safeName(name)}${same}`, markedBox(other.output, theirs)), own(ranges?.[1] ?? [])), ...list];
+}
+
+/** What metrics say about an output: why there is no score, reasons, and the answer that could not be read. */
+export function drawReasons(card) {
+  return card.said.flatMap(({ by, failure, explanation, raw }) => [
+    failure ? part(`Not scored by ${safeName(by)}`, markedBox(failure)) : [],
+    explanation ? part(`Reasons of ${safeName(by)}`, markedBox(explanation)) : [],
+    raw ? element("details", {}, element("summary", {}, `The answer to ${safeName(by)}`), markedBox(raw)) : [],
+  ].flat());
+}
+
+/** What the output was made from and should resemble. */
+export function drawContext(card) {
+  const reference = (text, index) => part(card.references.length > 1 ? `Reference ${index + 1}` : "Reference", markedBox(text));
+  return [
+    card.instruction ? part("Instruction", markedBox(card.instruction)) : [],
+    card.source ? part("Source", markedBox(card.source, errorRanges(card.errors, "source"))) : [],
+    card.references.map(reference),
+  ].flat();
 }
 
 // ---- Word differences

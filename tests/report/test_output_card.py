@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.report.output_cards import MAX_CHARACTERS, CardWriter, cut_pieces, find_changes
-from metrist.report.worst import ScoredOutput, WorstEntry, WorstOutputs
+from metrist.report.html import render_fragment
+from metrist.report.output_card import MAX_CHARACTERS, MarkedText, OutputCard, find_changes
+from metrist.report.worst import WorstEntry, WorstOutputs
 from metrist.scores import Score
 
 ATTACK = "<img src=x onerror=alert(1)>\x00\x1b[31m\u202e"
 
 
-def make_output(text: str, system: str = "a", errors: tuple[Error, ...] = (), **fields: object) -> ScoredOutput:
+def make_output(text: str, system: str = "a", errors: tuple[Error, ...] = (), **fields: object) -> OutputCard:
     record = Record(item="1", system=system, output=text, source="the source", references=("one", "two"))
     scores = {"judge": Score(value=0.5, errors=errors, explanation="It is wrong.")}
-    return ScoredOutput(item="1", system=system, scores=scores, record=record, **fields)
+    return OutputCard(item="1", system=system, scores=scores, record=record, **fields)
 
 
-def write(*outputs: ScoredOutput, reason: str = "") -> str:
+def write(*outputs: OutputCard, reason: str = "") -> str:
     entry = WorstEntry(outputs=outputs, value=0.5, reason=reason)
-    return CardWriter().write_entries(WorstOutputs(title="t", entries=[entry], decimals={"judge": 2}))
+    return draw(WorstOutputs(title="t", entries=[entry], decimals={"judge": 2}))
+
+
+def draw(worst: WorstOutputs) -> str:
+    page = render_fragment("worst.html", worst=worst, full=False)
+    return page.partition("</style>")[2]
 
 
 def test_an_error_is_marked_and_tells_its_reason() -> None:
@@ -36,7 +42,7 @@ def test_where_errors_overlap_the_worst_gives_the_colour() -> None:
         (1, Error(aspect="a", severity="minor", start=0, end=7)),
         (2, Error(aspect="b", severity="critical", start=4, end=7)),
     ]
-    pieces = list(cut_pieces("the cat sat", errors))
+    pieces = list(MarkedText(name="output", text="the cat sat", errors=errors).pieces())
     assert [(piece.text, piece.severity, len(piece.notes)) for piece in pieces] == [
         ("the ", "minor", 1),
         ("cat", "critical", 2),
@@ -75,6 +81,31 @@ def test_a_very_long_text_is_cut() -> None:
 
 
 def test_outputs_without_a_score_are_listed() -> None:
-    failed = ScoredOutput(item="7", system="a", scores={"judge": Score.failed("no <answer>")})
-    page = CardWriter().write_entries(WorstOutputs(title="t", entries=[], failures=[failed]))
+    failed = OutputCard(item="7", system="a", scores={"judge": Score.failed("no <answer>")})
+    page = draw(WorstOutputs(title="t", entries=[], failures=[failed]))
     assert "item 7 · system a: judge: no &lt;answer&gt;" in page
+
+
+def test_a_script_gets_places_as_javascript_counts_them() -> None:
+    errors = (
+        Error(aspect="a", severity="Major", start=2, end=5, text="bad"),
+        Error(aspect="b", severity=None, start=1, end=3, side="source", rater="R1"),
+        Error(aspect="c", severity="minor"),
+    )
+    card = make_output("😀 bad", errors=errors).for_script()
+    assert (card["output"], card["source"], card["references"]) == ("😀 bad", "the source", ["one", "two"])
+    assert [(error["severity"], error.get("start"), error.get("end")) for error in card["errors"]] == [
+        ("major", 3, 6),
+        ("neutral", 1, 3),
+        ("minor", None, None),
+    ]
+    assert card["errors"][1]["text"] == "error b by R1"
+    assert card["said"] == [{"by": "judge", "explanation": "It is wrong."}]
+    assert make_output("x" * 100).for_script(10)["output"] == "x" * 10 + "\n[… 90 more characters]"
+
+
+def test_a_card_without_texts_is_drawn() -> None:
+    card = OutputCard(item="1", system="a", scores={"judge": Score.failed("busy", raw="?")})
+    assert card.for_script()["output"] is None
+    assert card.for_script()["said"] == [{"by": "judge", "failure": "busy", "raw": "?"}]
+    assert "no score: busy" in write(card)

@@ -1,0 +1,349 @@
+"""Outputs as text: plain, as Markdown, and in colour on a terminal.
+
+What is shown of an output is a sequence of lines and texts, which every form draws in its own way. Errors are marked in
+the texts, and markup inside a text is never interpreted.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from metrist.errors import escape_controls
+from metrist.report.cells import format_number
+from metrist.report.output_card import (
+    MarkedText,
+    NumberedError,
+    OutputCard,
+    clean_text,
+    describe_error,
+    locate_errors,
+    rank_severity,
+    severity_of,
+    split_text,
+)
+from metrist.report.tables import escape_markdown
+
+if TYPE_CHECKING:
+    from rich.console import RenderResult
+
+STYLES = {
+    "critical": "bold underline #d32f2f",
+    "major": "bold underline #d32f2f",
+    "minor": "underline #b8860b",
+    "neutral": "underline #1976d2",
+}
+#: The characters that underline errors of each severity in plain text.
+MARKS = "==~-"
+LEGEND = "Underlined with = are major and critical errors, with ~ minor ones, with - others."
+WIDTH = 96
+#: In a short form, characters shown at either end of a stretch without errors, and the longest middle shown as well;
+#: the same of what a metric says about an output.
+_SHORT: Mapping[str, Any] = {"context": 160, "longest": 160}
+_REMARK: Mapping[str, Any] = {"context": 400, "longest": 160}
+#: An explained output is shown almost whole.
+_EXPLAINED: Mapping[str, Any] = {"context": 200, "longest": 2000}
+#: References shown in a short form.
+_MAX_REFERENCES = 2
+#: Characters shown of an unparsable answer.
+_MAX_RAW = 200
+
+#: Start, end, label, and the character that underlines it.
+Span = tuple[int, int, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing to show. `kind` is title, reason, system, scores, judgment, heading, error or remark; `name` is who
+    says it. Plain text wraps a line unless it is `unbroken`, for programs that search in it."""
+
+    kind: str
+    text: str
+    name: str = ""
+    error: NumberedError | None = None
+    indent: int = 3
+    unbroken: bool = False
+
+
+Lines = Iterator[Line | MarkedText]
+
+
+def compose_entry(
+    rank: int, cards: Sequence[OutputCard], reason: str, decimals: Mapping[str, int], *, full: bool
+) -> Lines:
+    """All that is shown of one output, or of two of the same item, in order."""
+    first, *others = cards
+    count = None if full else _MAX_REFERENCES
+    cut: Mapping[str, Any] = {} if full else _SHORT
+
+    def list_references(card: OutputCard) -> Lines:
+        yield from card.list_references(count, **cut)
+        if more := card.describe_further_references(count):
+            yield Line("remark", f"{more} (--full)")
+
+    system = "" if others else f" · system {first.shown_system}"
+    yield Line("title", f"{rank}. {first.shown_item}{system}", indent=0, unbroken=True)
+    if reason:
+        yield Line("reason", reason)
+    # Two outputs of an item usually have the same source and references, which are shown once.
+    shared = bool(others) and all(share_context(first, other) for other in others)
+    if shared:
+        yield from first.list_context(**cut)
+    for card in cards:
+        if others:
+            yield Line("system", f"system {card.shown_system}")
+        scores = ((name, value, f"({more})" if more else "") for name, value, more in card.list_scores(decimals))
+        yield Line("scores", " · ".join(" ".join(filter(None, score)) for score in scores))
+        if not shared:
+            yield from card.list_context(**cut)
+        errors, names = card.number_errors()
+        if output := card.mark_output(**cut):
+            yield output
+        for number, error in errors:
+            yield Line("error", f"{describe_error(error)} ({escape_controls(names[number])})", error=(number, error))
+        for name, score in card.scores.items():
+            if score.failure:
+                yield Line("remark", f"no score: {score.failure}", name)
+            if score.explanation:
+                yield Line("remark", _shorten(score.explanation, full=full), name)
+        if not shared:
+            yield from list_references(card)
+    if shared:
+        yield from list_references(first)
+
+
+def share_context(first: OutputCard, second: OutputCard) -> bool:
+    """Whether two outputs answer the same, and that is known."""
+    one, two = first.record, second.record
+    if one is None or two is None:
+        return False
+    return (one.instruction, one.source, one.references) == (two.instruction, two.source, two.references)
+
+
+def _shorten(text: str, *, full: bool) -> str:
+    """A remark without its middle where that is long."""
+    cut: Mapping[str, Any] = {} if full else _REMARK
+    return "\n".join(piece.text for piece in MarkedText(name="", text=text, **cut).pieces())
+
+
+def compose_explained(card: OutputCard) -> Lines:
+    """All that is shown of an output that `explain` explains, in order."""
+    yield Line("title", f"{card.shown_item} · system {card.system}", indent=0, unbroken=True)
+    for judgment in _describe_judgment(card):
+        yield Line("judgment", judgment, indent=0, unbroken=True)
+    errors = card.number_errors()[0]
+    located, in_source = (locate_errors(errors, side) for side in ("output", "source"))
+    if card.output is not None:
+        yield MarkedText(name="", text=card.output, errors=located, **_EXPLAINED)
+    elif errors:
+        yield Line("heading", "the run does not store the output; its errors:", indent=0)
+    if not errors and not card.failure and not card.reasons:
+        yield Line("heading", "no errors", indent=0)
+    unlocated = [(number, error) for number, error in errors if error.start is None]
+    for heading, own in (("", located), ("in the source:", in_source), ("without a place in the text:", unlocated)):
+        if heading and own:
+            yield Line("heading", heading, indent=0)
+        for number, error in own:
+            yield Line("error", describe_error(error), error=(number, error), indent=2, unbroken=True)
+    for judge, reason in card.reasons.items():
+        yield Line("remark", reason, "reasons" if judge == card.by else judge, indent=0)
+
+
+def _describe_judgment(card: OutputCard) -> Iterator[str]:
+    if card.by is not None:
+        value = math.nan if card.value is None else card.value
+        yield f"{card.by}: {'no score' if math.isnan(value) else format_number(value, 2)}"
+        score = card.scores[card.by]
+        if score.failure:
+            yield f"failed: {score.failure}"
+        if score.raw:
+            line = " ".join(score.raw.split())
+            yield f"the answer: {line[:_MAX_RAW]}{'…' if len(line) > _MAX_RAW else ''}"
+    elif card.errors:
+        raters = dict.fromkeys(error.rater for error in card.errors if error.rater)
+        yield f"annotated by {', '.join(raters)}" if raters else "annotated in the file"
+    if card.note:
+        yield f"note: {card.note}"
+
+
+# ---- Plain text
+
+
+def render_plain(lines: Iterable[Line | MarkedText], width: int) -> Iterator[str]:
+    """Each error is underlined on a line below its text, beginning with its number."""
+    for line in lines:
+        indent = _indent(line)
+        room = width - indent
+        if isinstance(line, MarkedText):
+            if line.name:
+                yield f"   {line.name}:"
+            shown = _underline(line, room)
+        else:
+            number = f"{line.error[0]}. " if line.error else ""
+            text = f"{number}{f'{line.name}: ' if line.name else ''}{line.text}"
+            shown = iter([escape_controls(text)]) if line.unbroken else mark_lines(text, (), room)
+        yield from (f"{' ' * indent}{drawn}".rstrip() for drawn in shown)
+
+
+def _indent(line: Line | MarkedText) -> int:
+    """A text stands below its name, or without one a little to the right."""
+    if isinstance(line, Line):
+        return line.indent
+    return 5 if line.name else 2
+
+
+def _underline(marked: MarkedText, width: int) -> Iterator[str]:
+    """Lines of the text, each with the marks of its errors below."""
+    spans = [(e.start or 0, e.end or 0, f"{n}", MARKS[rank_severity(e)]) for n, e in marked.errors]
+    limits = [(start, end) for start, end, _, _ in spans]
+    for part in split_text(marked.text, limits, longest=marked.longest, context=marked.context):
+        if not part.shown:
+            yield part.placeholder
+            continue
+        inside = [(s - part.start, e - part.start, n, m) for s, e, n, m in spans if part.start <= s <= part.end]
+        yield from mark_lines(marked.text[part.start : part.end], inside, width)
+
+
+# ---- Terminal
+
+
+def render_rich(lines: Iterable[Line | MarkedText]) -> RenderResult:
+    """Texts with each stretch in the style of its worst error, and each error's number after its end."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    # Text objects, not strings: rich would interpret a name such as [red] as markup.
+    styles = {"title": "bold", "system": "bold", "scores": "cyan", "judgment": "dim", "heading": "italic"}
+    for line in lines:
+        drawing = Text()
+        if isinstance(line, MarkedText):
+            if line.name:
+                yield Text(f"   {line.name}:", style="italic dim")
+            ends = {number: STYLES[severity_of(error)] for number, error in line.errors}
+            for piece in line.pieces():
+                gap = f"\n{piece.text}\n" if piece.gap else clean_text(piece.text)
+                drawing.append(gap, style="dim italic" if piece.gap else STYLES.get(piece.severity, ""))
+                for number in piece.ends:
+                    drawing.append(f"[{number}]", style=ends[number].replace("underline ", ""))
+        else:
+            if line.error:
+                style = STYLES[severity_of(line.error[1])].replace("underline ", "")
+                drawing.append(f"{line.error[0]}. ", style=style)
+            if line.name:
+                drawing.append(f"{escape_controls(line.name)}: ", style="bold")
+            drawing.append(clean_text(line.text), style=styles.get(line.kind, ""))
+        yield Padding(drawing, (0, 0, 0, _indent(line))) if _indent(line) else drawing
+
+
+# ---- Markdown
+
+
+def render_markdown(lines: Iterable[Line | MarkedText]) -> Iterator[str]:
+    """Texts are quotations, with errors in bold and their numbers after them."""
+    forms = {"title": "### {}", "system": "**{}**"}
+    for line in lines:
+        if isinstance(line, MarkedText):
+            yield _quote(line)
+        elif line.error:
+            yield f"- [{line.error[0]}] {markdown_text(line.text)}"
+        else:
+            text = markdown_text(" ".join(line.text.split()))
+            name = f"*{markdown_text(line.name)}*: " if line.name else ""
+            yield name + forms.get(line.kind, "{}").format(text)
+
+
+def markdown_text(text: str) -> str:
+    return escape_markdown(escape_controls(text))
+
+
+def _quote(marked: MarkedText) -> str:
+    shown = ""
+    for piece in marked.pieces():
+        text = "\n".join(map(markdown_text, piece.text.split("\n")))
+        # A space at the edge or a line break inside would end the bold text.
+        bold = piece.severity and text and text.strip() == text and "\n" not in text
+        shown += f"\n{text}\n" if piece.gap else f"**{text}**" if bold else text
+        shown += "".join(f" [{number}]" for number in piece.ends)
+    # Two spaces at the end of a line keep the line break.
+    return "\n".join([f"> *{marked.name}*  ", *(f"> {line}  " if line else ">" for line in shown.split("\n"))])
+
+
+# ---- Marks below lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Glyph:
+    """A character as it is shown: its index in the text, and how many columns it takes."""
+
+    index: int
+    shown: str
+    columns: int
+
+
+def mark_lines(text: str, spans: Sequence[Span], width: int) -> Iterator[str]:
+    """Wrap a text, with lines of marks below each line, as many as its spans need so that none covers another."""
+    for line in _wrap(text, max(width, 20)):
+        yield "".join(glyph.shown for glyph in line).rstrip()
+        yield from _draw_marks(line, spans, len(text))
+
+
+def _wrap(text: str, width: int) -> Iterator[list[_Glyph]]:
+    line: list[_Glyph] = []
+    used = 0
+    for index, character in enumerate(text):
+        glyph = _measure(index, character)
+        line.append(glyph)
+        used += glyph.columns
+        if character == "\n":
+            yield line
+            line, used = [], 0
+        elif used > width:
+            # Break at the last space, or inside a word if there is none.
+            cut = next((n for n in range(len(line) - 1, 0, -1) if line[n - 1].shown == " "), len(line) - 1) or 1
+            yield line[:cut]
+            line = line[cut:]
+            used = sum(glyph.columns for glyph in line)
+    if line or not text:
+        yield line
+
+
+def _measure(index: int, character: str) -> _Glyph:
+    if character == "\n":
+        return _Glyph(index, "", 0)
+    shown = " " if character == "\t" else escape_controls(character)
+    if len(shown) > 1:
+        return _Glyph(index, shown, len(shown))
+    if unicodedata.combining(shown) or unicodedata.category(shown) in ("Mn", "Me", "Cf"):
+        return _Glyph(index, shown, 0)
+    return _Glyph(index, shown, 2 if unicodedata.east_asian_width(shown) in "WF" else 1)
+
+
+def _draw_marks(line: Sequence[_Glyph], spans: Sequence[Span], length: int) -> Iterator[str]:
+    rows: list[str] = []
+    for start, end, label, mark in sorted(spans):
+        position = _find_columns(line, start, max(end, start + 1), length)
+        if position is None:
+            continue
+        column, width = position
+        begins_here = not line or line[0].index <= start
+        marks = label + mark * (width - len(label)) if begins_here else mark * width
+        # Use the first row of marks with room before this column.
+        row = next((n for n, row in enumerate(rows) if len(row) <= column - bool(row)), len(rows))
+        if row == len(rows):
+            rows.append("")
+        rows[row] = rows[row].ljust(column) + marks
+    yield from rows
+
+
+def _find_columns(line: Sequence[_Glyph], start: int, end: int, length: int) -> tuple[int, int] | None:
+    """The first column of a span on this line and its width; None if it is on other lines. An empty span at the end of
+    the text stands after the last character."""
+    inside = [n for n, glyph in enumerate(line) if start <= glyph.index < end]
+    if not inside:
+        after_end = start >= length and bool(line) and line[-1].index == length - 1
+        return (sum(glyph.columns for glyph in line), 1) if after_end else None
+    column = sum(glyph.columns for glyph in line[: inside[0]])
+    return column, max(sum(line[n].columns for n in inside), 1)
