@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.compare.alignment import AlignedScores, PairFacts, align_scores, find_unfinished
+from metrist.evaluate.compare.tables import TEST_NAMES, count_pairs, make_pair_table, make_system_table
 from metrist.evaluate.selection import (
     check_signatures,
     describe_other_settings,
@@ -48,7 +49,6 @@ _TESTS: Mapping[str, tuple[Test, ...]] = {
     "bootstrap": ("bootstrap",),
     "randomisation": ("randomisation",),
 }
-TEST_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
 TEST_CITATIONS: Mapping[Test, str] = {
     "bootstrap": "koehn-2004-statistical",
     "randomisation": "riezler-maxwell-2005-pitfalls",
@@ -147,15 +147,11 @@ class Comparison:
 
     def table(self) -> Table:
         """One row per metric and pair."""
-        from metrist.evaluate.compare.tables import make_pair_table
-
         return make_pair_table(self)
 
     def system_table(self, marks: Marks | None = None) -> Table:
         """One row per system and one column per metric, with marks of significance: by default letters, or daggers
         where each system was compared with a baseline only."""
-        from metrist.evaluate.compare.tables import make_system_table
-
         return make_system_table(self, marks)
 
     def bibliography(self, marks: Marks | None = None) -> str:
@@ -465,7 +461,3 @@ def _judge_pairs(
             )
         )
     return contests
-
-
-def count_pairs(contests: Sequence[Contest]) -> int:
-    return max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)

@@ -15,13 +15,13 @@ import numpy as np
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean, escape_controls, format_count
 from metrist.evaluate.compare.comparison import (
     TEST_CITATIONS,
-    TEST_NAMES,
     ComparisonPlan,
     Marks,
     TestChoice,
     open_runs,
     plan_comparison,
 )
+from metrist.evaluate.compare.tables import TEST_NAMES
 from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
 from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, display_name, short_citation

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from metrist.errors import agree, format_count
 from metrist.evaluate.compare.alignment import describe_sources
-from metrist.evaluate.compare.comparison import TEST_NAMES, Comparison, Marks, count_pairs
 from metrist.evaluate.selection import choose_decimals
 from metrist.metrics.base import Metric
 from metrist.report.tables import (
@@ -28,6 +28,10 @@ from metrist.run.results import SystemScore, score_column, sign_metrics
 from metrist.stats.resampling import Test, smallest_p
 from metrist.stats.significance import letters
 
+if TYPE_CHECKING:
+    from metrist.evaluate.compare.comparison import Comparison, Contest, Marks
+
+TEST_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
 _TEST_COLUMNS: Mapping[Test, str] = {"bootstrap": "p boot", "randomisation": "p rand"}
 #: With fewer items than this, a percentile bootstrap is overconfident.
 _FEW_ITEMS = 30
@@ -188,3 +192,7 @@ def _table_remarks(comparison: Comparison) -> list[str]:
 def _sign(comparison: Comparison) -> list[Signature]:
 
     return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
+
+
+def count_pairs(contests: Sequence[Contest]) -> int:
+    return max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
