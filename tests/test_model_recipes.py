@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metrist.data.faults.news import Statement
+from metrist.data.faults.text import find_changes
 from metrist.data.pairs import GoodBad
 from metrist.records import Record
 
@@ -66,15 +68,15 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("Nothing changes.", "Nothing changes.", []),
     ],
 )
-def test_changed_words_of_a_fault_are_found(recipe: Any, original: str, changed: str, marked: list[str]) -> None:
-    spans = recipe("support_faults").find_changes(original, changed)
+def test_changed_words_of_a_fault_are_found(original: str, changed: str, marked: list[str]) -> None:
+    spans = find_changes(original, changed)
     assert [changed[start:end] for start, end in spans] == marked
 
 
 def test_errors_stay_in_place_when_a_statement_is_written_as_tokens(recipe: Any) -> None:
     text = "Anna Lee, 34, didn't say that Rome's mayor won."
     places = tuple((text.index(word), text.index(word) + len(word)) for word in ("Lee", "Rome's"))
-    statement = recipe("support_faults").Statement("name", text, 0.0, places, ((0, 4),))
+    statement = Statement("name", text, 0.0, places, ((0, 4),))
     written = recipe("english_support").write_statement_as_tokens(statement)
     assert written.text == "anna lee , 34 , did n't say that rome 's mayor won ."
     assert [written.text[start:end] for start, end in written.errors] == ["lee", "rome 's"]

@@ -27,26 +27,15 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agreement import rows as read_rows
-from support_faults import (
-    Article,
-    Corpus,
-    Statement,
-    break_sentence,
-    content_words,
-    find_changes,
-    find_names,
-    is_marked,
-    is_statement,
-    quote,
-    related,
-    resolve_pronouns,
-    vary,
-)
 
+from metrist.data.faults.news import Article, Corpus, Statement, content_words, find_names, is_statement, related, vary
+from metrist.data.faults.support import break_sentence, is_marked, quote, resolve_pronouns
+from metrist.data.faults.text import find_changes
 from metrist.data.perturbations import perturb
 from metrist.records import Record
 from metrist.sentences import split_sentences
@@ -267,16 +256,17 @@ class News:
     """Builds outputs about articles: supported sentences, and sentences with faults."""
 
     def __init__(self, articles: Sequence[Article], rng: random.Random) -> None:
-        self.articles, self.rng = articles, rng
+        self.rng = rng
         self._by_name: dict[str, list[int]] = defaultdict(list)
-        self.foreign: dict[str, list[str]] = defaultdict(list)
+        foreign: dict[str, list[str]] = defaultdict(list)
         counts = articles[0].corpus.counts if articles else {}
         self._ordinary = frozenset(word for word, count in counts.items() if count > _ORDINARY)
         for number, article in enumerate(articles):
             for highlight in article.highlights:
                 for name, kind in article.locate(highlight):
                     self._by_name[name.text].append(number)
-                    self.foreign[kind].append(name.text)
+                    foreign[kind].append(name.text)
+        self.articles = [replace(article, foreign=foreign) for article in articles]
 
     def build(self, number: int) -> Iterator[tuple[str, list[Statement]]]:
         """Yield passages of an article with the sentences of outputs."""
@@ -353,7 +343,7 @@ class News:
                 output.append(stranger._replace(errors=((0, len(stranger.text)),), unsure=unsure))
                 continue
             form, changed = vary(text, article, others, rng)
-            fault = break_sentence(changed, article, self.foreign, rng)
+            fault = break_sentence(changed, article, rng)
             if fault and rng.random() < share:
                 output.append(fault)
             elif fault or rng.random() < 0.35:

@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fluency_faults import Lexicon, build_lexicon, damage
+
+from metrist.data.faults.fluency import damage
+from metrist.data.faults.sentence import Lexicon, build_lexicon
 
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 Row = dict[str, Any]
@@ -360,7 +362,8 @@ def add_made(data: Collection, good: dict[str, list[str]], lexicon: Lexicon, rng
             made = damage(sentence, count, rng, lexicon)
             if made is None:
                 continue
-            text, spans, label, names = made
+            text, label, names = made.text, made.remains, made.names
+            spans = [list(span) for span in made.spans]
             kind = f"made-{name}" if not dev else f"made-{names[0] if count == 1 else 'several'}"
             data.add_tags(dev, text, spans, kind)
             if i % 3 != 1:
