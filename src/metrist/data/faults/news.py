@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
 
-from metrist.data.faults.text import read_lists
+from metrist.data.faults.text import Span, read_lists
 from metrist.sentences import split_sentences
 
 _WORD = r"[A-Z][A-Za-zÀ-ɏ]+(?:[-’'][A-Z][a-zÀ-ɏ]+)*"
@@ -351,3 +351,65 @@ def vary(text: str, article: Article, others: Sequence[str], rng: random.Random)
             if changed := change():
                 return kind, changed
     return "plain", text
+
+
+# ---- What a passage says of a sentence
+
+
+def find_facts(text: str, known: set[str], ordinary: frozenset[str]) -> tuple[Span, ...]:
+    """Return the words of names and the numbers of a text that are not known; those side by side as one. An ordinary
+    word with a capital is no name: it begins a sentence or stands in a title."""
+    places = [
+        (name.start + match.start(), name.start + match.end())
+        for name in find_names(text)
+        for match in re.finditer(r"\S+", name.text)
+        if match[0][0].isupper() and match[0].lower() not in ordinary
+    ]
+    places += [match.span() for match in re.finditer(r"\d[\d,.]*\d|\d", text)]
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted(set(places)):
+        if text[start:end].lower() in known:
+            continue
+        if spans and text[spans[-1][1] : start] == " ":
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+    return tuple(spans)
+
+
+def find_words(text: str, words: set[str], *, known: bool) -> tuple[Span, ...]:
+    """Return the words of substance of a text that are known, or those that are not."""
+    matches = re.finditer(r"[A-Za-zÀ-ɏ]{4,}|\d[\d,.]*\d|\d", text)
+    return tuple(match.span() for match in matches if (match[0].lower() in words) is known)
+
+
+def drop_variants(output: Sequence[Statement]) -> list[Statement]:
+    """Drop sentences that repeat most words of an earlier one: two versions of a sentence, one of them broken, would
+    tell each other apart."""
+    result: list[Statement] = []
+    known: list[set[str]] = []
+    for statement in output:
+        words = content_words(statement.text)
+        if not any(len(words & other) > 0.6 * min(len(words), len(other)) for other in known):
+            result.append(statement)
+            known.append(words)
+    return result
+
+
+def list_facts(text: str) -> set[str]:
+    """Return the words of names, and the numbers."""
+    names = {word.lower() for name in find_names(text) for word in name.text.split() if word[0].isupper()}
+    return names | set(re.findall(r"\d[\d,.]*\d|\d", text))
+
+
+def covers(window: str, text: str) -> bool:
+    words = content_words(text)
+    lower = {word.lower() for word in re.findall(r"\w+", window)}
+    return len(words & content_words(window)) >= 0.7 * len(words) and list_facts(text) <= lower | list_facts(window)
+
+
+def is_missing(text: str, window: str) -> bool:
+    """Whether a window lacks most words and a name or number of a sentence."""
+    words = content_words(text)
+    lower = {word.lower() for word in re.findall(r"\w+", window)} | list_facts(window)
+    return len(words & content_words(window)) <= 0.5 * len(words) and not list_facts(text) <= lower
