@@ -260,13 +260,16 @@ def write_qwen(path: Path, out: Path) -> None:
     the original model too, whose table here has only 4."""
     import torch
     from tokenizers import normalizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     model: Any = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
-    model.get_input_embeddings().weight.data.copy_(model.get_output_embeddings().weight.data)
-    model.config.tie_word_embeddings = True
-    model.tie_weights()
-    model.save_pretrained(out)
+    weights = model.state_dict()
+    weights["model.embed_tokens.weight"] = weights["lm_head.weight"]
+    # transformers does not save a model that it read from such a file.
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, tie_word_embeddings=True)
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    plain.load_state_dict(weights)
+    plain.save_pretrained(out)
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     tokenizer.backend_tokenizer.normalizer = normalizers.NFC()  # Which the file does not state.
     tokenizer.save_pretrained(out)

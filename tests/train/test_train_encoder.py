@@ -79,7 +79,9 @@ def test_examples_are_joined_with_their_numbers_moved(base: Path) -> None:
     assert tokens[tokens[:, 4] == 1, 5].min() == pytest.approx(2 * tokens[tokens[:, 1] == 1, 5].min())
 
 
-def test_all_heads_learn_and_the_stored_model_has_them(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["bert", "nomic"])
+def test_all_heads_learn_and_the_stored_model_has_them(tmp_path: Path, kind: str) -> None:
+    base = write_text_encoder(tmp_path / "base" / "model", kind=kind, scale=0.1)
     card = train(base, tmp_path / "out", layer=1)
     assert card["figures"]["after"] > card["figures"]["before"]
     encoder = load_text_encoder(str(tmp_path / "out"))
