@@ -74,16 +74,16 @@ def logit(probabilities: Sequence[float]) -> Floats:
 
 
 def fit_line(values: Floats, labels: Floats, groups: Sequence[str]) -> tuple[float, float]:
-    """Return scale and shift of the least cross-entropy; every group weighs the same."""
+    """Return scale, above 0, and shift of the least cross-entropy; every group weighs the same."""
     names = np.array(groups)
     weights = np.array([1 / (names == name).sum() for name in names])
 
     def loss(line: Floats) -> float:
-        moved = line[0] * values + line[1]
+        moved = np.exp(line[0]) * values + line[1]
         return float((weights * (np.logaddexp(0, moved) - labels * moved)).sum() / weights.sum())
 
-    scale, shift = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead").x
-    return round(float(scale), 4), round(float(shift), 4)
+    power, shift = minimize(loss, np.zeros(2), method="Nelder-Mead").x
+    return max(0.01, round(float(np.exp(power)), 4)), round(float(shift), 4)
 
 
 def calibrate_support(model: Path, rows: dict[str, list[Row]], layout: dict[str, int]) -> None:
