@@ -85,7 +85,7 @@ _T5 = {
 }  # fmt: skip
 #: Pieces that stay; distinct texts per file that count, so that large sets do not dominate; the weight of pieces in
 #: texts that are not English; the last pieces mark gaps in T5's pre-training.
-PIECES, _PER_FILE, _FOREIGN, _SENTINELS = 20_000, 8_000, 0.1, 100
+PIECES, _PER_FILE, _FOREIGN, _SENTINELS = 20_000, 4_000, 0.1, 100
 #: Families that likelihood-small is tested on: their texts choose nothing.
 _TESTED = {"summeval", "realsumm", "newsroom", "qags", "rank19", "bagel", "sfres", "sfhot"}
 
@@ -128,7 +128,7 @@ def choose_pieces(tokenizer: Any, vocabulary: list[list[Any]], size: int) -> lis
     """Return the pieces to keep in their old order: special ones, single characters, so that everything can still be
     spelled, and the most used. Pieces with equal counts keep the vocabulary's order, that of their frequency on the
     web."""
-    counts: Counter[int] = Counter()
+    counts: Counter[Any] = Counter()
     with (DATA / "INDEX.tsv").open(encoding="utf-8") as file:
         index = list(csv.DictReader(file, delimiter="\t"))
     for row in index:
@@ -136,14 +136,12 @@ def choose_pieces(tokenizer: Any, vocabulary: list[list[Any]], size: int) -> lis
             continue
         # A file's name has its languages if they are not English.
         languages = (row["file"].partition(".")[2] or "en").split("-")
-        for language, fields in ((languages[0], ("source",)), (languages[-1], ("output", "references", "outputs"))):
-            texts = [
-                text for entry in read_rows(row["file"]) for text in list_texts([entry.get(key) for key in fields])
-            ]
-            group = list(dict.fromkeys(texts))[:_PER_FILE]
-            weight = 1 if language == "en" else _FOREIGN
-            for encoding in tokenizer.encode_batch(group, add_special_tokens=False):
-                counts.update(dict.fromkeys(encoding.ids, weight))
+        entries, sides = read_rows(row["file"]), (("source",), ("output", "references", "outputs", "good", "bad"))
+        for language, fields in zip((languages[0], languages[-1]), sides, strict=True):
+            texts = dict.fromkeys(text for entry in entries for key in fields for text in list_texts(entry.get(key)))
+            encodings = tokenizer.encode_batch(list(texts)[:_PER_FILE], add_special_tokens=False)
+            seen = Counter(number for encoding in encodings for number in encoding.ids)
+            counts.update({number: times * (1 if language == "en" else _FOREIGN) for number, times in seen.items()})
     kept = {0, 1, 2} | {number for number, (piece, _) in enumerate(vocabulary) if len(piece.removeprefix("▁")) <= 1}
     for number in sorted(range(3, len(vocabulary) - _SENTINELS), key=lambda number: (-counts[number], number)):
         if len(kept) >= size:
