@@ -93,7 +93,7 @@ def test_rows_of_several_tasks_train_one_encoder(recipe: Any, tmp_path: Path) ->
     pytest.importorskip("torch", reason="torch is not installed")
     training = recipe("encoder_training")
     write_text_encoder(tmp_path / "base", heads=("support",), scale=0.1)
-    files = {
+    files: dict[str, dict[str, Any]] = {
         "support.jsonl": {
             "passage": "the dog sat on the mat. " * 40,
             "sentences": [["the dog sat.", 1.0, 1.0, [], []], ["the cat ran.", 0.0, 1.0, [[4, 7]], [[8, 11]]]],
