@@ -130,7 +130,7 @@ screenshots: $(VENV)/.tests  ## take the pictures of pages again, into docs/imag
 	$(PIP) --group browser
 	$(BIN)/python docs/screenshots.py
 
-# SCORES=DIR keeps scores between calls: the shipped metrics take hours on a laptop; models/recipes/score_sets.py uses all cores.
+# SCORES=DIR keeps scores between calls: the shipped metrics take hours on a laptop.
 tables: $(VENV)/.core  ## published tables next to the papers' figures, and the figures that explain-metric shows
 	$(BIN)/metrist reproduce -o docs/research/tables.md --agreement src/metrist/metrics/agreement.json $(if $(SCORES),--scores $(SCORES))
 

@@ -1,13 +1,12 @@
 """Text encoders on a CPU: metrist's kernels, numpy and onnxruntime. `python -m bench.engines [NAME=FILE] [--write]`
 
 The models have the sizes of gte-small and nomic-embed-text-v1.5, and random weights: times do not depend on them. With
-`gte-small=FILE.pt`, a training's weights are used, and the difference from torch in float32 is shown too.
+`gte-small=FOLDER`, the weights of a trained encoder are used, and the difference from torch in float32 is shown too.
 CPU seconds are those of one thread, the best of several runs; other work on the machine changes them little.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,6 @@ import numpy as np
 
 from bench.document import machine, write_section
 
-RECIPE = Path(__file__).resolve().parents[1] / "models" / "recipes" / "export_text_encoder.py"
 SIZES = {
     "gte-small": {"kind": "bert", "hidden": 384, "inner": 1536, "positions": 512},
     "nomic-embed": {"kind": "nomic", "hidden": 768, "inner": 3072, "positions": 2048},
@@ -72,14 +70,13 @@ def describe_setup() -> str:
 
 
 def describe_model(name: str, file: Path | None) -> str:
-    recipe = load_recipe()
     config = {**SIZES[name], "layers": LAYERS, "attention_heads": HEADS, "epsilon": 1e-12}
     config |= {"max_tokens": config["positions"], "begin_token": 101, "end_token": 102}
-    state = draw_state(config) if file is None else read_state(recipe, file, config)
+    state = draw_state(config) if file is None else read_state(file, config)
     with tempfile.TemporaryDirectory() as directory:
         folder = export(state, config, Path(directory))
         engines = make_engines(state, config, folder)
-        results = measure(engines, None if file is None else compute_with_torch(recipe, state, config), state)
+        results = measure(engines, None if file is None else compute_with_torch(state, config), state)
         rates = measure_rates(folder)
         load = subprocess.run(
             [sys.executable, "-m", "bench.engines", "--load", str(folder)], capture_output=True, text=True, check=True
@@ -100,15 +97,6 @@ def describe_model(name: str, file: Path | None) -> str:
 
 def describe_input(size: tuple[int, int]) -> str:
     return str(size[1]) if size[0] == 1 else f"{size[0]} × {size[1]}"
-
-
-def load_recipe() -> Any:
-    spec = importlib.util.spec_from_file_location("export_text_encoder", RECIPE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def draw_state(config: Mapping[str, Any]) -> State:
@@ -137,8 +125,11 @@ def draw_state(config: Mapping[str, Any]) -> State:
     return state
 
 
-def read_state(recipe: Any, file: Path, config: Mapping[str, Any]) -> State:
-    state = {name: array.numpy() for name, array in recipe.read_state(file)[0].items() if not name.startswith("heads.")}
+def read_state(folder: Path, config: Mapping[str, Any]) -> State:
+    from metrist.models.numpy_inference import storage
+
+    arrays = storage.read_arrays(folder / storage.WEIGHTS)
+    state = {name: array for name, array in arrays.items() if not name.startswith("heads.")}
     rng = np.random.default_rng(1)
     state["heads.probe.weight"] = rng.standard_normal((PROBES, config["hidden"])).astype(np.float32)
     state["heads.probe.bias"] = np.zeros(PROBES, np.float32)
@@ -342,12 +333,17 @@ def probe_ids() -> Any:
     return np.concatenate([[101], 1996 + rng.geometric(0.0012, 180), [102]]).clip(0, WORDS - 1)[None]
 
 
-def compute_with_torch(recipe: Any, state: State, config: Mapping[str, Any]) -> Any:
+def compute_with_torch(state: State, config: Mapping[str, Any]) -> Any:
     import torch
 
-    ids = probe_ids()
-    tensors = {name: torch.from_numpy(np.array(array)) for name, array in state.items()}
-    return recipe.score_with_torch(tensors, config, "probe", ids[0], ids.shape[1])
+    from metrist.models.text_encoder import EncoderSizes
+    from metrist.models.trainable_encoder import TrainableEncoder
+
+    ids = torch.from_numpy(probe_ids().astype(np.int64))
+    encoder = TrainableEncoder(EncoderSizes.from_config(config), state)
+    with torch.inference_mode():
+        states = encoder(ids, torch.ones_like(ids), torch.zeros_like(ids))[0].numpy()
+    return states @ state["heads.probe.weight"].T + state["heads.probe.bias"]
 
 
 def measure(engines: Mapping[str, Callable[[], Engine]], expected: Any, state: State) -> dict[str, Result]:

@@ -1,36 +1,35 @@
 """Build the training data of the error analyst from published judgments and from faults put into good texts.
 
-    python analyst_data.py DATA OUT [--written WRITTEN.json.xz] [--scale 1.0] [--max-tokens 2048] [--seed 0]
+    python analyst_data.py OUT [--scale 1.0] [--max-tokens 2048] [--seed 0]
 
-DATA is a folder with INDEX.tsv and files of records; OUT gets examples.jsonl and report.json, as `metrist build
-error-analysis` writes them. Only sets whose `may_train` is yes or card are used, and none that the analyst, or another
-shipped model, is judged on; examples that share text with a judged set are left out. WRITTEN has texts that a language
-model wrote, [kind, prompt, text]; its stories are taken for good ones.
+analyst.toml says what is taken from which set. OUT gets examples.jsonl and report.json, as `metrist build
+error-analysis` writes them, and chosen.jsonl, the examples of the training. Only sets whose `may_train` is yes or card
+are used, and none that the analyst, or another shipped model, is judged on; examples that share text with a judged set
+are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
-import lzma
 import operator
 import random
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from sets import DATA, JudgedTexts, draw, read_lines, read_rows, write_lines
 
 from metrist.data.error_analysis.build import AnalysisBuildResult, BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
 from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example
 from metrist.data.error_analysis.filters import FILTERS, FilterStep, apply_filters
-from metrist.data.perturbations import list_kinds
-from metrist.data.text_overlap import normalise_text
+from metrist.data.perturbations import list_kinds, perturb
 from metrist.io.reader import read_records
-from metrist.ratings import Error
 from metrist.records import Record
 from metrist.sentences import split_sentences
 
@@ -40,29 +39,9 @@ JUDGED_FAMILIES = (
     "lau-acceptability", "xsum", "gsm8k",
 )  # fmt: skip
 JUDGED_FILES = ("mlqe-pe.et-en", "wmt-qe23-mqm.zh-en")
-#: Words of a run; the share of a text's runs that may occur in judged texts.
-RUN, MOST_SHARED = 8, 0.05
-_PLACEHOLDER = re.compile(r"\[[A-Z]+\]")
-
-_LANGUAGES = {
-    "de": "German", "en": "English", "es": "Spanish", "fr": "French", "ru": "Russian", "zh": "Chinese",
-    "ro": "Romanian", "gu": "Gujarati", "kk": "Kazakh", "lt": "Lithuanian", "hin": "Hindi", "guj": "Gujarati",
-    "tam": "Tamil", "mal": "Malayalam", "mar": "Marathi",
-}  # fmt: skip
-#: Instructions in other words than the default one of the task; {from_} and {to} are languages.
-_WORDINGS: Mapping[str, Sequence[str]] = {
-    "translation": (
-        "Translate the following text from {from_} to {to}.", "Translate this into {to}.",
-        "Give a translation of the {from_} text below into {to}.",
-    ),
-    "summarization": (
-        "Summarize the article below.", "Give the main points of the following text in a few sentences.",
-        "Write a summary of the given document.",
-    ),
-    "data_to_text": ("Turn the following data into text.", "State a fact that the table below gives."),
-    "story": ("Continue the story.", "Write the rest of a short story that begins as follows."),
-    "math": ("Solve the math word problem step by step.", "Answer the question and show your calculation."),
-}  # fmt: skip
+RECIPE = tomllib.loads((Path(__file__).parent / "analyst.toml").read_text(encoding="utf-8"))
+#: The most tokens of an example of the training, about; statements are not summaries.
+_MOST_TOKENS, _CLAIM = 1400, "Write a statement that the text supports."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,90 +62,12 @@ class Source:
     without: tuple[str, ...] = ()
 
 
-_CLAIM = "Write a statement that the text supports."
-_TRANSLATION = "translation"
-SOURCES = (
-    *(
-        Source(file=f"bio-mqm.{pair}", task=_TRANSLATION, human=human, synthetic=300, freeform=60)
-        for pair, human in (
-            ("zh-en", 4000), ("de-en", 2500), ("fr-en", 1500), ("es-en", 1500), ("ru-en", 1500), ("en-de", 1000),
-            ("en-es", 800), ("en-fr", 800), ("en-ru", 800), ("en-zh", 1000),
-        )
-    ),
-    # Their errors have no category.
-    *(
-        Source(file=f"wmt-qe23-mqm.{pair}", task=_TRANSLATION, human=2500, synthetic=400, freeform=60,
-               aspects={"unspecified": "Accuracy"})
-        for pair in ("en-de", "en-ru")
-    ),
-    *(
-        Source(file=f"indicmt-eval.en-{language}", task=_TRANSLATION, human=150)
-        for language in ("guj", "hin", "mal", "mar", "tam")
-    ),
-    *(
-        Source(file=f"wmt19-darr.{pair}", task=_TRANSLATION, synthetic=900, reference=250, freeform=150)
-        for pair in ("gu-en", "kk-en", "lt-en")
-    ),
-    *(
-        Source(file=f"mlqe-pe.{pair}", task=_TRANSLATION, synthetic=500, freeform=80, good=("da", 92))
-        for pair in ("ro-en", "ru-en", "en-zh", "en-de")
-    ),
-    Source(file="bump", task="summarization", human=900, synthetic=1200, reference=200, freeform=300,
-           clean={"consistent": 1}),
-    Source(file="realsumm", task="summarization", synthetic=1500, reference=100, freeform=300),
-    Source(file="summedits", task="summarization", human=1100, synthetic=1500, freeform=300, clean={"consistent": 1},
-           good=("consistent", 1)),
-    Source(file="wice-tokens", task="summarization", instruction=_CLAIM, human=600),
-    Source(file="wice-claims", task="summarization", instruction=_CLAIM, human=400, synthetic=700, freeform=150,
-           good=("consistent", 1), clean={"consistent": 1}),
-    Source(file="esnli", task="summarization", instruction=_CLAIM, human=300, synthetic=800, freeform=150,
-           good=("consistent", 1), clean={"consistent": 1}),
-    Source(file="infotabs", task="data_to_text", human=700, synthetic=2500, freeform=500, good=("consistent", 1),
-           clean={"consistent": 1}),
-    Source(file="bagel", task="data_to_text", synthetic=150, reference=50, freeform=40),
-    Source(file="sfhot", task="data_to_text", synthetic=200, reference=60, freeform=40),
-    Source(file="sfres", task="data_to_text", synthetic=200, reference=60, freeform=40),
-    Source(file="gsml-train", task="data_to_text", human=60,
-           aspects=dict.fromkeys(("name", "number", "word", "context", "not_checkable", "other"), "Accuracy")),
-    Source(file="qa-feedback", task="long_form_qa", human=500, synthetic=1500, reference=250, freeform=300),
-    Source(file="haluquestqa", task="long_form_qa", human=1300, synthetic=800, freeform=200,
-           clean={"overall": 3.9}),
-    Source(file="realec-dev", task="instruction_following", instruction="Write a correct English sentence.", human=2100,
-           clean={"grammatical": 1}),
-    Source(file="gmeg-wiki", task="instruction_following", instruction="Correct the text.", synthetic=600, freeform=100,
-           good=("overall", 90)),
-    Source(file="hhh-alignment", task="instruction_following", synthetic=500, reference=100, freeform=100),
-    Source(file="heap-pairs", task="story", human=170, synthetic=1500, freeform=300, clean={"written": 1}),
-)  # fmt: skip
-
-
 # ---- Texts that are judged
 
 
-class JudgedTexts:
-    """The runs of words of all judged texts."""
-
-    def __init__(self, data: Path, index: Sequence[Mapping[str, str]]) -> None:
-        self._runs: set[int] = set()
-        self._texts: set[str] = set()
-        for row in index:
-            if is_judged(row):
-                for text in _read_texts(data / f"{row['file']}.jsonl.xz"):
-                    self._add(text)
-        for row in _read_rows(data / "realec-dev.jsonl.xz"):
-            if is_reserved(row):
-                self._add(row["output"])
-
-    def _add(self, text: str) -> None:
-        self._texts.add(normalise_text(text))
-        self._runs.update(_hash_runs(text))
-
-    def overlap(self, text: str) -> bool:
-        """Whether a judged text is the same, or too many of the text's runs occur in judged texts."""
-        if len(text) > 20 and normalise_text(text) in self._texts:
-            return True
-        runs = _hash_runs(text)
-        return bool(runs) and sum(run in self._runs for run in runs) > MOST_SHARED * len(runs)
+def read_judged(index: Sequence[Mapping[str, str]]) -> JudgedTexts:
+    reserved = (row["output"] for row in read_rows("realec-dev") if is_reserved(row))
+    return JudgedTexts([row["file"] for row in index if is_judged(row)], reserved)
 
 
 def is_judged(row: Mapping[str, str]) -> bool:
@@ -179,34 +80,12 @@ def is_reserved(row: Mapping[str, Any]) -> bool:
     return int(row["item"]) % 2 == 0
 
 
-def _hash_runs(text: str) -> list[int]:
-    """A number for each run of words; the placeholders that stand for names in stories separate runs."""
-    runs = []
-    for part in _PLACEHOLDER.split(text):
-        words = re.findall(r"\w+", part.lower())
-        runs += [hash(tuple(words[at : at + RUN])) for at in range(len(words) - RUN + 1)]
-    return runs
-
-
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        yield from map(json.loads, file)
-
-
-def _read_texts(path: Path) -> set[str]:
-    texts: set[str] = set()
-    for row in _read_rows(path):
-        found = [row.get("source"), row.get("output"), *(row.get("references") or ()), *(row.get("outputs") or ())]
-        texts.update(text for text in found if isinstance(text, str))
-    return texts
-
-
 # ---- Reading
 
 
-def read_source(data: Path, source: Source) -> list[JudgedOutput]:
+def read_source(source: Source) -> list[JudgedOutput]:
     """The outputs of a file, with the task of the plan."""
-    path = data / f"{source.file}.jsonl.xz"
+    path = DATA / f"{source.file}.jsonl.xz"
     if source.file == "heap-pairs":
         return _read_stories(path)
     if source.file.startswith("wmt19") or source.file == "hhh-alignment":
@@ -218,7 +97,7 @@ def read_source(data: Path, source: Source) -> list[JudgedOutput]:
         outputs = [output for output in outputs if not is_reserved({"item": output.record.item})]
     if source.file == "summedits":
         # Spans are differences; those that are not marked as sure are unreliable.
-        sure = {(str(row["item"]), str(row["system"])) for row in _read_rows(path) if _is_sure(row)}
+        sure = {(str(row["item"]), str(row["system"])) for row in read_lines(path) if _is_sure(row)}
         outputs = [
             output
             for output in outputs
@@ -234,7 +113,7 @@ def _is_sure(row: Mapping[str, Any]) -> bool:
 def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:
     """Items with a reference, or with the answer that people prefer as the reference."""
     items: dict[str, JudgedOutput] = {}
-    for row in _read_rows(path):
+    for row in read_lines(path):
         references = row.get("references") or [row["outputs"][row["ratings"]["preference"][0] == 2]]
         record = Record(
             item=f"{source.file}:{row['source'][:80]}", system="pair", output="", source=row["source"],
@@ -247,7 +126,7 @@ def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:
 def _read_stories(path: Path) -> list[JudgedOutput]:
     """Stories of five sentences that people wrote: the first one is the source."""
     stories: dict[str, None] = {}
-    for row in _read_rows(path):
+    for row in read_lines(path):
         fields = dict(row["good"])
         if row["task"] in ("AG", "AV", "QA"):
             stories.setdefault(" ".join(fields["narrative"].split()))
@@ -257,14 +136,6 @@ def _read_stories(path: Path) -> list[JudgedOutput]:
             if beginning:
                 stories.setdefault(f"{beginning[0]} {' '.join(fields['original ending'].split())}")
     return [_make_story(f"heap:{number}", story) for number, story in enumerate(stories)]
-
-
-def read_written_stories(path: Path) -> list[JudgedOutput]:
-    """Stories that a language model wrote."""
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        rows = json.load(file)
-    stories = {" ".join(text.split()): None for kind, _, text in rows if kind == "story"}
-    return [_make_story(f"written:{number}", story) for number, story in enumerate(stories) if len(story) < 1500]
 
 
 def _make_story(item: str, story: str) -> JudgedOutput:
@@ -318,260 +189,63 @@ def vary_style(output: JudgedOutput, rng: random.Random) -> JudgedOutput:
 
 
 def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -> list[AnalysisExample]:
-    """Stories with sentences of others, and with sentences said again, as weak systems write them: between one and all
-    sentences are faulty. One in five stays as it is."""
+    """Stories with sentences of others, and with sentences said again, as weak systems write them. One in five stays as
+    it is."""
     examples = []
     for number in range(count):
         rng = random.Random(f"{seed}\0mixed\0{number}")
-        story = vary_style(rng.choice(stories), rng)
-        style = str(story.record.item).partition(":")[0]
-        change = {"small": write_small, "hidden": lambda other, rng=rng: hide_names(other, rng)}.get(
-            style, lambda other: other
-        )
-        sentences = [story.record.output[start:end] for start, end in split_sentences(story.record.output)]
-        if style in ("small", "hidden"):
-            sentences = [part.strip() for part in re.findall(r"[^.!?]+[.!?]?", story.record.output) if part.strip()]
-        faults: dict[int, str] = {}
-        if rng.random() < 0.8:
-            for place in rng.sample(range(len(sentences)), rng.randint(1, len(sentences))):
-                if place and rng.random() < 0.25:
-                    sentences[place] = sentences[rng.randrange(place)]
-                    faults[place] = "again"
-                else:
-                    other = change(rng.choice(stories)).record.output
-                    parts = [part.strip() for part in re.findall(r"[^.!?]+[.!?]?", other) if len(part) > 12]
-                    sentences[place] = rng.choice(parts)
-                    faults[place] = "other"
-        if len(sentences) > 2 and rng.random() < 0.3 and not faults:
-            sentences = sentences[: rng.randint(2, len(sentences))]
-        errors, start = [], 0
-        for place, sentence in enumerate(sentences):
-            if place in faults:
-                again = faults[place] == "again"
-                errors.append(
-                    Error(
-                        aspect="Plot" if again else "Fit",
-                        severity="minor" if again else "major",
-                        penalty=2.0 if again else 3.0,
-                        explanation=(
-                            f"“{sentence}” has been said before."
-                            if again
-                            else f"This does not follow from the beginning: “{story.record.source}”."
-                        ),
-                        text=sentence,
-                        start=start,
-                        end=start + len(sentence),
-                    )
-                )
-            start += len(sentence) + 1
-        record = replace(story.record, output=" ".join(sentences), item=f"mixed:{number}:{story.record.item}")
-        example = make_example(vary_instruction(as_output(record), seed).record, errors, "synthetic")
-        examples.append(example if errors else replace(example, channel="human"))
-    return examples
-
-
-# ---- What summaries leave out
-
-
-#: What summaries of the lowest third leave out: the least share of the facts, as a part of the share at which the third
-#: ends, with the number of omissions and the penalty of each.
-_OMISSIONS = ((1.0, (0, 0.0)), (2 / 3, (1, 1.5)), (1 / 3, (1, 3.0)), (0.0, (2, 3.0)))
-
-
-def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[AnalysisExample]:
-    """Summaries by systems, in which people counted the facts of the reference. Those of the lowest third leave out the
-    more the fewer they have, and the passages of the source that have them are named; the others are good, and every
-    third of them is there in small letters, too."""
-    examples = []
-    recalls = sorted(output.ratings["litepyramid_recall"] for output in outputs if output.ratings)
-    third = recalls[len(recalls) // 3]
-    for output in outputs:
-        record, recall = output.record, output.ratings.get("litepyramid_recall")
-        if recall is None or not record.references or not record.source or not record.output.strip():
+        story, donor = (vary_style(rng.choice(stories), rng).record for _ in range(2))
+        record = vary_instruction(as_output(replace(story, item=f"mixed:{number}:{story.item}")), seed).record
+        if rng.random() < 0.2:
+            examples.append(make_example(record, [], "human"))
             continue
-        words = set(re.findall(r"\w+", record.output.lower()))
-        facts = [record.references[0][start:end] for start, end in split_sentences(record.references[0])]
-        facts = [fact.strip() for fact in facts if len(fact.split()) > 3]
-        facts.sort(key=lambda fact: _share_words(fact, words))
-        passages = [record.source[start:end] for start, end in split_sentences(record.source)]
-        # How many passages are missing, and what each of them costs.
-        missing, penalty = next(plan for least, plan in _OMISSIONS if recall >= least * third)
-        errors: list[Error] = []
-        seen: set[str] = set()
-        for fact in facts:
-            # The passage that says most of it, unless the summary has that, too.
-            passage = max(passages, key=lambda text: _share_words(fact, set(re.findall(r"\w+", text.lower()))))
-            said = set(re.findall(r"\w+", passage.lower()))
-            if len(errors) == missing or passage in seen or _share_words(fact, said) < 0.4:
-                continue
-            if _share_words(passage, words) > 0.6:
-                continue
-            seen.add(passage)
-            start = record.source.index(passage)
-            errors.append(
-                Error(
-                    aspect="Relevance",
-                    severity="major" if penalty > 2 else "minor",
-                    penalty=penalty,
-                    explanation=f"The summary leaves out one of the main points: {fact.rstrip(' .')}.",
-                    text=passage,
-                    start=start,
-                    end=start + len(passage),
-                    side="source",
-                )
-            )
-        if errors or not missing:
-            output = replace(output, record=replace(record, item=f"facts:{record.item}"))
-            examples.append(make_example(vary_instruction(output, seed).record, errors, "human"))
-            if not missing and len(examples) % 3 == 0:
-                small_letters = vary_instruction(write_small(output), seed)
-                examples.append(make_example(small_letters.record, [], "human"))
+        kinds = rng.choices(("unrelated", "unrelated", "repetition", "shuffle"), k=rng.randint(1, 3))
+        if made := perturb(record, sorted(set(kinds)), seed=seed, donor=donor):
+            examples.append(make_example(made.record, list(made.errors), "synthetic"))
     return examples
-
-
-def _share_words(text: str, words: set[str]) -> float:
-    own = re.findall(r"\w+", text.lower())
-    return sum(word in words for word in own) / max(1, len(own))
 
 
 # ---- Word problems
 
 
-_PEOPLE = (
-    "Ana", "Ben", "Carla", "Dan", "Ella", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Kim", "Lena", "Milo", "Nora",
-    "Olga", "Pedro", "Rosa", "Sam", "Tina", "Umar",
-)  # fmt: skip
-_THINGS = ("pencils", "apples", "marbles", "stickers", "books", "cards", "shells", "coins", "beads", "cookies")
-_BOXES = ("boxes", "bags", "packs", "crates", "jars")
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-
 #: A step of a solution: a sentence with {} for the calculation, and the calculation. A number below 0 is the result of
 #: the step so many places before.
 Calculation = tuple[str, int, str, int]
 
 
-def _sell(rng: random.Random) -> tuple[str, list[Calculation]]:
-    who, thing, box = rng.choice(_PEOPLE), rng.choice(_THINGS), rng.choice(_BOXES)
-    boxes, each, given, price = rng.randint(3, 12), rng.randint(4, 30), rng.randint(2, 9), rng.randint(2, 9)
-    return (
-        f"{who} has {boxes} {box} with {each} {thing} in each. {who} gives {given} {thing} to a friend and sells the "
-        f"rest for ${price} each. How many dollars does {who} get?",
-        [
-            (f"{who} has {{}} {thing}.", boxes, "*", each),
-            (f"After giving some away, {{}} {thing} are left.", -1, "-", given),
-            (f"{who} gets {{}} dollars.", -1, "*", price),
-        ],
-    )
+def draw_problem(rng: random.Random) -> tuple[str, list[Calculation]]:
+    """Draw a problem of the recipe; return its text and the steps of its solution."""
+    problem = rng.choice(RECIPE["problems"])
+    people = rng.sample(RECIPE["names"]["who"].split(), 3)
+    words = dict(zip(("who", "other", "third"), people, strict=True))
+    words |= {name: rng.choice(RECIPE["names"][name].split()) for name in ("thing", "box")}
+    numbers = {name: rng.randint(*bounds) for name, bounds in problem["numbers"].items()}
+    for name, left, sign, right in problem.get("derived", ()):
+        numbers[name] = _OPERATIONS[sign](numbers[left], numbers[right])
+
+    def fill(text: str) -> str:
+        """Leave the place of the calculation as it is."""
+        return "{}".join(part.format(**words, **numbers) for part in text.split("{}"))
+
+    steps = [
+        (fill(sentence), numbers.get(left, left), sign, numbers.get(right, right))
+        for sentence, left, sign, right in problem["steps"]
+    ]
+    return fill(problem["text"]), steps
 
 
-def _travel(rng: random.Random) -> tuple[str, list[Calculation]]:
-    who = rng.choice(_PEOPLE)
-    speed, hours, slow, more = rng.randint(20, 90), rng.randint(2, 6), rng.randint(5, 15), rng.randint(2, 5)
-    return (
-        f"{who} drives {hours} hours at {speed} km an hour, and then {more} hours at a speed that is {slow} km an hour "
-        "less. How many km is that in all?",
-        [
-            (f"In the first {hours} hours {who} drives {{}} km.", speed, "*", hours),
-            ("Then the speed is {} km an hour.", speed, "-", slow),
-            ("That is {} km more.", -1, "*", more),
-            ("In all it is {} km.", -3, "+", -1),
-        ],
-    )
-
-
-def _share(rng: random.Random) -> tuple[str, list[Calculation]]:
-    first, second = rng.sample(_PEOPLE, 2)
-    thing = rng.choice(_THINGS)
-    people, each = rng.randint(3, 9), rng.randint(4, 20)
-    extra = rng.randint(2, people * each - 1)
-    return (
-        f"{first} has {people * each - extra} {thing} and gets {extra} more from {second}. Then {first} shares all "
-        f"{thing} evenly among {people} children. How many {thing} does each child get?",
-        [
-            (f"With those of {second}, there are {{}} {thing}.", people * each - extra, "+", extra),
-            (f"Each child gets {{}} {thing}.", -1, "/", people),
-        ],
-    )
-
-
-def _save(rng: random.Random) -> tuple[str, list[Calculation]]:
-    who = rng.choice(_PEOPLE)
-    weekly, weeks, spent, days = rng.randint(25, 60), rng.randint(4, 10), rng.randint(5, 18), rng.randint(2, 5)
-    return (
-        f"{who} saves ${weekly} a week for {weeks} weeks. On a trip of {days} days {who} spends ${spent} a day. How "
-        "many dollars are left?",
-        [
-            (f"{who} saves {{}} dollars.", weekly, "*", weeks),
-            ("The trip costs {} dollars.", spent, "*", days),
-            ("So {} dollars are left.", -2, "-", -1),
-        ],
-    )
-
-
-def _twice(rng: random.Random) -> tuple[str, list[Calculation]]:
-    first, second, third = rng.sample(_PEOPLE, 3)
-    thing = rng.choice(_THINGS)
-    own, times, more = rng.randint(3, 30), rng.randint(2, 5), rng.randint(2, 12)
-    return (
-        f"{first} has {own} {thing}. {second} has {times} times as many as {first}, and {third} has {more} more than "
-        f"{second}. How many {thing} do the three have together?",
-        [
-            (f"{second} has {{}} {thing}.", own, "*", times),
-            (f"{third} has {{}} {thing}.", -1, "+", more),
-            (f"{first} and {second} have {{}} {thing}.", own, "+", -2),
-            (f"All three have {{}} {thing}.", -1, "+", -2),
-        ],
-    )
-
-
-def _work(rng: random.Random) -> tuple[str, list[Calculation]]:
-    who = rng.choice(_PEOPLE)
-    wage, hours, days, rent = rng.randint(11, 30), rng.randint(3, 9), rng.randint(3, 6), rng.randint(20, 90)
-    return (
-        f"{who} earns ${wage} an hour and works {hours} hours a day on {days} days a week. Each week {who} pays "
-        f"${rent} for a room. How many dollars remain after 4 weeks?",
-        [
-            (f"In a day {who} earns {{}} dollars.", wage, "*", hours),
-            ("In a week that is {} dollars.", -1, "*", days),
-            ("After the room {} dollars remain each week.", -1, "-", rent),
-            ("After 4 weeks it is {} dollars.", -1, "*", 4),
-        ],
-    )
-
-
-_PROBLEMS = (_sell, _travel, _share, _save, _twice, _work)
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """What goes wrong at one step of a solution: another operation, another number, or a slip of the result."""
-
-    step: int
-    operation: str | None = None
-    number: int | None = None
-    slip: int = 0
-
-
-def solve(steps: Sequence[Calculation], marked: bool, mistake: Mistake | None = None) -> tuple[list[str], list[str]]:
-    """The lines of a solution, and its calculations; a mistake is carried on. `marked`: with the calculator marks of
-    GSM8K."""
+def solve(steps: Sequence[Calculation], *, marked: bool) -> list[str]:
+    """The lines of a solution; `marked`: with the calculator marks of GSM8K."""
     results: list[float] = []
-    lines, calculations = [], []
-    for place, (sentence, left, sign, right) in enumerate(steps):
-        wrong = mistake if mistake is not None and mistake.step == place else None
+    lines = []
+    for sentence, left, sign, right in steps:
         values = [results[value] if value < 0 else float(value) for value in (left, right)]
-        if wrong and wrong.number is not None:
-            values[1 if right >= 0 else 0] = float(wrong.number)
-        sign = (wrong and wrong.operation) or sign
-        result = _OPERATIONS[sign](*values) + (wrong.slip if wrong else 0)
-        results.append(result)
-        first, second, last = (f"{value:.2f}".rstrip("0").rstrip(".") for value in (*values, result))
-        calculation = f"{first} {sign} {second} = "
-        calculation += f"<<{first}{sign}{second}={last}>>{last}" if marked else last
-        calculations.append(calculation)
-        lines.append(sentence.format(calculation))
-    lines.append(f"A: {last}")
-    return lines, calculations
+        results.append(_OPERATIONS[sign](*values))
+        first, second, last = (f"{value:.2f}".rstrip("0").rstrip(".") for value in (*values, results[-1]))
+        result = f"<<{first}{sign}{second}={last}>>{last}" if marked else last
+        lines.append(sentence.format(f"{first} {sign} {second} = {result}"))
+    return [*lines, f"A: {last}"]
 
 
 def make_problems(count: int, seed: int) -> list[JudgedOutput]:
@@ -579,58 +253,13 @@ def make_problems(count: int, seed: int) -> list[JudgedOutput]:
     outputs = []
     for number in range(count):
         rng = random.Random(f"{seed}\0problem\0{number}")
-        source, steps = rng.choice(_PROBLEMS)(rng)
-        lines, _ = solve(steps, rng.random() < 0.5)
+        source, steps = draw_problem(rng)
+        lines = solve(steps, marked=rng.random() < 0.5)
         record = Record(
             item=f"problem:{seed}:{number}", system="template", output="\n".join(lines), source=source, task="math"
         )
         outputs.append(JudgedOutput(record=record, ratings={"right": 1.0}, scores={}))
     return outputs
-
-
-def make_wrong_solutions(count: int, seed: int) -> list[AnalysisExample]:
-    """Word problems with solutions that go wrong at one step and carry the mistake on to the result."""
-    examples = []
-    for number in range(count):
-        rng = random.Random(f"{seed}\0mistake\0{number}")
-        source, steps = rng.choice(_PROBLEMS)(rng)
-        marked, place = rng.random() < 0.5, rng.randrange(len(steps))
-        _, left, sign, right = steps[place]
-        given = sorted({int(text) for text in re.findall(r"\d+", source)} - {left, right})
-        ways = ["slip", "operation", *(["number"] if given and max(left, right) >= 0 else [])]
-        way = rng.choice(ways)
-        if way == "slip":
-            mistake = Mistake(place, slip=rng.choice((-10, -2, -1, 1, 2, 10)))
-        elif way == "operation":
-            mistake = Mistake(place, operation=rng.choice([other for other in "+-*" if other != sign]))
-        else:
-            mistake = Mistake(place, number=rng.choice(given))
-        right_lines, right_calculations = solve(steps, marked)
-        lines, calculations = solve(steps, marked, mistake)
-        if lines[-1] == right_lines[-1]:
-            continue
-        wrong, better = calculations[place], right_calculations[place]
-        quantity = right if right >= 0 else left
-        passage = next(
-            (text for text in re.split(r"(?<=[.?]) ", source) if re.search(rf"\b{quantity}\b", text)), source
-        )
-        aspect, explanation = {
-            "slip": ("Computing Accuracy", f"The calculation is wrong: it should be “{better}”."),
-            "operation": ("Problem Formulation", f"The operation is wrong: it should be “{better}”."),
-            "number": ("Problem Understanding", f"The problem gives {quantity} here, not {mistake.number}."),
-        }[way]
-        if way != "slip":
-            explanation += f" The source: “{passage}”."
-        explanation += " The result is wrong because of it." if place < len(steps) - 1 else ""
-        output = "\n".join(lines)
-        start = sum(len(line) + 1 for line in lines[:place]) + lines[place].index(wrong)
-        error = Error(
-            aspect=aspect, severity="major", penalty=4.0, explanation=explanation, revision=better, text=wrong,
-            start=start, end=start + len(wrong),
-        )  # fmt: skip
-        record = Record(item=f"mistake:{number}", system="template", output=output, source=source, task="math")
-        examples.append(make_example(vary_instruction(as_output(record), seed).record, [error], "synthetic"))
-    return examples
 
 
 def as_output(record: Record) -> JudgedOutput:
@@ -644,12 +273,12 @@ def as_output(record: Record) -> JudgedOutput:
 def vary_instruction(output: JudgedOutput, seed: int) -> JudgedOutput:
     """The output with its task's instruction in other words, every second time."""
     record = output.record
-    wordings = _WORDINGS.get(record.task or "")
+    wordings = RECIPE["wordings"].get(record.task or "")
     rng = random.Random(f"{seed}\0wording\0{record.item}\0{record.system}")
     if not wordings or record.instruction or rng.random() < 0.5:
         return output
     codes = (record.language or "").split("-")
-    from_, to = (_LANGUAGES.get(code, "") for code in (codes if len(codes) == 2 else ("", "")))
+    from_, to = (RECIPE["languages"].get(code, "") for code in (codes if len(codes) == 2 else ("", "")))
     wording = rng.choice(wordings)
     if "{" in wording and not (from_ and to):
         return output
@@ -665,18 +294,14 @@ def small(source: Source) -> Source:
 def build_source(source: Source, outputs: Sequence[JudgedOutput], options: argparse.Namespace) -> AnalysisBuildResult:
     """The examples of one file, at most as many of each channel as planned."""
 
-    def scale(count: int) -> int:
-        return round(count * float(options.scale))
-
     changed = [vary_instruction(output, options.seed) for output in outputs]
     if source.good is not None:
         # Outputs with marked errors stay for these; faults are put into outputs without any.
         aspect, least = source.good
         changed = [output for output in changed if output.errors or output.ratings.get(aspect, -1e9) >= least]
-    counts: dict[Channel, int] = {
-        "human": scale(source.human), "synthetic": scale(source.synthetic), "reference": scale(source.reference),
-        "freeform": scale(source.freeform),
-    }  # fmt: skip
+    channels: tuple[Channel, ...] = ("human", "synthetic", "reference", "freeform")
+    planned = {name: getattr(source, name) for name in channels}
+    counts = {name: max(min(count, 1), round(count * options.scale)) for name, count in planned.items()}
     settings = BuildSettings(
         channels=tuple(name for name, count in counts.items() if count),
         synthetic=counts["synthetic"],
@@ -699,84 +324,106 @@ def build_source(source: Source, outputs: Sequence[JudgedOutput], options: argpa
     return result
 
 
+def choose_examples(examples: Sequence[AnalysisExample], rng: random.Random, scale: float) -> Iterator[AnalysisExample]:
+    """Yield as many examples of each task as planned; a token has about four characters."""
+    by_task: dict[str, list[AnalysisExample]] = defaultdict(list)
+    for example in examples:
+        by_task[str(example.task)].append(example)
+    for task, own in by_task.items():
+        left = RECIPE["shares"].get(task, 1e3) * 1e6 * scale
+        for example in sorted(own, key=lambda example: rng.random() ** (1 / _favour(example)), reverse=True):
+            size = (len(example.prompt) + len(example.completion)) / 4
+            if left > 0 and size <= _MOST_TOKENS:
+                left -= size
+                yield example
+
+
+def _favour(example: AnalysisExample) -> float:
+    """How much likelier than others an example is chosen."""
+    if example.task == "summarization":
+        if example.instruction == _CLAIM:
+            return 0.4
+        return 2.0 if not example.errors else 1.0
+    if example.task != "translation":
+        return 1.0
+    pair = example.item.split(":")[0].replace("_", "-")
+    weight = next((weight for name, weight in RECIPE["favoured"].items() if name in pair), 0.7)
+    return float(weight * (1.5 if example.channel in ("human", "reference") else 1.0))
+
+
+class Builder:
+    """Collects examples, and what was left out."""
+
+    def __init__(self, options: argparse.Namespace, judged: JudgedTexts) -> None:
+        self.options, self.judged = options, judged
+        self.result = AnalysisBuildResult(examples=[], steps={}, made=Counter(), shares=[], notes=[])
+
+    def free(self, outputs: Iterable[JudgedOutput]) -> list[JudgedOutput]:
+        """Return the outputs that share no text with judged sets."""
+        return [
+            one for one in outputs if self.judged.free(one.record.source, one.record.output, *one.record.references)
+        ]
+
+    def add(self, name: str, source: Source, outputs: Sequence[JudgedOutput]) -> None:
+        free = self.free(outputs)
+        built = build_source(source, free, self.options)
+        self.result.examples += built.examples
+        self.result.made.update(built.made)
+        for step in built.steps.values():
+            total = self.result.steps.setdefault(step.name, FilterStep(step.name, step.description))
+            total.removed += step.removed
+            total.samples += step.samples[: 1 if len(total.samples) < 20 else 0]
+        self._note(
+            f"{name}: {len(built.examples):,} of {len(outputs):,} outputs; {len(outputs) - len(free):,} are judged"
+        )
+
+    def keep(self, name: str, examples: Sequence[AnalysisExample], channel: str) -> None:
+        """Add examples that were made here."""
+        kept = list(apply_filters(examples, FILTERS, self.result.steps))
+        self.result.examples += kept
+        self.result.made[channel] += len(examples)
+        self._note(f"{name}: {len(kept):,}")
+
+    def _note(self, text: str) -> None:
+        self.result.notes.append(text)
+        print(text, flush=True)
+
+
 def main() -> None:
     """Build all examples, leave out what shares text with judged sets, and write them."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--written", type=Path)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--max-tokens", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    with (options.data / "INDEX.tsv").open(encoding="utf-8") as file:
-        index = list(csv.DictReader(file, delimiter="\t"))
+    with (DATA / "INDEX.tsv").open(encoding="utf-8") as file:
+        index = list(csv.DictReader(file, delimiter="	"))
     by_file = {row["file"]: row for row in index}
-    judged = JudgedTexts(options.data, index)
-    examples: list[AnalysisExample] = []
-    steps: dict[str, FilterStep] = {}
-    made: Counter[str] = Counter()
-    notes: list[str] = []
-
-    def free_of_judged(output: JudgedOutput) -> bool:
-        record = output.record
-        return not any(judged.overlap(text) for text in (record.source or "", record.output, *record.references))
-
-    def add(name: str, source: Source, outputs: Sequence[JudgedOutput]) -> None:
-        free = [output for output in outputs if free_of_judged(output)]
-        result = build_source(source, free, options)
-        examples.extend(result.examples)
-        made.update(result.made)
-        for step in result.steps.values():
-            total = steps.setdefault(step.name, FilterStep(step.name, step.description))
-            total.removed += step.removed
-            total.samples += step.samples[: 1 if len(total.samples) < 20 else 0]
-        counts = Counter(example.channel for example in result.examples)
-        note = f"{name}: {len(outputs):,} outputs, {len(outputs) - len(free):,} share text with judged sets; " + (
-            ", ".join(f"{channel} {count:,}" for channel, count in sorted(counts.items()))
-        )
-        notes.append(note)
-        print(note, flush=True)
-
-    for source in SOURCES:
+    builder = Builder(options, read_judged(index))
+    sources = {entry["file"]: Source(**entry) for entry in RECIPE["sources"]}
+    for source in sources.values():
         row = by_file[source.file]
         assert row["may_train"] in ("yes", "card"), f"{source.file} may not be trained on"
         assert not is_judged(row), f"{source.file} is judged"
-        outputs = read_source(options.data, source)
-        add(source.file, source, outputs)
+        outputs = read_source(source)
+        if options.scale < 1:
+            outputs = draw(outputs, 40 + round(options.scale * len(outputs)), random.Random(0))
+        builder.add(source.file, source, outputs)
         if source.file in ("bump", "realsumm", "heap-pairs", "summedits"):
             unmarked = [write_small(output) for output in outputs if not output.errors]
-            add(f"{source.file}, small letters", small(source), unmarked)
-
-    def keep(name: str, made_here: Sequence[AnalysisExample], channel: str) -> None:
-        kept = list(apply_filters(made_here, FILTERS, steps))
-        examples.extend(kept)
-        made[channel] += len(made_here)
-        notes.append(f"{name}: {len(kept):,}")
-        print(notes[-1], flush=True)
-
-    stories = [story for story in read_source(options.data, SOURCES[-1]) if free_of_judged(story)]
-    keep("mixed stories", make_mixed_stories(stories, round(3000 * options.scale), options.seed), "synthetic")
-    summaries = [
-        output
-        for output in read_source(options.data, next(one for one in SOURCES if one.file == "realsumm"))
-        if free_of_judged(output)
-    ]
-    keep("omissions", make_omissions(summaries, options.seed), "human")
-    problems = Source(file="", task="math", human=1000, synthetic=1200, freeform=300, clean={"right": 1})
-    add("word problems", problems, make_problems(2000, options.seed))
-    keep("wrong solutions", make_wrong_solutions(round(2500 * options.scale), options.seed), "synthetic")
-    if options.written:
-        written = Source(file="", task="story", human=600, synthetic=2500, freeform=300, clean={"written": 1})
-        stories = read_written_stories(options.written)
-        add("written stories", written, stories[::2])
-        add("written stories, small letters", small(written), [write_small(story) for story in stories[1::2]])
-    random.Random(f"{options.seed}\0order").shuffle(examples)
-    result = AnalysisBuildResult(examples=examples, steps=steps, made=made, shares=[], notes=notes)
+            builder.add(f"{source.file}, small letters", small(source), unmarked)
+    seed, count = options.seed, round(3000 * options.scale) or 5
+    stories = builder.free(read_source(sources["heap-pairs"]))
+    builder.keep("mixed stories", make_mixed_stories(stories, count, seed), "synthetic")
+    problems = Source(file="", task="math", human=1000, synthetic=3700, freeform=300, clean={"right": 1})
+    builder.add("word problems", problems, make_problems(2000, seed))
+    result = builder.result
+    random.Random(f"{seed}\0order").shuffle(result.examples)
     result.write(options.out)
-    report = result.report()
-    print(json.dumps({key: report[key] for key in ("examples", "statistics")}, indent=1))
-    print({row["step"]: row["count"] for row in report["removed"]})
+    chosen = list(choose_examples(result.examples, random.Random(0), options.scale))
+    write_lines(options.out / "chosen.jsonl", (example.to_dict() for example in chosen))
+    print(f"{len(result.examples):,} examples, {len(chosen):,} of them for the training")
 
 
 if __name__ == "__main__":

@@ -1,121 +1,77 @@
-"""Build the training and development data of the fluency head.
+"""Build the rows of the fluency heads: how acceptable is a text, which of two, which words would a corrector touch?
 
-    python fluency_data.py OUT.json.xz --news news.json --tasks tasks.jsonl
+    python fluency_data.py OUT.jsonl.xz [--scale 0.01]
 
-Writes {"train": {...}, "dev": {...}}, each with
-    texts: [text, label, weight, set]     label 1 is flawless English, 0 is not English
-    pairs: [better, worse, set]
-    tags:  [text, [[start, end], ...], set]   characters that a corrector would touch; [] for a good sentence
-Sets whose name ends in `*` are in dev only: no row of their family is trained on.
+Rows have `split`, `set` and text, label (1: flawless English, 0: not English) and weight; or better and worse; or text
+and spans: the characters that a corrector would touch, none in a good sentence. Sets whose name ends in `*` are in dev
+only: no row of their family is trained on. Good sentences get faults (`metrist.data.faults.fluency`).
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
-import json
-import lzma
 import math
-import os
 import random
 import re
 import sysconfig
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fluency_faults import Lexicon, build_lexicon, damage
+from made_pairs import WORDINGS
+from packaged_texts import news, task_answers
+from sets import JUDGED, RESERVED, JudgedTexts, draw, hash_share, list_sentences, read_rows, write_lines
 
-DATA = Path(os.environ.get("METRIST_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-Row = dict[str, Any]
-_SENTENCE = re.compile(r"(?<=[.!?])[\"'”’]?\s+(?=[\"'“‘]?[A-Z0-9])")
+from metrist.data.faults.fluency import damage
+from metrist.data.faults.sentence import Lexicon, build_lexicon
+
 #: Fluency-type categories of the biomedical MQM annotations. Punctuation is mostly typography there, and spelling
 #: mostly capitals and spacing, which an uncased vocabulary cannot see.
 _BIO = frozenset(
     {"Linguistic_conventions/Grammar", "Style/Non_fluent", "Unintelligible/", "Linguistic_conventions/Register"}
 )
 _PENALTY = {"neutral": 0.05, "minor": 0.35, "major": 0.9, "critical": 1.5}
-_TERMS = (
-    """
-2-(4-isobutylphenyl)propanoic acid|c.2573G>A|HbA1c|pembrolizumab|interleukin-6|CYP2D6|N-acetylcysteine
-CRISPR-Cas9|5-hydroxytryptamine|TP53 R175H|0.9% NaCl|tetrahydrofuran|Staphylococcus epidermidis
-SNOMED CT 44054006|18 U.S.C. § 1030(a)(2)|section 12(3)(b)|Regulation (EU) 2016/679|Donoghue v Stevenson
-estoppel|force majeure|mens rea|amicus curiae|max_batch_size|torch.nn.Linear|getElementById()|utf8mb4|/etc/hosts
---dry-run|HTTP 404|x86_64|O(n log n)|ISO 8601|RFC 2616|0x7ffeefbff|kubectl|NullPointerException|SELECT COUNT(*)
-Szczepański|Nguyễn|Wołodźko|Ouagadougou|Thiruvananthapuram|Llanfairpwll|Kuipers-van der Meer|M. Ødegaard
-1,204.75 kWh|3.2 × 10^-5|−40 °C|€ 12.4 bn|14:05 UTC|Form 10-K|EBITDA|ISIN DE0007164600|quasi-isomorphism
-Hausdorff space|Schrödinger|eigenvalue|Bose-Einstein condensate|ribonucleoprotein|methylphenidate
-""".strip()
-    .replace("\n", "|")
-    .split("|")
-)
-
-
-def read_rows(name: str) -> list[Row]:
-    with lzma.open(DATA / f"{name}.jsonl.xz", "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def is_dev(key: str, percent: int = 6) -> bool:
     """Decide by a hash of the item, so that all outputs of an item stay on one side."""
-    return hashlib.md5(key.encode()).digest()[0] * 100 // 256 < percent
-
-
-def normalise(text: str) -> str:
-    return re.sub(r"\W+", " ", text.lower()).strip()
+    return 100 * hash_share(key) < percent
 
 
 class Collection:
-    """Rows of both splits; texts of judged sets are left out, equal rows are kept once."""
+    """Rows of both splits; texts that overlap with judged sets are left out, equal rows are kept once."""
 
-    def __init__(self, banned: set[str]) -> None:
-        self.banned = banned
-        self.splits: dict[str, dict[str, list[list[Any]]]] = {
-            split: {"texts": [], "pairs": [], "tags": []} for split in ("train", "dev")
-        }
-        self.known: set[tuple[str, str, str]] = set()
-        self.overlaps: Counter[str] = Counter()
+    def __init__(self, judged: JudgedTexts) -> None:
+        self.judged = judged
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.left_out: Counter[str] = Counter()
 
-    def _accept(self, kind: str, name: str, *texts: str) -> bool:
-        if any(normalise(text) in self.banned for text in texts):
-            self.overlaps[name] += 1
-            return False
-        key = (kind, name, "\0".join(texts))
-        if key in self.known or not all(text.strip() for text in texts):
-            return False
-        self.known.add(key)
-        return True
-
-    def add_text(self, dev: bool, text: str, label: float, weight: float, name: str) -> None:
-        if self._accept("texts", name, text):
-            self.splits["dev" if dev else "train"]["texts"].append(
-                [text, round(min(1.0, max(0.0, label)), 3), weight, name]
+    def _add(self, dev: bool, name: str, texts: Sequence[str], row: dict[str, Any]) -> None:
+        if not self.judged.free(*texts):
+            self.left_out[name] += 1
+        elif all(text.strip() for text in texts):
+            self.rows.setdefault(
+                repr((name, sorted(row), texts)), {"split": "dev" if dev else "train", "set": name, **row}
             )
 
+    def add_text(self, dev: bool, text: str, label: float, weight: float, name: str) -> None:
+        self._add(dev, name, [text], {"text": text, "label": round(min(1.0, max(0.0, label)), 3), "weight": weight})
+
     def add_pair(self, dev: bool, better: str, worse: str, name: str) -> None:
-        if normalise(better) != normalise(worse) and self._accept("pairs", name, better, worse):
-            self.splits["dev" if dev else "train"]["pairs"].append([better, worse, name])
+        if better.lower() != worse.lower():
+            self._add(dev, name, [better, worse], {"better": better, "worse": worse})
 
-    def add_tags(self, dev: bool, text: str, spans: list[list[int]], name: str) -> None:
-        if self._accept("tags", name, text):
-            self.splits["dev" if dev else "train"]["tags"].append([text, spans, name])
+    def add_tags(self, dev: bool, text: str, spans: Sequence[Sequence[int]], name: str) -> None:
+        self._add(dev, name, [text], {"text": text, "spans": [list(span) for span in spans]})
 
 
-def ban_judged_texts() -> set[str]:
-    """Return the normalised texts of the judged and reserved sets, to be compared and never read otherwise."""
-    banned = {normalise(row["output"]) for row in read_rows("lau-acceptability")}
-    for row in read_rows("realec-dev"):
-        if int(row["item"]) % 2 == 0:
-            banned.add(normalise(row["output"]))
-    for name in ("wmt22.zh-en", "wmt23.en-de"):
-        for row in read_rows(name):
-            banned.update(normalise(text) for text in (row["source"], row["output"], *row.get("references", ())))
-    for name in ("openmeva-roc", "summeval", "newsroom", "topical-chat-usr", "qags-cnn", "qags-xsum", "mlqe-pe.et-en"):
-        banned.update(normalise(row["output"]) for row in read_rows(name))
-    return banned - {""}
+def read_judged() -> JudgedTexts:
+    """Return judged and reserved texts; the even half of realec-dev is reserved for error analysis."""
+    reserved = (row["output"] for row in read_rows("realec-dev") if int(row["item"]) % 2 == 0)
+    return JudgedTexts((*JUDGED, *RESERVED), reserved)
 
 
 # ------------------------------------------------------------------ judgments by people
@@ -231,10 +187,6 @@ def add_data_to_text(data: Collection) -> None:
 # ------------------------------------------------------------------ good English and made faults
 
 
-def split_sentences(text: str) -> list[str]:
-    return [sentence.strip() for part in text.split("\n") for sentence in _SENTENCE.split(part)]
-
-
 def is_sentence(text: str) -> bool:
     words = text.split()
     return (
@@ -273,7 +225,7 @@ def read_docstrings(rng: random.Random) -> list[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                 for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
-                    for sentence in split_sentences(re.sub(r"\s+", " ", paragraph)):
+                    for sentence in list_sentences(re.sub(r"\s+", " ", paragraph)):
                         if is_sentence(sentence) and not re.search(r">>>|::|---| : ", sentence):
                             sentences.add(sentence.replace("``", "`"))
     chosen = sorted(sentences)
@@ -287,15 +239,14 @@ def read_licences() -> list[str]:
     for path in sorted(Path(sysconfig.get_paths()["purelib"]).glob("*.dist-info/**/*")):
         if re.match(r"(LICEN|COPYING|NOTICE)", path.name) and path.is_file() and path.stat().st_size < 200_000:
             for paragraph in re.split(r"\n\s*\n", path.read_text(encoding="utf-8", errors="ignore")):
-                sentences.update(filter(is_sentence, split_sentences(re.sub(r"\s+", " ", paragraph).strip())))
+                sentences.update(filter(is_sentence, list_sentences(re.sub(r"\s+", " ", paragraph).strip())))
     return sorted(sentences)
 
 
-def read_good_sentences(news: Path, tasks: Path, rng: random.Random) -> dict[str, list[str]]:
+def read_good_sentences(rng: random.Random) -> dict[str, list[str]]:
     good: dict[str, list[str]] = {}
-    articles = [pair[0] for pair in json.loads(news.read_text(encoding="utf-8"))]
-    rng.shuffle(articles)
-    good["news"] = [sentence for article in articles for sentence in split_sentences(article) if is_sentence(sentence)]
+    articles = draw(sorted(news()), len(news()), rng)
+    good["news"] = [sentence for article in articles for sentence in list_sentences(article) if is_sentence(sentence)]
     good["wiki"] = [row["source"] for name in ("en-de", "en-zh") for row in read_rows(f"mlqe-pe.{name}")]
     good["biomedical"] = [
         row["source"] for name in ("de", "es", "fr", "ru", "zh") for row in read_rows(f"bio-mqm.en-{name}")
@@ -306,13 +257,7 @@ def read_good_sentences(news: Path, tasks: Path, rng: random.Random) -> dict[str
         for row in read_rows(f"wmt-qe23-mqm.{name}")
         if not row["item"].startswith(("2022", "generalMT2022"))
     ]
-    answers = []
-    with tasks.open(encoding="utf-8") as file:
-        for line in file:
-            answers += [
-                message["content"] for message in json.loads(line)["messages"] if message["role"] == "assistant"
-            ]
-    good["answers"] = [sentence for answer in answers for sentence in split_sentences(answer) if is_sentence(sentence)]
+    good["answers"] = [sentence for answer in task_answers().values() for sentence in list_sentences(answer)]
     good["documentation"] = read_docstrings(rng)
     good["legal"] = read_licences()
     for name, sentences in good.items():
@@ -328,7 +273,7 @@ def put_term(text: str, rng: random.Random) -> str:
     if not places:
         return text
     place = rng.choice(places)
-    return text[: place.start()] + rng.choice(_TERMS) + text[place.end() :]
+    return text[: place.start()] + rng.choice(WORDINGS["made"]["terms"]) + text[place.end() :]
 
 
 #: set -> (sentences that get faults, further good sentences, weight of the good ones)
@@ -343,8 +288,9 @@ _AMOUNTS = {
 }
 
 
-def add_made(data: Collection, good: dict[str, list[str]], lexicon: Lexicon, rng: random.Random) -> None:
-    for name, (faulty, more, weight) in _AMOUNTS.items():
+def add_made(data: Collection, good: dict[str, list[str]], lexicon: Lexicon, rng: random.Random, scale: float) -> None:
+    for name, (most, further, weight) in _AMOUNTS.items():
+        faulty, more = round(most * scale), round(further * scale)
         sentences = good[name][: faulty + more]
         for i, original in enumerate(sentences):
             dev = is_dev(original, 3)
@@ -390,39 +336,29 @@ def foreign_words(rng: random.Random) -> list[str]:
     return chosen[:4000]
 
 
-def iterate_counts(split: dict[str, list[list[Any]]]) -> Iterator[str]:
-    for kind, rows in split.items():
-        yield f"  {kind} {len(rows)}: {dict(Counter(row[-1] for row in rows).most_common())}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--news", type=Path, required=True, help="[[article, summary], ...] as JSON")
-    parser.add_argument("--tasks", type=Path, required=True, help="instructlab's train_all_pruned_SDG.jsonl")
-    parser.add_argument("--seed", type=int, default=15)
-    options = parser.parse_args()
-    rng = random.Random(options.seed)
-    data = Collection(ban_judged_texts())
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the sentences, for a trial")
+    arguments = parser.parse_args()
+    rng = random.Random(15)
+    data = Collection(read_judged())
+    good = read_good_sentences(rng)
+    vocabulary = [sentence for sentences in good.values() for sentence in sentences[:60000]]
+    add_made(data, good, build_lexicon(vocabulary, foreign_words(rng)), rng, arguments.scale)
+    made = len(data.rows)
     add_acceptability(data)
     add_corrections(data)
     add_learners(data)
     add_translations(data, rng)
     add_biomedical(data)
     add_data_to_text(data)
-    good = read_good_sentences(options.news, options.tasks, rng)
-    print({name: len(sentences) for name, sentences in good.items()})
-    vocabulary = [sentence for sentences in good.values() for sentence in sentences[:60000]]
-    add_made(data, good, build_lexicon(vocabulary, foreign_words(rng)), rng)
-    for split in data.splits.values():
-        for rows in split.values():
-            rng.shuffle(rows)
-    with lzma.open(options.out, "wt", encoding="utf-8", preset=6) as file:
-        json.dump(data.splits, file, ensure_ascii=False)
-    print("left out, equal to a judged text:", dict(data.overlaps))
-    for name, split in data.splits.items():
-        print(name)
-        print("\n".join(iterate_counts(split)))
+    rows = list(data.rows.values())
+    rows = rows[:made] + draw(rows[made:], round(arguments.scale * (len(rows) - made)), rng)
+    rng.shuffle(rows)
+    write_lines(arguments.out, rows)
+    counts = Counter(row["set"] for row in rows)
+    print(f"{len(rows):,} rows {dict(counts.most_common())}; overlap with judged sets: {dict(data.left_out)}")
 
 
 if __name__ == "__main__":

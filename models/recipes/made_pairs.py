@@ -1,283 +1,271 @@
-"""Build pairs without human judgments: good texts and damaged versions, and texts with their own or another source.
+"""Pairs without human judgments: a good text beside one that is damaged, or that belongs to something else.
 
-Each kind of damage belongs to the criteria that are about it; if it belongs to several, one is drawn.
+`metrist.data.faults` damages texts. Where two texts can be asked for in two ways, both are, so that the outputs alone
+do not tell the better one; the worse text is chosen to be about as long as the better one.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
+import math
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from agreement import rows
-from damage import add_slips, break_up, disorder, falsify, split_sentences
-from machine_texts import LOW, SEED
-from packaged_texts import highlighted_news, service_dialogues, tasks
-from preference_texts import Known, abstracts, articles, dialogues, lines, stories
+import numpy as np
+from good_texts import Talk, Written
+from scipy import sparse
+from sets import draw, list_sentences
 
-from metrist.data.pairs import GoodBad
+from metrist.data.faults import KINDS, Edit, Text
+from metrist.data.faults.text import apply_edits
 
-#: Criteria of a text alone: no source is shown.
+Fields = tuple[tuple[str, str], ...]
+WORDINGS: Mapping[str, Any] = tomllib.loads(
+    (Path(__file__).parent / "english_wordings.toml").read_text(encoding="utf-8")
+)
+
+
+class Pair(NamedTuple):
+    """Two outputs for one context. `criterion` names the wordings of the instruction, or is an instruction itself."""
+
+    kind: str
+    criterion: str
+    context: Fields
+    good: str
+    bad: str
+    certainty: float = 1.0
+
+
+#: Criteria by what is wrong with a text; those of a text alone show no context.
 ALONE = frozenset({"fluency", "grammaticality", "naturalness", "understandability"})
-_LINES = 9_000
-#: How often each article, abstract and story is used.
-_TIMES = 10
-#: How often each output of a real summarizer is damaged.
-_OUTPUTS = 2
-#: The number of sentences of an article that are used.
-_FIRST = 25
+SLIPS = ("fluency", "fluency", "grammaticality", "grammaticality", "understandability", "naturalness")
+WORDING = ("fluency", "naturalness", "understandability", "overall", "coherence")
+SUBJECT = ("relevance", "overall", "consistency", "coherence")
+TRUTH = ("consistency", "consistency", "correctness", "overall")
+CONTENT = ("coverage", "relevance", "informativeness", "overall")
+LESS = ("coverage", "informativeness")
+INTEREST = ("engagingness", "engagingness", "informativeness", "overall")
+FITTING = ("reply fit", "reply fit", "overall", "relevance", "coherence")
+STORY = ("overall", "overall", "coherence", "story", "story")
+#: Kinds of faults that damage a text in one way.
+DAMAGES = {
+    "slips": ("word_order", "spelling", "agreement", "tense", "punctuation", "repetition"),
+    "broken": ("truncation", "omission", "repetition", "word_order", "gibberish"),
+    "order": ("shuffle", "shuffle", "unrelated", "repetition"),
+    "false": ("entity", "number", "date", "unit", "contradiction"),
+}
 
 
-def build_pairs(known: Known, machine: Path | None, rng: random.Random) -> list[GoodBad]:
-    """Build all pairs; `machine` is the file that `machine_texts.py` wrote, if its texts are used."""
-    good_lines, human_stories, machine_texts = lines(), stories(), MachineTexts(machine)
-    news: dict[str, str | None] = {**articles(known), **highlighted_news(known, rng)}
-    pairs = [
-        *_lines_with_slips(good_lines, rng),
-        *_passages(abstracts(), rng),
-        *_stories(human_stories, machine_texts, rng),
-        *_articles(news, machine_texts, rng),
-        *_summaries(known, rng),
-        *_replies(machine_texts, rng),
-        *_answers(tasks(known, random.Random(SEED)), machine_texts, rng),
-    ]
-    return [pair for pair in pairs if all(pair.answers) and pair.answers[0].split() != pair.answers[1].split()]
-
-
-class MachineTexts:
-    """Texts of the language model: for each kind and source one of the low and one of the high temperature."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.by_kind: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
-        if path is None:
-            return
-        both: dict[tuple[str, str], dict[bool, str]] = defaultdict(dict)
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                row = json.loads(line)
-                both[row["kind"], row["source"]][row["temperature"] == LOW] = row["text"]
-        for (kind, source), by_low in both.items():
-            if len(by_low[True].split()) >= 3 and len(by_low[False].split()) >= 3:
-                self.by_kind[kind][source] = by_low[True], by_low[False]
+def worsen(text: str, way: str, rng: random.Random, *, source: str = "", donor: str = "") -> str:
+    """Damage a text in one way; return it as it is if nothing fits. Slips come in twos and threes, too."""
+    edits: list[Edit] = []
+    for _ in range(rng.choice((1, 1, 2, 3)) if way == "slips" else 1):
+        taken = tuple((edit.start, edit.end) for edit in edits)
+        place = Text(output=text, source=source, donor_output=donor, donor_source=donor, taken=taken)
+        proposals = (KINDS[kind].propose(place, rng) for kind in rng.sample(DAMAGES[way], len(DAMAGES[way])))
+        edits += [edit for edit in [next(filter(None, proposals), None)] if edit]
+    return apply_edits(text, edits)
 
 
 def pair(
-    criteria: Sequence[str], context: tuple[str, str], label: str, good: str, bad: str, rng: random.Random
-) -> GoodBad:
-    """Build a pair for one of the criteria; `context` is (label, text), omitted if the criterion is of the text
-    alone."""
+    kind: str,
+    criteria: Sequence[str],
+    context: Fields,
+    good: str,
+    bad: str,
+    rng: random.Random,
+    certainty: float = 0.95,
+) -> Pair:
+    """Make a pair for one of the criteria."""
     criterion = rng.choice(criteria)
-    shown = () if criterion in ALONE or not context[1] else (context,)
-    return GoodBad(criterion=criterion, good=(*shown, (label, good)), bad=(*shown, (label, bad)))
+    return Pair(kind, criterion, () if criterion in ALONE else context, good, bad, certainty)
 
 
-_SLIPS = ("fluency", "fluency", "grammaticality", "grammaticality", "understandability", "naturalness")
-_WORDING = ("fluency", "fluency", "naturalness", "understandability", "overall", "coherence", "coherence")
-_ORDER = ("coherence",)
-_SUBJECT = ("relevance", "overall", "consistency", "coherence")
-_TRUTH = ("consistency", "consistency", "correctness", "overall")
-_CONTENT = ("coverage", "relevance", "informativeness", "overall")
-_LESS = ("coverage", "informativeness")
-_FITTING = ("relevance", "coherence", "coherence", "overall")
-_SPEECH = ("fluency", "naturalness", "understandability", "overall")
-_USEFUL = ("helpfulness", "helpfulness", "overall", "overall", "relevance")
-_INTEREST = ("engagingness", "engagingness", "informativeness", "overall")
-_NOTHING = ("", "")
-#: A reply with this many words says more than any of the dull ones.
-_LIVELY = 8
-_DULL = (
-    "I don't know.",
-    "Okay.",
-    "That is nice.",
-    "I see.",
-    "Yes.",
-    "No, I don't think so.",
-    "I am not sure what you mean.",
-    "That's interesting.",
-    "Oh, really?",
-    "Me too.",
-    "Good for you.",
-    "I have no idea about that.",
-    "Maybe.",
-    "Thanks.",
-    "What do you think?",
-    "I agree.",
-)
-_EVASIONS = (
-    "I'm sorry, I can't help with that.",
-    "I don't know the answer.",
-    "Please tell me more about what you need.",
-    "That is a good question.",
-    "Sure, I can help you with that!",
-    "There are many things that one could say about this.",
-    "It depends.",
-)
-
-
-def _lines_with_slips(good: Sequence[str], rng: random.Random) -> Iterator[GoodBad]:
-    vocabulary = [word for line in good for word in line.split() if word.isalpha()]
-    for line in rng.sample(good, _LINES):
-        worse = break_up(line, rng) if rng.random() < 0.25 else add_slips(line, vocabulary, rng)
-        yield pair(_SLIPS, _NOTHING, "text", line, worse, rng)
-
-
-def _passages(documents: Sequence[list[str]], rng: random.Random) -> Iterator[GoodBad]:
-    strangers = [line for document in documents for line in document]
-    for document in documents:
-        for _ in range(_TIMES // 2):
-            at = rng.randrange(max(1, len(document) - 3))
-            text = " ".join(document[at : at + rng.randint(3, 5)])
-            worse, criteria = (
-                (disorder(text, strangers, rng), _ORDER) if rng.random() < 0.6 else (break_up(text, rng), _WORDING)
-            )
-            yield pair(criteria, _NOTHING, "text", text, worse, rng)
-
-
-def _stories(human_stories: Sequence[str], machine_texts: MachineTexts, rng: random.Random) -> Iterator[GoodBad]:
-    """Prefer human stories to the language model's, its low-temperature ones to its high-temperature ones, and both to
-    shuffled versions and to stories with another beginning."""
-    human = {split_sentences(story)[0]: " ".join(split_sentences(story)[1:]) for story in human_stories}
-    machine = {source: low for source, (low, _) in machine_texts.by_kind["story"].items()}
-    endings, strangers = (
-        list(machine.values()),
-        [line for text in (*human.values(), *machine.values()) for line in split_sentences(text)],
-    )
-    criteria = ("coherence", "overall", "overall")
-    for first, rest in human.items():
-        context = ("beginning", first)
-        for _ in range(_TIMES):
-            yield pair(criteria, context, "story", rest, disorder(rest, strangers, rng), rng)
-        for _ in range(_TIMES // 2):
-            yield pair(_SUBJECT, context, "story", rest, rng.choice(list(human.values())), rng)
-            yield pair(_WORDING, context, "story", rest, break_up(rest, rng), rng)
-        for text in machine_texts.by_kind["story"].get(first, ()):
-            yield pair((*criteria, "naturalness", "engagingness"), context, "story", rest, text, rng)
-    for first, (low, high) in machine_texts.by_kind["story"].items():
-        context = ("beginning", first)
-        yield pair((*_WORDING, *criteria), context, "story", low, high, rng)
-        yield pair(_SUBJECT, context, "story", low, _choose_similar_length(low, endings, rng), rng)
-        if len(split_sentences(low)) >= 3:
-            yield pair(criteria, context, "story", low, disorder(low, strangers, rng), rng)
-
-
-def _articles(news: dict[str, str | None], machine_texts: MachineTexts, rng: random.Random) -> Iterator[GoodBad]:
-    """Prefer an article's sentences in order, human summaries and the language model's to worse ones."""
-    everything = list(news)
-    for source, reference in news.items():
-        context = ("source", source)
-        own = _usable_sentences(source)
-        if len(own) < 6:
-            continue
-        low, high = machine_texts.by_kind["summary"].get(source, ("", ""))
-        for _ in range(_TIMES if source in machine_texts.by_kind["summary"] else _TIMES // 3):
-            at = 0 if rng.random() < 0.6 else rng.randrange(len(own) - 3)
-            parts = own[at : at + rng.randint(2, 4)]
-            good = rng.choice([" ".join(parts), " ".join(parts), *filter(None, (reference, low))])
-            other = rng.choice(everything)
-            elsewhere = _quote(other, len(parts), rng)
-            yield pair(
-                _ORDER, context, "summary", " ".join(parts), " ".join(_sample_sentences(own, len(parts), rng)), rng
-            )
-            yield pair(_ORDER, context, "summary", " ".join(parts), " ".join([*parts[:-1], *elsewhere[:1]]), rng)
-            yield pair(_WORDING, context, "summary", good, break_up(good, rng), rng)
-            yield pair(
-                _SUBJECT,
-                context,
-                "summary",
-                good,
-                rng.choice([" ".join(elsewhere), machine_texts.by_kind["summary"].get(other, ("",))[0]]),
-                rng,
-            )
-            yield pair(
-                _TRUTH, context, "summary", good, falsify(good, source if rng.random() < 0.6 else other, rng) or "", rng
-            )
-            yield pair(_TRUTH, context, "summary", good, " ".join([*split_sentences(good)[:-1], *elsewhere[:1]]), rng)
-            late = " ".join(_sample_sentences(own[len(own) // 2 :], len(parts), rng))
-            yield pair(_CONTENT, context, "summary", reference or " ".join(own[: len(parts)]), late, rng)
-            yield pair(_LESS, context, "summary", good, " ".join(split_sentences(good)[:1]), rng)
-        if low:
-            yield pair((*_WORDING, *_TRUTH), context, "summary", low, high, rng)
-        if low and reference:
-            yield pair((*_TRUTH, *_CONTENT), context, "summary", reference, low, rng)
-
-
-def _summaries(known: Known, rng: random.Random) -> Iterator[GoodBad]:
-    """Prefer outputs of real summarizers to damaged versions."""
-    for row in rows("realsumm"):
-        output, source = row["output"], row["source"]
-        if known.is_judged(source) or len(output.split()) < 6:
-            continue
-        context = ("source", source)
-        for _ in range(_OUTPUTS):
-            yield pair(_WORDING, context, "summary", output, break_up(output, rng), rng)
-        yield pair(_TRUTH, context, "summary", output, falsify(output, source, rng) or "", rng)
-        if len(split_sentences(output)) > 1:
-            yield pair(_ORDER, context, "summary", output, disorder(output, _usable_sentences(source), rng), rng)
-            yield pair(_LESS, context, "summary", output, " ".join(split_sentences(output)[:1]), rng)
-
-
-def _replies(machine_texts: MachineTexts, rng: random.Random) -> Iterator[GoodBad]:
-    """Prefer human replies, replies that raters liked and the language model's to replies to other dialogues, with
-    slips, dull ones, and repetitions of earlier turns."""
-    human = [(dialogue.turns[:-1], dialogue.turns[-1]) for dialogue in dialogues()]
-    for turns in service_dialogues(rng):
-        human += [(turns[:at], turns[at]) for at in rng.sample(range(1, len(turns)), 3)]
-    liked = [(dialogue.turns, reply) for dialogue in dialogues() for reply in dialogue.liked]
-    others = [reply for _, reply in (*human, *liked)]
-    for turns, reply in (*human, *liked):
-        context = ("dialogue", "\n".join(turns))
-        for _ in range(3):
-            yield pair(_FITTING, context, "response", reply, _choose_similar_length(reply, others, rng), rng)
-        yield pair(_SPEECH, context, "response", reply, add_slips(reply, turns[-1].split(), rng), rng)
-        yield pair(_SPEECH, context, "response", reply, break_up(reply, rng), rng)
-        if len(reply.split()) >= _LIVELY:
-            yield pair(_INTEREST, context, "response", reply, rng.choice(_DULL), rng)
-        yield pair(_INTEREST, context, "response", reply, rng.choice(turns), rng)
-    machine = [low for low, _ in machine_texts.by_kind["reply"].values()]
-    for dialogue in dialogues():
-        context = ("dialogue", dialogue.text)
-        low, high = machine_texts.by_kind["reply"].get(dialogue.text, ("", ""))
-        if low:
-            yield pair((*_FITTING, *_SPEECH), context, "response", low, high, rng)
-            yield pair(_FITTING, context, "response", low, _choose_similar_length(low, machine, rng), rng)
-        for reply in dialogue.liked[:1]:
-            yield pair((*_FITTING, "naturalness"), context, "response", reply, high, rng)
-
-
-def _choose_similar_length(text: str, others: Sequence[str], rng: random.Random) -> str:
+def choose_similar(text: str, others: Sequence[str], rng: random.Random) -> str:
     """Choose the most similar length among a few others, so that length does not identify the better text."""
-    return min(rng.sample(others, 8), key=lambda other: (other == text, abs(len(other) - len(text))))
+    return min(draw(others, 8, rng), key=lambda other: (other == text, abs(len(other) - len(text))))
 
 
-def _answers(answers: dict[str, str], machine_texts: MachineTexts, rng: random.Random) -> Iterator[GoodBad]:
-    """Prefer answers of a large language model to those of a small one, and both to high-temperature ones, answers to
-    other tasks, their own beginning, and evasions."""
-    others, machine = list(answers.values()), [low for low, _ in machine_texts.by_kind["answer"].values()]
-    for task, answer in answers.items():
-        context = ("instruction", task)
-        low, high = machine_texts.by_kind["answer"].get(task, ("", ""))
-        if low:
-            yield pair((*_USEFUL, "correctness"), context, "answer", answer, low, rng)
-            yield pair((*_USEFUL, "understandability", "fluency"), context, "answer", low, high, rng)
-            yield pair(_USEFUL, context, "answer", low, _choose_similar_length(low, machine, rng), rng)
-        yield pair(_USEFUL, context, "answer", answer, _choose_similar_length(answer, others, rng), rng)
-        yield pair(_USEFUL, context, "answer", answer, rng.choice((task, rng.choice(_EVASIONS))), rng)
-        if len(split_sentences(answer)) > 1:
-            yield pair(("helpfulness", "informativeness"), context, "answer", answer, split_sentences(answer)[0], rng)
-        yield pair((*_WORDING, "helpfulness"), context, "answer", answer, break_up(answer, rng), rng)
+def find_neighbours(texts: Sequence[str], count: int = 16, most: float = 0.9) -> list[list[int]]:
+    """Return for each text the most similar others by TF-IDF of words and pairs of words, nearest first, without near
+    copies."""
+    grams = [_list_grams(text) for text in texts]
+    frequency = Counter(gram for own in grams for gram in set(own))
+    column = {gram: at for at, gram in enumerate(gram for gram, times in frequency.items() if times > 1)}
+    entries = [
+        (row, column[gram], (1 + math.log(times)) * math.log(len(texts) / frequency[gram]))
+        for row, own in enumerate(grams)
+        for gram, times in Counter(own).items()
+        if gram in column
+    ]
+    if not entries:
+        return [[] for _ in texts]
+    rows, columns, values = zip(*entries, strict=True)
+    matrix = sparse.csr_matrix((np.array(values, np.float32), (rows, columns)), shape=(len(texts), len(column)))
+    norm = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel()) + 1e-6
+    matrix = (sparse.diags(1 / norm) @ matrix).tocsr().astype(np.float32)
+    result = []
+    for start in range(0, len(texts), 1000):
+        similar = (matrix[start : start + 1000] @ matrix.T).toarray()
+        nearest = np.argpartition(-similar, min(count, len(texts) - 1), axis=1)[:, :count]
+        for row, candidates in enumerate(nearest):
+            chosen = [int(at) for at in candidates if at != start + row and similar[row, at] < most]
+            result.append(sorted(chosen, key=lambda at: -similar[row, at]))
+    return result
 
 
-def _usable_sentences(document: str) -> list[str]:
-    return [line for line in split_sentences(document)[:_FIRST] if 5 <= len(line.split()) <= 45]
+def _list_grams(text: str) -> list[str]:
+    words = re.findall(r"\w+", text.lower())
+    return words + [f"{first} {second}" for first, second in pairwise(words)]
 
 
-def _quote(document: str, count: int, rng: random.Random) -> list[str]:
-    return _sample_sentences(_usable_sentences(document), count, rng, ordered=True)
+# ---- Lines and passages
 
 
-def _sample_sentences(parts: Sequence[str], count: int, rng: random.Random, *, ordered: bool = False) -> list[str]:
-    places = rng.sample(range(len(parts)), min(count, len(parts)))
-    return [parts[at] for at in (sorted(places) if ordered else places)]
+def line_pairs(lines: Sequence[str], rng: random.Random, count: int = 9_000) -> Iterator[Pair]:
+    for line in draw(lines, count, rng):
+        way = "broken" if rng.random() < 0.25 else "slips"
+        yield pair(f"line {way}", SLIPS, (), line, worsen(line, way, rng), rng, 0.97)
+
+
+def passage_pairs(passages: Sequence[Sequence[str]], rng: random.Random, times: int = 5) -> Iterator[Pair]:
+    strangers = [line for passage in passages for line in passage]
+    for passage in passages:
+        for _ in range(times):
+            at = rng.randrange(max(1, len(passage) - 3))
+            text = " ".join(passage[at : at + rng.randint(3, 5)])
+            if rng.random() < 0.6:
+                worse = worsen(text, "order", rng, donor=rng.choice(strangers))
+                yield pair("passage order", ("coherence",), (), text, worse, rng)
+            else:
+                yield pair("passage broken", WORDING, (), text, worsen(text, "broken", rng), rng, 0.97)
+
+
+# ---- Stories
+
+
+def story_pairs(stories: Sequence[Sequence[str]], rng: random.Random, times: int = 4) -> Iterator[Pair]:
+    """Prefer a story after its own beginning to others', and to versions with stray, repeated or broken sentences."""
+    neighbours = find_neighbours([" ".join(parts) for parts in stories])
+    for at, parts in enumerate(stories):
+        rest, context = list(parts[1:]), (("beginning", parts[0]),)
+        near = stories[rng.choice(neighbours[at][:3])] if neighbours[at] else rng.choice(stories)
+        if near is parts:
+            continue
+        text = " ".join(rest)
+        yield pair("story other", (*STORY, "relevance"), context, text, " ".join(near[1:]), rng)
+        for _ in range(times):
+            worse, place, draws = list(rest), rng.randrange(len(rest)), rng.random()
+            if draws < 0.15:
+                rng.shuffle(worse)
+                yield pair("story shuffled", STORY, context, text, " ".join(worse), rng, 0.85)
+            elif draws < 0.4:
+                worse[place : place + rng.randint(0, 1)] = [rng.choice(near)]
+                yield pair("story stray sentence", STORY, context, text, " ".join(worse), rng)
+            elif draws < 0.52:
+                worse[place : place + rng.randint(0, 1)] = [rng.choice(worse)]
+                yield pair("story repeats", STORY, context, text, " ".join(worse), rng)
+            elif draws < 0.66:
+                yield pair("story broken", (*WORDING, "story"), context, text, worsen(text, "broken", rng), rng)
+            elif draws < 0.8:
+                yield pair(
+                    "story false", STORY, context, text, worsen(text, "false", rng, donor=" ".join(near)), rng, 0.8
+                )
+            elif draws < 0.88:
+                yield pair("story slips", WORDING, context, text, worsen(text, "slips", rng), rng, 0.9)
+            else:
+                yield pair("story ending", STORY, context, text, " ".join([*rest[:-1], near[-1]]), rng)
+
+
+# ---- Summaries
+
+
+def summary_pairs(summaries: Mapping[str, str], rng: random.Random) -> Iterator[Pair]:
+    """Prefer a summary to that of a neighbour, to damaged ones, to late sentences of the article and to less of it."""
+    articles = sorted(summaries)
+    neighbours = find_neighbours([" ".join(article.split()[:150]) for article in articles], 8)
+    for at, article in enumerate(articles):
+        context, summary = (("source", article),), summaries[article]
+        parts, own = list_sentences(summary), list_sentences(article)[:25]
+        near = [articles[place] for place in neighbours[at][:4]]
+        other = rng.choice(near) if near else rng.choice(articles)
+        if other == article:
+            continue
+        # The same two summaries under both articles.
+        criterion = (rng.choice(SUBJECT),)
+        yield pair("summary neighbour", criterion, context, summary, summaries[other], rng, 1.0)
+        yield pair("summary neighbour", criterion, (("source", other),), summaries[other], summary, rng, 1.0)
+        donor = article if rng.random() < 0.6 else other
+        yield pair("summary false", TRUTH, context, summary, worsen(summary, "false", rng, source=donor), rng, 0.9)
+        yield pair("summary broken", WORDING, context, summary, worsen(summary, "broken", rng), rng, 0.97)
+        if len(parts) > 1:
+            stray = list_sentences(summaries[other])
+            padded = " ".join([*parts, rng.choice(parts), *stray[:1]])
+            yield pair("summary padded", ("coherence", "overall", "relevance"), context, summary, padded, rng, 0.9)
+            again = " ".join([*parts[:1] * rng.choice((2, 3)), *stray[:2]])
+            yield pair("summary says less", LESS, context, summary, again, rng)
+            yield pair("summary stray", TRUTH, context, summary, " ".join([*parts[:-1], *stray[:1]]), rng)
+        if len(own) > 8:
+            late = " ".join(own[at] for at in sorted(rng.sample(range(len(own) // 2, len(own)), min(3, len(own) // 3))))
+            yield pair("summary late", CONTENT, context, summary, late, rng, 0.85)
+            first = " ".join(own[:3])
+            worse = worsen(first, "order", rng, donor=" ".join(list_sentences(other)[:5]))
+            yield pair("summary order", ("coherence",), context, first, worse, rng)
+
+
+# ---- Replies
+
+
+def reply_pairs(talks: Sequence[Talk], rng: random.Random, each: int = 3) -> Iterator[Pair]:
+    """Prefer the turn that follows in a conversation to turns of others, to dull, repeated and damaged ones."""
+    by_subject = defaultdict(list)
+    for talk in talks:
+        by_subject[talk.subject].append(talk)
+    # A greeting begins a conversation: it would mark the reply of another one.
+    later = [turn for talk in talks for turn in talk.turns[2:] or talk.turns[-1:]]
+    for talk in talks:
+        turns = talk.turns
+        others = draw(by_subject[talk.subject], 9, rng) if talk.subject else []
+        same = [turn for other in others if other is not talk for turn in other.turns[2:]]
+        places = range(min(2, len(turns) - 1), len(turns))
+        for at in draw(places, each, rng):
+            context, reply = (("dialogue", "\n".join(turns[max(0, at - 6) : at])),), turns[at]
+            yield pair("reply other", FITTING, context, reply, choose_similar(reply, later, rng), rng, 0.97)
+            if same:
+                yield pair("reply same topic", FITTING, context, reply, choose_similar(reply, same, rng), rng, 0.85)
+            way = rng.choice(("repeats", "dull", "dull and long", "slips", "broken", "mixed"))
+            if way == "repeats":
+                yield pair("reply repeats", INTEREST, context, reply, rng.choice(turns[max(0, at - 2) : at]), rng)
+            elif way in ("slips", "broken"):
+                yield pair(f"reply {way}", WORDING[:4], context, reply, worsen(reply, way, rng), rng, 0.97)
+            elif way == "mixed" and same:
+                mixed = " ".join([*list_sentences(reply)[:1], choose_similar(reply, same, rng)])
+                yield pair("reply mixed", ("reply fit", "coherence", "overall"), context, reply, mixed, rng, 0.85)
+            elif len(reply.split()) > 7:
+                dull = WORDINGS["made"]["dull" if way == "dull" else "dull_and_long"]
+                yield pair("reply dull", INTEREST, context, reply, rng.choice(dull), rng, 0.9)
+
+
+# ---- What a language model wrote
+
+
+def written_pairs(written: Written, better: Mapping[str, Mapping[str, str]], rng: random.Random) -> Iterator[Pair]:
+    """Prefer its texts at a low temperature to those at a high one and to those for other prompts, and the texts of
+    people or of a larger model in `better` to both."""
+    fields = {"story": "beginning", "summary": "source", "reply": "dialogue", "answer": "instruction"}
+    for kind, field in fields.items():
+        lows = [low for low, _ in written.by_kind[kind].values()]
+        for source, (low, high) in written.by_kind[kind].items():
+            context = ((field, source),)
+            if min(len(low.split()), len(high.split())) < 3:
+                continue
+            yield pair(f"{kind} temperature", (*WORDING, "overall"), context, low, high, rng, 0.9)
+            yield pair(f"{kind} for another", SUBJECT, context, low, choose_similar(low, lows, rng), rng)
+            if source in better.get(kind, {}):
+                criteria = ("helpfulness", "correctness", "overall", "naturalness")
+                yield pair(f"{kind} by people", criteria, context, better[kind][source], low, rng, 0.8)

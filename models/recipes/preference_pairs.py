@@ -1,222 +1,343 @@
-"""Build the training pairs of the shipped preference model: HEAP, ratings of other data sets, and damaged texts.
+"""Build the pairs of preference-small, and those of the preference head of the English encoders.
 
-    python preference_pairs.py MACHINE.jsonl.gz OUT.jsonl.gz      MACHINE: what machine_texts.py wrote
+    python preference_pairs.py small OUT.jsonl.gz [--written WRITTEN.jsonl.gz]
+    python preference_pairs.py english OUT.jsonl.gz [--written WRITTEN.jsonl.gz]
 
-Uses only data sets whose licence allows shipped weights (or that have none, which the card says), without the families
-that the model is tested on (SummEval, Newsroom (NeR18), Topical-Chat, OpenMEVA-ROC, PandaLM, LLMBar) and those that
-choose between trainings (`preference_choice.py`).
+Pairs are those of people (HEAP, ratings, choices), made ones (`made_pairs.py`, `task_pairs.py`) and, for `english`,
+attributes asked both ways. OUT is a file for `metrist train preference`; `split` is train or dev. WRITTEN are texts of
+a language model (`write_texts.py`); the shipped models had them. No text shares runs of words with a set that the model
+is judged on, chosen on, or that is reserved; preference-small learned from QAGS and Rank19, as its card says. Within
+each group of kinds the longer output is the better one about as often as the shorter one.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import random
-import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
-from agreement import DATA, Row, mean_rating, rows
-from made_pairs import ALONE, pair
-from made_pairs import build_pairs as build_synthetic_pairs
-from packaged_texts import rated_news
-from preference_texts import TRANSLATIONS, Known, split_heap, split_turns
+from attribute_pairs import attribute_pairs, style_pairs, word_instruction
+from good_texts import TRANSLATIONS, Talk, Written, articles, lines, passages, split_heap, split_turns, stories, talks
+from made_pairs import Pair, line_pairs, pair, passage_pairs, reply_pairs, story_pairs, summary_pairs, written_pairs
+from packaged_texts import rated_news, service_dialogues, task_answers
+from sets import (
+    CHOSEN_ON,
+    JUDGED,
+    LEARNED_BY_SMALL,
+    RESERVED,
+    JudgedTexts,
+    Row,
+    draw,
+    hash_share,
+    list_sentences,
+    list_texts,
+    mean_rating,
+    read_rows,
+)  # fmt: skip
+from task_pairs import Tasks, demand_pairs, exact_pairs, task_pairs
 
 from metrist import criteria
-from metrist.data.build import build_pairs
-from metrist.data.judgments import JudgedRecords, read_judgments
-from metrist.data.pairs import Fields, GoodBad, Shape, write_good_bad
-from metrist.data.rules import Aim, Rules
-from metrist.data.splits import split_pairs
+from metrist.data.pairs import GoodBad, write_good_bad
 
-#: Texts keep this many words at each end: a model of 512 tokens reads no more.
-_ENDS = 260
-_MOST = 10_000
+#: The share of a training set's items that choose between trainings, and of items that are for development.
+HELD_OUT, _DEV = {"realsumm": 0.25, "qa-feedback-pairs": 0.2, "blanc": 0.25}, 0.03
+#: Texts keep this many words at each end; rows of a kind; the longest of HEAP's codes; the certainty of a clear pair.
+_ENDS, _MOST, _CODE, _CLEAR = 260, 4_500, 4, 0.8
+_MOST_OF = {"task neighbour": 26_000, "reply other": 6_000, "reply same topic": 6_000, "HSO": 2_000}
+#: The share of a group's pairs in which the longer output may be the better one, or the worse one.
+_LONGER = 0.6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratings:
-    """A data set whose ratings become pairs: its aspects with their criteria, and the margin of a clear pair."""
+# ---- Pairs of people
+
+
+class Rated(NamedTuple):
+    """Aspects with their criteria, the label of the source, a single rater's margin of a clear pair (several raters
+    need none), and the pairs of a source."""
 
     file: str
-    aspects: dict[str, str]
+    aspects: dict[str, tuple[str, ...]]
+    field: str
     margin: float
-    cap: int
-    within: Literal["item", "all"] = "item"
-    labels: tuple[str, str] = ("source", "summary")
+    each: int
 
 
-_DATA_TO_TEXT = {"informativeness": "informativeness", "naturalness": "naturalness", "quality": "overall"}
-_DIALOGUE = {"within": "all", "labels": ("dialogue", "response")}
-_MEANING = {"within": "all", "labels": ("meaning", "sentence")}
-#: Criteria about how much of a good summary's content an output has.
-_OF_CONTENT = ("coverage", "relevance", "informativeness")
-_FACT = {"fact": "consistency"}
-_SIMPLE = ("source", "simplification")
+_QUALITY = {"informativeness": ("informativeness",), "naturalness": ("naturalness",), "quality": ("overall",)}
+_NEWS = {"overall": ("overall",), "fluent": ("fluency",), "understandable": ("understandability",)}
+_FACT = {"fact": ("consistency",)}
 RATED = (
-    Ratings(file="grade", aspects={"coherence": "coherence"}, margin=0.8, cap=7, **_DIALOGUE),
-    *(Ratings(file="realsumm", aspects={"litepyramid_recall": name}, margin=0.15, cap=24) for name in _OF_CONTENT),
-    Ratings(file="qags-cnn", aspects=_FACT, margin=0.3, cap=10, within="all"),
-    Ratings(file="qags-xsum", aspects=_FACT, margin=0.3, cap=10, within="all"),
-    Ratings(file="rank19", aspects=_FACT, margin=0.5, cap=4),
-    Ratings(file="bagel", aspects=_DATA_TO_TEXT, margin=1.5, cap=5, **_MEANING),
-    Ratings(file="sfres", aspects=_DATA_TO_TEXT, margin=1.5, cap=2, **_MEANING),
-    Ratings(file="sfhot", aspects=_DATA_TO_TEXT, margin=1.5, cap=2, **_MEANING),
-    Ratings(file="simpeval_past", aspects={"overall": "overall"}, margin=12, cap=30, labels=_SIMPLE),
+    Rated("grade", {"coherence": ("coherence", "reply fit", "reply fit", "overall", "relevance")}, "dialogue", 0, 12),
+    Rated("realsumm", {"litepyramid_recall": ("coverage", "relevance", "informativeness")}, "source", 0.15, 40),
+    Rated("bagel", _QUALITY, "meaning", 1, 6),
+    Rated("sfres", _QUALITY, "meaning", 1, 6),
+    Rated("sfhot", _QUALITY, "meaning", 1, 6),
+    Rated("simpeval_past", {"overall": ("overall",)}, "source", 0, 24),
+    Rated("gmeg-wiki", {"overall": ("fluency", "grammaticality")}, "source", 20, 2),
+    Rated("blanc", {**_NEWS, "informative": ("informativeness",)}, "source", 0, 12),
 )
-_OF_NEWS = {
-    "overall": "overall",
-    "fluent": "fluency",
-    "understandable": "understandability",
-    "informative": "informativeness",
-}
-_NEWS_MARGIN = 0.4
-_EACH_TRANSLATION = 3_000
-_OF_TRANSLATIONS = ("correctness", "correctness", "consistency", "overall", "fluency")
-_MARKED = ("bio-mqm.de-en", "bio-mqm.es-en", "bio-mqm.fr-en", "bio-mqm.ru-en", "bio-mqm.zh-en")
-#: Part of an error's category, and its criterion.
+#: Sets whose outputs people found supported or not: pairs of a source, and the criterion.
+_SUPPORTED = {
+    "begin": (8, "knowledge"), "faithdial-audit": (8, "knowledge"), "q2-wow": (8, "knowledge"),
+    "dialfact-small": (8, "knowledge"), "alexa-factual-dialogs": (8, "knowledge"), "bump": (4, "consistency"),
+    "summedits": (12, "consistency"), "esnli": (1, "consistency"),
+}  # fmt: skip
+#: Part of an error's category in bio-mqm, and its criterion.
 _FLAWS = {"Grammar": "grammaticality", "Non_fluent": "fluency", "Unintelligible": "understandability"}
-_GRADED = ("mlqe-pe.et-en", "mlqe-pe.ro-en", "mlqe-pe.ru-en")
-_CLEAR, _UNCLEAR, _EACH_GRADED = 80, 40, 1_000
 
 
-def all_pairs(machine: Path, rng: random.Random) -> list[GoodBad]:
-    """Build all pairs with splits and instructions: HEAP on its honest split, the rest mostly for training."""
-    known = Known()
-    other = [
-        *rated_pairs(known),
-        *news_pairs(known),
-        *translation_pairs(rng),
-        *flawed_pairs(rng),
-        *build_synthetic_pairs(known, machine, rng),
-    ]
-    other = _at_most(_MOST, other, rng)
-    heap = split_heap().pairs
-    return [add_instruction(shorten(item), rng) for item in (*heap, *split_pairs(other, (0.94, 0.05, 0.01)).pairs)]
+def read_rated(name: str) -> list[Row]:
+    return rated_news() if name == "blanc" else read_rows(name)
 
 
-def _at_most(count: int, pairs: Sequence[GoodBad], rng: random.Random) -> list[GoodBad]:
-    """Keep at most `count` pairs per criterion, human judgments first."""
-    remaining = Counter(dict.fromkeys({item.criterion for item in pairs}, count))
-    selected = set()
-    for at in sorted(range(len(pairs)), key=lambda at: (not pairs[at].item, rng.random())):
-        if remaining[pairs[at].criterion] > 0:
-            remaining[pairs[at].criterion] -= 1
-            selected.add(at)
-    return [item for at, item in enumerate(pairs) if at in selected]
+def is_held_out(name: str, row: Row) -> bool:
+    return hash_share(f"{name}:{row['item']}") < HELD_OUT.get(name, 0)
 
 
-def rated_pairs(known: Known) -> Iterator[GoodBad]:
-    for source_set in RATED:
-        judged = _without_test_sources(read_judgments([DATA / f"{source_set.file}.jsonl.xz"]), known)
-        source, output = source_set.labels
-        shape = Shape(context=("source",), labels={"source": source, "output": output})
-        rules = Rules(within=source_set.within, margin=source_set.margin, cap=source_set.cap)
-        for aspect, criterion in source_set.aspects.items():
-            built = build_pairs(judged, [Aim(aspect=aspect, criterion=criterion)], rules, shape)
-            print(f"{source_set.file:14} {aspect:26} {criterion:18} {len(built.pairs):6,}", file=sys.stderr)
-            for item in built.pairs:
-                yield replace(item, item=f"{source_set.file}:{item.item}" if item.item else "", split=None)
+def rated_pairs(sets: Iterable[Rated], rng: random.Random) -> Iterator[Pair]:
+    """Yield two outputs for the same source of which raters rated one higher, beyond their noise."""
+    for rated in sets:
+        groups = defaultdict(list)
+        for row in read_rated(rated.file):
+            if row.get("source") and row["output"] and not is_held_out(rated.file, row):
+                groups[row["source"]].append(row)
+        for source, group in groups.items():
+            for aspect, names in rated.aspects.items():
+                judged = [row for row in group if row["ratings"].get(aspect)]
+                for first, second in draw(list(combinations(judged, 2)), rated.each, rng):
+                    certainty = compare_ratings(first["ratings"][aspect], second["ratings"][aspect], rated.margin)
+                    better, worse = (first, second) if certainty > 0.5 else (second, first)
+                    if max(certainty, 1 - certainty) >= _CLEAR:
+                        context = ((rated.field, split_turns(source)),)
+                        certainty = max(certainty, 1 - certainty)
+                        yield pair(
+                            f"human {rated.file}", names, context, better["output"], worse["output"], rng, certainty
+                        )
 
 
-def _without_test_sources(judged: JudgedRecords, known: Known) -> JudgedRecords:
-    """Remove outputs with a source of the test sets; put each turn of a dialogue on its own line."""
-    selected = {
-        key: replace(record, source=split_turns(record.source))
-        for key, record in judged.records.items()
-        if record.source and not known.is_judged(record.source)
-    }
-    judged.ratings = {
-        aspect: {key: values for key, values in by_key.items() if key in selected}
-        for aspect, by_key in judged.ratings.items()
-    }
-    judged.records = selected
-    return judged
+def compare_ratings(first: Sequence[float | None], second: Sequence[float | None], margin: float) -> float:
+    """Return the probability that other raters would rate the first higher; of single ratings, by a margin."""
+    own, other = ([float(value) for value in values if value is not None] for values in (first, second))
+    if not own or not other:
+        return 0.5
+    difference = sum(own) / len(own) - sum(other) / len(other)
+    if min(len(own), len(other)) < 3:
+        return 0.5 if abs(difference) < margin or not difference else (0.85 if difference > 0 else 0.15)
+    spread = 0.0
+    for values in (own, other):
+        mean = sum(values) / len(values)
+        spread += max(0.05, sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / len(values)
+    return 0.5 * (1 + math.erf(difference / math.sqrt(2 * spread)))
 
 
-def news_pairs(known: Known) -> Iterator[GoodBad]:
-    """Yield two summaries of an article, one rated clearly higher."""
-    for item, group in _by_item(rated_news(known)):
-        for aspect, criterion in _OF_NEWS.items():
-            ranked = sorted(
-                (row for row in group if aspect in row["ratings"]), key=lambda row: mean_rating(row, aspect)
-            )
-            for worse, better in combinations(ranked, 2):
-                if mean_rating(better, aspect) - mean_rating(worse, aspect) >= _NEWS_MARGIN:
-                    context = () if criterion in ALONE else (("source", better["source"]),)
-                    good, bad = ((*context, ("summary", row["output"])) for row in (better, worse))
-                    yield GoodBad(criterion=criterion, good=good, bad=bad, item=f"blanc:{item}")
-
-
-def translation_pairs(rng: random.Random) -> Iterator[GoodBad]:
-    """Yield two translations of which people preferred the first, mostly with the reference: the model reads only
-    English."""
+def chosen_pairs(rng: random.Random) -> Iterator[Pair]:
+    """Yield the choices of people: answers with sources, harmless replies, translations, minimal pairs."""
+    for name, names, certainty in (
+        ("qa-feedback-pairs", ("overall", "helpfulness"), 0.85),
+        ("hh-harmless-test", ("harmlessness",), 0.8),
+        ("blimp-pairs", ("grammaticality", "fluency"), 0.97),
+    ):
+        for row in draw(read_rows(name), 4_000, rng):
+            choice = row["ratings"]["preference"][0]
+            if choice in (1, 2) and not is_held_out(name, row):
+                good, bad = row["outputs"] if choice == 1 else row["outputs"][::-1]
+                fields = (("source", row.get("source")), ("question", row.get("instruction")))
+                yield pair(f"human {name}", names, tuple((f, t) for f, t in fields if t), good, bad, rng, certainty)
     for name in TRANSLATIONS:
-        for row in rng.sample(rows(name), _EACH_TRANSLATION):
-            better, worse = row["outputs"]
-            if better != worse:
-                context = ("reference", row["references"][0])
-                result = pair(_OF_TRANSLATIONS, context, "translation", better, worse, rng)
-                yield replace(result, item=f"{name}:{row['item']}")
+        for row in draw(read_rows(name), 3_000, rng):
+            names = ("correctness", "correctness", "consistency", "overall", "fluency")
+            context = (("reference", row["references"][0]),)
+            yield pair("human translation", names, context, *row["outputs"][:2], rng, 0.85)
 
 
-def flawed_pairs(rng: random.Random, graded: Sequence[str] = _GRADED) -> Iterator[GoodBad]:
-    """Yield translations into English to compare without their source. Medical abstracts: two of the same sentence, one
-    with marked language errors and one without. Encyclopedias: any two with very different ratings."""
-    for name in _MARKED:
-        for item, group in _by_item(rows(name)):
+def supported_pairs(rng: random.Random) -> Iterator[Pair]:
+    """Yield two outputs with the same source, of which people found one supported and the other not."""
+    for name, (each, criterion) in _SUPPORTED.items():
+        groups: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+        for row in read_rows(name):
+            # Topical-Chat is judged; two of these sets have some of its dialogues.
+            if "topical" not in str(row["item"]):
+                rating = mean_rating(row, "factual" if name.startswith("alexa") else "consistent")
+                groups[row["source"], row.get("context") or ""].append((rating, row["output"]))
+        for (source, talk), outputs in groups.items():
+            context = (("source", source), *((("dialogue", talk),) if talk else ()))
+            both = [(high, low) for (a, high) in outputs for (b, low) in outputs if a >= 0.99 and b <= 0.34]
+            for high, low in draw(both, each, rng):
+                yield Pair(f"human {name}", criterion, context, high, low, 0.9)
+
+
+def flawed_pairs(rng: random.Random) -> Iterator[Pair]:
+    """Yield two translations into English of a sentence, of which one has marked errors of language; and any two with
+    very different ratings."""
+    for name in ("de-en", "es-en", "fr-en", "ru-en", "zh-en"):
+        groups = defaultdict(list)
+        for row in read_rows(f"bio-mqm.{name}"):
+            groups[row["item"]].append(row)
+        for group in groups.values():
             clean = [row["output"] for row in group if not row.get("errors")]
             for row in group:
-                flaws = {error["category"] for error in row.get("errors", ()) if error.get("severity") != "neutral"}
-                criteria = [name for flaw, name in _FLAWS.items() if any(flaw in category for category in flaws)]
-                if clean and criteria:
-                    result = pair(criteria, ("", ""), "text", rng.choice(clean), row["output"], rng)
-                    yield replace(result, item=f"{name}:{item}")
-    for name in graded:
-        rated = [(mean_rating(row, "da"), row) for row in rows(name) if len(row["output"].split()) >= 5]
-        high = [row for rating, row in rated if rating >= _CLEAR]
-        low = [row for rating, row in rated if rating <= _UNCLEAR]
-        for row in rng.sample(low, min(_EACH_GRADED, len(low))):
-            better = rng.choice(high)
-            result = pair(
-                ("fluency", "understandability", "naturalness"), ("", ""), "text", better["output"], row["output"], rng
-            )
-            yield replace(result, item=f"{name}:{row['item']}")
+                found = {error["category"] for error in row.get("errors", ()) if error.get("severity") != "neutral"}
+                names = [name for flaw, name in _FLAWS.items() if any(flaw in category for category in found)]
+                if clean and names:
+                    yield pair("human bio-mqm", names, (), rng.choice(clean), row["output"], rng, 0.85)
+    for name in ("ro-en", "ru-en"):
+        rated = [(mean_rating(row, "da"), row["output"]) for row in read_rows(f"mlqe-pe.{name}")]
+        high, low = [text for mean, text in rated if mean >= 80], [text for mean, text in rated if mean <= 40]
+        for worse in draw(low, 1_000, rng):
+            names = ("fluency", "understandability", "naturalness")
+            yield pair("human mlqe", names, (), rng.choice(high), worse, rng, 0.85)
 
 
-def _by_item(result: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
-    groups: dict[str, list[Row]] = {}
-    for row in result:
-        groups.setdefault(row["item"], []).append(row)
-    return groups.items()
+def heap_pairs(side: str) -> list[Pair]:
+    """Return HEAP's pairs, on its honest split."""
+    found = []
+    for one in split_heap().side(side):
+        found.append(Pair(one.criterion, one.criterion, one.good[:-1], one.good[-1][1], one.bad[-1][1]))
+    return found
 
 
-def add_instruction(pair: GoodBad, rng: random.Random) -> GoodBad:
-    """Add an instruction of the criterion, the first as often as all others together: users phrase it differently."""
-    return replace(pair, instruction=rng.choices(criteria.find(pair.criterion).instructions, (2, 1, 1))[0])
+# ---- Assembly
 
 
-def shorten(pair: GoodBad) -> GoodBad:
-    return replace(pair, good=_shorten_fields(pair.good), bad=_shorten_fields(pair.bad))
+def list_made(written: Written, judged: JudgedTexts, rng: random.Random, scale: float) -> Iterator[Pair]:
+    """Yield all made pairs."""
+    good_lines, own_articles = lines(), articles(judged)
+    some = dict(draw(sorted(own_articles.items()), round(3_000 * scale), rng))
+    told = [list_sentences(f"{begin} {low}")[:7] for begin, (low, _) in written.by_kind["story"].items()]
+    spoken = [Talk("", turns) for turns in draw(service_dialogues(), round(600 * scale), rng)]
+    spoken += [Talk("", (*dialogue.split("\n"), low)) for dialogue, (low, _) in written.by_kind["reply"].items()]
+    tasks = Tasks(judged, written)
+    yield from line_pairs(good_lines, rng, round(9_000 * scale))
+    yield from passage_pairs(draw(passages(), round(2_000 * scale), rng), rng)
+    yield from story_pairs(
+        draw([*stories(), *[parts for parts in told if len(parts) > 3]], round(9_000 * scale), rng), rng
+    )
+    yield from summary_pairs({**some, **{a: low for a, (low, _) in written.by_kind["summary"].items() if low}}, rng)
+    yield from reply_pairs(draw([*talks(), *spoken], round(20_000 * scale), rng), rng)
+    yield from written_pairs(written, {"summary": own_articles, "answer": task_answers()}, rng)
+    yield from task_pairs(tasks, rng)
+    yield from demand_pairs(tasks, rng, round(900 * scale))
+    yield from exact_pairs(good_lines, tasks, rng, round(400 * scale))
 
 
-def _shorten_fields(fields: Fields) -> Fields:
-    return tuple((label, _keep_ends(text)) for label, text in fields[:-1]) + fields[-1:]
+def build(model: str, written: Written, rng: random.Random, scale: float) -> dict[str, list[Pair]]:
+    """Build the pairs of both splits."""
+    if model == "small":
+        names = [name for name in JUDGED if name not in LEARNED_BY_SMALL]
+        sets = [*RATED, Rated("qags-cnn", _FACT, "source", 0, 10), Rated("qags-xsum", _FACT, "source", 0, 10)]
+        sets.append(Rated("rank19", _FACT, "source", 0.5, 4))
+    else:
+        names, sets = [*JUDGED, *RESERVED, *CHOSEN_ON], list(RATED)
+    held_out = (row for name in HELD_OUT for row in read_rated(name) if is_held_out(name, row))
+    judged = JudgedTexts(names, (text for row in held_out for text in list_texts([row["source"], row.get("output")])))
+    human = [*rated_pairs(sets, rng), *chosen_pairs(rng), *supported_pairs(rng), *flawed_pairs(rng)]
+    result = {
+        side: draw(heap, round(scale * len(heap)), rng) for side in ("train", "dev") for heap in [heap_pairs(side)]
+    }
+    for one in (*draw(human, round(scale * len(human)), rng), *list_made(written, judged, rng, scale)):
+        is_dev = hash_share(str(one.context) if one.context else min(one.good, one.bad)) < _DEV
+        result["dev" if is_dev else "train"].append(one)
+    for side, pairs in result.items():
+        pairs = balance_length(limit_kinds(remove_unusable(map(shorten, pairs), judged), rng), rng)
+        if model == "english":
+            usable = [one for one in pairs if len(one.kind) > _CODE]
+            each = round((1_100 if side == "train" else 30) * scale) or 1
+            pairs += [*attribute_pairs(usable, rng, each), *style_pairs(usable, rng, each)]
+        result[side] = pairs
+    return result
 
 
-def _keep_ends(text: str) -> str:
-    words = text.split(" ")
-    return text if len(words) <= 2 * _ENDS else " ".join([*words[:_ENDS], *words[-_ENDS:]])
+def shorten(one: Pair) -> Pair:
+    def keep_ends(text: str) -> str:
+        words = text.strip().split(" ")
+        return " ".join(words if len(words) <= 2 * _ENDS else [*words[:_ENDS], *words[-_ENDS:]])
+
+    context = tuple((field, keep_ends(text)) for field, text in one.context)
+    return one._replace(context=context, good=keep_ends(one.good), bad=keep_ends(one.bad))
 
 
-def _print_counts(pairs: Iterable[GoodBad]) -> None:
-    for (criterion, side), count in sorted(Counter((item.criterion, str(item.split)) for item in pairs).items()):
-        print(f"{criterion:20} {side:6} {count:7,}", file=sys.stderr)
+def remove_unusable(pairs: Iterable[Pair], judged: JudgedTexts) -> list[Pair]:
+    """Remove pairs with judged texts, without a difference, that occur before, or that contradict an earlier one."""
+    removed: Counter[str] = Counter()
+    seen = set()
+    result = []
+    for one in pairs:
+        good, bad = (" ".join(text.lower().split()) for text in (one.good, one.bad))
+        key = one.criterion if criteria.known(one.criterion) else one.kind, one.context, frozenset((good, bad))
+        if not good or not bad or good == bad:
+            removed["no difference"] += 1
+        elif key in seen:
+            removed["seen before"] += 1
+        elif not judged.free(one.good, one.bad, *(text for _, text in one.context)):
+            removed["judged"] += 1
+        else:
+            seen.add(key)
+            result.append(one)
+    print(f"{len(result):,} pairs; removed: {dict(removed)}", flush=True)
+    return result
+
+
+def limit_kinds(pairs: Sequence[Pair], rng: random.Random) -> list[Pair]:
+    """Keep at most some pairs of each kind."""
+    counts: Counter[str] = Counter()
+    result = []
+    for one in rng.sample(pairs, len(pairs)):
+        counts[one.kind] += 1
+        if counts[one.kind] <= _MOST_OF.get(one.kind, _MOST):
+            result.append(one)
+    return result
+
+
+def balance_length(pairs: Sequence[Pair], rng: random.Random) -> list[Pair]:
+    """Remove pairs at random until in each group neither the longer nor the shorter output wins too often. A group is a
+    kind, or all kinds of tasks, replies, stories or summaries: single kinds of damage make a text longer or shorter."""
+    groups: dict[str, dict[bool, list[Pair]]] = defaultdict(lambda: {True: [], False: []})
+    result = []
+    for one in pairs:
+        first = one.kind.split()[0]
+        longer = len(one.good.split()) - len(one.bad.split())
+        if longer:
+            groups[first if first in ("task", "reply", "story", "summary") else one.kind][longer > 0].append(one)
+        else:
+            result.append(one)
+    for sides in groups.values():
+        few = min(len(side) for side in sides.values())
+        for side in sides.values():
+            most = int(few * _LONGER / (1 - _LONGER)) if few > 50 else len(side)
+            result += draw(side, max(most, 50), rng)
+    return rng.sample(result, len(result))
+
+
+def as_good_bad(one: Pair, split: str, rng: random.Random) -> GoodBad:
+    """Write a pair as `metrist train preference` reads it, with its instruction in words."""
+    label = next((name for name in ("story", "summary", "reply", "answer") if one.kind.startswith(name)), "output")
+    good, bad = ((*one.context, (label, text)) for text in (one.good, one.bad))
+    known = criteria.known(one.criterion)
+    instruction = word_instruction(one.criterion, rng)
+    criterion = one.criterion if known else one.kind
+    return GoodBad(
+        criterion=criterion, good=good, bad=bad, instruction=instruction, split=split, certainty=round(one.certainty, 3)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=("small", "english"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--written", type=Path)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs, for a trial")
+    arguments = parser.parse_args()
+    rng = random.Random(15)
+    splits = build(arguments.model, Written(arguments.written), rng, arguments.scale)
+    pairs = [as_good_bad(one, side, rng) for side, own in splits.items() for one in own]
+    write_good_bad(arguments.out, pairs)
+    counts = Counter(one.kind for one in splits["train"])
+    print(f"{len(pairs):,} pairs, for training {dict(counts.most_common())}")
 
 
 if __name__ == "__main__":
-    result = all_pairs(Path(sys.argv[1]), random.Random(6))
-    write_good_bad(Path(sys.argv[2]), result)
-    _print_counts(result)
+    main()

@@ -1,84 +1,116 @@
 """Label pairs with the probabilities of larger models, so that a small one learns how certain a preference is.
 
-    python preference_soften.py PAIRS OUT TEACHER ...      TEACHER: a folder of `metrist train preference`
+    python preference_soften.py sample PAIRS OUT --pairs 60000 --seed 0     the pairs of a teacher's training
+    python preference_soften.py soften PAIRS OUT TEACHER ...                the pairs of the student's
 
-A training pair's label becomes a mixture of the human label and the teachers' probability, which can weaken it but
-never reverse it: if people and teachers disagree, people are right. Only the teachers label the new pairs of
-`preference_new_pairs.py`.
+TEACHER is a folder of `metrist train preference`. A training pair's label becomes a mixture of the human label and the
+teachers' probability, which can weaken it but never reverse it: if people and teachers disagree, people are right. Only
+the teachers label new pairs of known answers: pairs of people cover one criterion each, and only answers that were once
+compared. Half of the new pairs have another criterion; the other half pair two answers to the same context.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from preference_new_pairs import new_pairs
+from made_pairs import ALONE
+from sets import draw
 
-from metrist.data.pairs import GoodBad, read_good_bad, write_good_bad
+from metrist import criteria
+from metrist.data.pairs import Fields, GoodBad, read_good_bad, write_good_bad
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.models.protocols import RewardScorer
 from metrist.train.examples import score_pairs
 
-SEED = 1
-#: The number of new pairs, and of all pairs to label: four minutes on an H200.
+WITH_CONTEXT = (
+    "coherence", "consistency", "correctness", "coverage", "engagingness", "helpfulness", "informativeness", "overall",
+    "relevance",
+)  # fmt: skip
+#: New pairs, and pairs to label: four minutes on an H200.
 NEW, LABELLED = 120_000, 160_000
-SHARE = 0.7
-#: The lowest certainty of a pair that people labelled.
-LEAST = 0.65
-#: A trained model's rewards are overconfident: they are divided by this first.
-_COOLING = 2.0
+#: The teachers' share in a label, the lowest certainty of a pair that people labelled, and what the rewards of a
+#: trained model, which are overconfident, are divided by.
+_SHARE, _LEAST, _COOLING = 0.7, 0.65, 2.0
+#: Offensive answers are not judged by other criteria; a context with many answers is drawn more often, up to here.
+_EXCLUDED, _MOST_ANSWERS = "HSO", 30
 
 
-def to_label(pairs: Sequence[GoodBad]) -> tuple[list[GoodBad], list[GoodBad]]:
-    """Draw the training pairs and new pairs to label."""
-    rng = random.Random(SEED)
+def make_new_pairs(pairs: Sequence[GoodBad], count: int, rng: random.Random) -> list[GoodBad]:
+    """Make pairs of known answers; which side is the good one has no meaning yet."""
+    known = [pair for pair in pairs if pair.criterion != _EXCLUDED]
+    result = []
+    for pair in draw(known, count // 2, rng):
+        context = pair.good[:-1] if pair.good[:-1] == pair.bad[:-1] else ()
+        result.append(_make_pair(context, pair.good[-1], pair.bad[-1], rng))
+    answers: dict[Fields, dict[tuple[str, str], None]] = {}
+    for pair in known:
+        for side in (pair.good, pair.bad):
+            answers.setdefault(side[:-1], {})[side[-1]] = None
+    several = [(context, list(own)) for context, own in answers.items() if context and len(own) >= 3]
+    weights = [min(len(own), _MOST_ANSWERS) for _, own in several]
+    for context, own in rng.choices(several, weights, k=count // 2) if several else ():
+        result.append(_make_pair(context, *rng.sample(own, 2), rng))
+    return result
+
+
+def _make_pair(context: Fields, first: tuple[str, str], second: tuple[str, str], rng: random.Random) -> GoodBad:
+    """Draw a suitable criterion: three in ten pairs lose their context and get one about their wording."""
+    if not context or rng.random() < 0.3:
+        name, context = rng.choice((*sorted(ALONE), "overall")), ()
+    else:
+        name = rng.choice(WITH_CONTEXT)
+    instruction = rng.choices(criteria.find(name).instructions, (2, 1, 1))[0]
+    good, bad = (*context, first), (*context, second)
+    return GoodBad(criterion=name, good=good, bad=bad, split="train", instruction=instruction)
+
+
+def soften(pairs: Sequence[GoodBad], folders: Sequence[str], labelled: int, rng: random.Random) -> list[GoodBad]:
+    """Label training pairs and new ones with the teachers' mean probability."""
     learned = [pair for pair in pairs if pair.split == "train"]
-    both = [*learned, *new_pairs(learned, NEW, rng)]
-    order = list(range(len(both)))
-    rng.shuffle(order)
-    drawn = sorted(order[:LABELLED])
-    return (
-        [both[at] for at in drawn if at < len(learned)],
-        [both[at] for at in drawn if at >= len(learned)],
-    )
-
-
-def probabilities(pairs: Sequence[GoodBad], teachers: Sequence[RewardScorer]) -> NDArray[np.float64]:
-    """Return the probability that the good answer is better, by the teachers' mean reward."""
-    scores = [score_pairs(teacher, pairs) for teacher in teachers]
+    new = make_new_pairs(learned, round(labelled * NEW / LABELLED), rng)
+    drawn = sorted(draw(range(len(learned) + len(new)), labelled, rng))
+    chosen = [learned[at] if at < len(learned) else new[at - len(learned)] for at in drawn]
+    teachers = [loading.load_reward(Options(model=folder)) for folder in folders]
+    scores = [score_pairs(teacher, chosen) for teacher in teachers]
     leads = np.mean([score.good - score.bad for score in scores], axis=0)
-    certainty: NDArray[np.float64] = 1 / (1 + np.exp(-leads / _COOLING))
-    return certainty
-
-
-def soften(pair: GoodBad, probability: float) -> GoodBad:
-    return replace(pair, certainty=max(LEAST, (1 - SHARE) * pair.certainty + SHARE * probability))
-
-
-def orient(pair: GoodBad, probability: float) -> GoodBad:
-    """Make the better side of a new pair the good one."""
-    if probability >= 0.5:
-        return replace(pair, certainty=probability)
-    return replace(pair, good=pair.bad, bad=pair.good, certainty=1 - probability)
+    result = []
+    for at, pair, lead in zip(drawn, chosen, leads.tolist(), strict=True):
+        probability = 1 / (1 + np.exp(-lead / _COOLING))
+        if at < len(learned):
+            certainty = max(_LEAST, (1 - _SHARE) * pair.certainty + _SHARE * probability)
+            result.append(replace(pair, certainty=float(certainty)))
+        elif probability >= 0.5:
+            result.append(replace(pair, certainty=float(probability)))
+        else:
+            result.append(replace(pair, good=pair.bad, bad=pair.good, certainty=float(1 - probability)))
+    return [*result, *(pair for pair in pairs if pair.split != "train")]
 
 
 def main() -> None:
-    pairs, out, *folders = sys.argv[1:]
-    read = read_good_bad(Path(pairs))
-    old, new = to_label(read)
-    teachers = [loading.load_reward(Options(model=folder, dtype="bfloat16")) for folder in folders]
-    certainty = [float(probability) for probability in probabilities([*old, *new], teachers)]
-    labelled = [
-        *map(soften, old, certainty),
-        *map(orient, new, certainty[len(old) :]),
-    ]
-    write_good_bad(Path(out), [*labelled, *(pair for pair in read if pair.split != "train")])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=("sample", "soften"))
+    parser.add_argument("pairs", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("teachers", nargs="*")
+    parser.add_argument("--pairs", type=int, dest="count", default=60_000)
+    parser.add_argument("--dev", type=int, default=1_500)
+    parser.add_argument("--labelled", type=int, default=LABELLED)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    pairs, rng = read_good_bad(arguments.pairs), random.Random(arguments.seed)
+    dev = draw([pair for pair in pairs if pair.split == "dev"], arguments.dev, rng)
+    train = [pair for pair in pairs if pair.split == "train"]
+    if arguments.step == "sample":
+        result = [*draw(train, arguments.count, rng), *dev]
+    else:
+        result = soften([*train, *dev], arguments.teachers, arguments.labelled, rng)
+    write_good_bad(arguments.out, result)
+    print(f"{len(result):,} pairs")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
     python quality_weights.py DATA SCORES [OUT]
     python quality_weights.py plain DATA/fed.jsonl.xz OUT.jsonl.xz
 
-SCORES is the folder of stored scores of `metrist reproduce --scores` and score_sets.py. Only sets of families that may
-be trained on and that no figure is judged by are used, and a metric is never weighed on a family that it learned from.
-FED is used without the labels `User:` and `System:` before each turn, which `plain` removes: no training had them. Its
-file is put into a copy of DATA.
+SCORES is the folder of stored scores of `metrist reproduce --scores`; quality_weights.toml has the tasks. Only sets of
+families that may be trained on and that no figure is judged by are used, and a metric is never weighed on a family that
+it learned from. FED is used without the labels `User:` and `System:` before each turn, which `plain` removes: no
+training had them. Its file is put into a copy of DATA.
 
 Within a set, ratings and scores become ranks among the outputs of an item (or over all outputs where items have one
 each), standardised, so that neither scales nor difficult items matter. The weights are those of a ridge regression that
@@ -18,9 +18,9 @@ Where a metric has no scores on the sets, or learned from all of them, the weigh
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sets import read_lines, write_lines
 
 from metrist.errors import MissingExtra, ModelError
 from metrist.evaluate.meta.dataset import compute_gold
@@ -51,85 +52,21 @@ SIZED = ("consistency", "preference", "fluency")
 
 
 class Task(NamedTuple):
-    """A mixture: the `candidates` are weighed on `sets` if all have scores there; else they have equal weights, and
-    `reason` says what speaks for them. `scales` are further sets that say where a metric's values lie. `left_out` names
-    metrics that are not candidates, and why."""
+    """A mixture, as quality_weights.toml describes it."""
 
     task: str
-    needs: tuple[str, ...]
     candidates: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     left_out: Mapping[str, str] = {}
     reason: str = ""
     scales: tuple[str, ...] = ()
 
 
-AGAINST_DIALOGUE = "people rate likely replies lower (Topical-Chat)"
-SIGN_DEPENDS = "its sign depends on the systems: older simplifiers agree with people, recent ones run against them"
-OPINIONS = "data sets of opinion summaries contradict each other (SummEval-OP -.54, others above .3)"
-NOT_BEYOND_LENGTH = "on answers to instructions it says nothing beyond length (HHH alignment) or runs against people"
-#: Where a metric's values lie if no scores are stored: centre and spread.
-SCALES = {
-    "consistency": (0.75, 0.2),
-    "preference": (0.0, 1.0),
-    "fluency": (0.8, 0.15),
-    "translation_quality": (0.5, 0.2),
-}
-
-TASKS = (
-    Task(
-        "opinion_summarization",
-        ("source",),
-        ("consistency", "preference"),
-        ("summeval-op",),
-        {"likelihood": OPINIONS},
-    ),
-    Task(
-        "summarization",
-        ("source",),
-        ("consistency", "likelihood", "preference"),
-        # REALSumm's only rating is how much of the reference a summary has, which length almost decides.
-        reason="likelihood agreed best of 35 metrics on dialogue summaries, and consistency sees what it misses",
-        scales=("realsumm",),
-    ),
-    Task(
-        "dialogue",
-        (),
-        ("preference", "fluency"),
-        ("fed",),
-        {"likelihood": AGAINST_DIALOGUE},
-    ),
-    Task(
-        "simplification",
-        (),
-        ("preference", "fluency"),
-        ("simplicity-da", "asset-hr"),
-        {"likelihood": SIGN_DEPENDS},
-    ),
-    Task(
-        "data_to_text",
-        ("source",),
-        ("likelihood", "fluency", "preference"),
-        # WebNLG's inputs are not at hand, and fluency and preference learned from the other sets.
-        reason="likelihood agrees beyond length on BAGEL, SFRES and SFHOT, the others on WebNLG 2020",
-        scales=("bagel", "sfres", "sfhot", "webnlg2020.en"),
-    ),
-    Task(
-        "long_form_qa",
-        ("source",),
-        ("likelihood", "preference"),
-        ("haluquestqa-pairs",),
-    ),
-    Task(
-        "instruction_following",
-        (),
-        ("preference",),
-        ("hhh-alignment",),
-        {"likelihood": NOT_BEYOND_LENGTH},
-    ),
-    Task("story", (), ("preference",), (), {}, "no set of stories may choose"),
-    Task("translation", ("source",), ("translation_quality",), (), {}, "it was made for translations"),
-    Task("general", (), ("preference",), (), {}, "the task is not known"),
+RECIPE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TASKS = tuple(
+    Task(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+    for entry in RECIPE["tasks"]
 )
 
 
@@ -280,12 +217,6 @@ def learn(
         kept = [0]
         left_out.pop(task.candidates[0], None)
     weights = fit(evidence, kept)
-    if len(evidence) > 1:
-        for entry in evidence:
-            others = [other for other in evidence if other is not entry]
-            outside = correlation(entry, kept, fit(others, kept))
-            equal = correlation(entry, kept, np.ones(len(kept)))
-            print(f"  {entry.name:36} learned on the others {outside:.3f}, equal weights {equal:.3f}")
     names = [task.candidates[number] for number in kept]
     total = np.concatenate([entry.scores[:, kept] @ weights for entry in evidence])
     weights = weights * SPREAD / max(float(total.std()), 1e-9)
@@ -313,18 +244,13 @@ def learn(
 def weigh_equally(metric: str, evidence: Sequence[Evidence], count: int) -> dict[str, float]:
     """Return a part with its share of the standard deviation, on the scale of its stored scores if there are any."""
     raw = [entry.raw[metric] for entry in evidence if metric in entry.raw]
-    centre, spread = np.mean(raw, axis=0) if raw else SCALES[metric]
+    centre, spread = np.mean(raw, axis=0) if raw else RECIPE["scales"][metric]
     # As if the parts were independent.
     return {
         "weight": round(SPREAD / count**0.5, 4),
         "centre": round(float(centre), 4),
         "spread": round(float(spread), 4),
     }
-
-
-def correlation(entry: Evidence, kept: Sequence[int], weights: Floats) -> float:
-    total = entry.scores[:, kept] @ weights
-    return float(np.corrcoef(total, entry.human)[0, 1]) if total.std() > 0 else float("nan")
 
 
 def write_table(mixtures: Sequence[Mapping[str, Any]]) -> str:
@@ -355,11 +281,8 @@ def write_table(mixtures: Sequence[Mapping[str, Any]]) -> str:
 def remove_speakers(path: Path, out: Path) -> None:
     """Write dialogues without the label of the speaker before each turn."""
     label = re.compile(r"^(?:User|System): ", re.MULTILINE)
-    with lzma.open(path, "rt", encoding="utf-8") as source, lzma.open(out, "wt", encoding="utf-8") as target:
-        for row in map(json.loads, source):
-            for field in ("source", "output"):
-                row[field] = label.sub("", row[field])
-            target.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = ({**row, **{field: label.sub("", row[field]) for field in ("source", "output")}} for row in read_lines(path))
+    write_lines(out, rows)
 
 
 def main() -> None:

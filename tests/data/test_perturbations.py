@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrist.data.fault_kinds import HARMLESS, KINDS
+from metrist.data.faults import HARMLESS, KINDS
 from metrist.data.perturbations import (
     Edit,
     Perturbed,

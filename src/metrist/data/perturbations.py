@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from metrist.data.fault_kinds import HARMLESS, KINDS, Concern, Edit, Text, quote
+from metrist.data.faults import HARMLESS, KINDS, Concern, Edit, Text, quote
 from metrist.errors import SpecError, did_you_mean
 from metrist.language import is_other_language
 from metrist.metrics.errors.aspect_tables import choose_table

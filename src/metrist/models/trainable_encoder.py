@@ -74,9 +74,9 @@ class TrainableEncoder(torch.nn.Module):
             shutil.move(path, out / path.name)
         exported.rmdir()
 
-    def forward(self, ids: Tensor, mask: Tensor, second: Tensor) -> Tensor:
-        """The states of the last layer, [texts, tokens, width]. Padding is on the right; `second` marks the tokens of
-        the second text."""
+    def forward(self, ids: Tensor, mask: Tensor, second: Tensor, layers: int | None = None) -> Tensor:
+        """The states after so many layers (None: all), [texts, tokens, width]. Padding is on the right; `second` marks
+        the tokens of the second text."""
         sizes = self.sizes
         bert = sizes.kind == "bert"
         states = functional.embedding(ids, self._array("words.weight"))
@@ -90,7 +90,7 @@ class TrainableEncoder(torch.nn.Module):
             turns = _rotary_turns(ids.shape[1], sizes.hidden // sizes.attention_heads, ids.device)
         states = self._normalize(states, "norm")
         allowed = mask[:, None, None, :].bool()
-        for number in range(sizes.layers):
+        for number in range(layers or sizes.layers):
             states = self._layer(states, f"blocks.{number}.", allowed, turns)
         return states
 

@@ -266,7 +266,7 @@ def _figure_lines(figures: Mapping[str, Any] | None, kind: str) -> Iterator[str]
         yield "There was no development data, so it is unknown whether training improved the metric."
         return
     yield f"{figures['name'].capitalize()} of the development data: {figures['before']:.4f} before training,"
-    yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). {_MEANING[kind]}"
+    yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). {_MEANING.get(kind, '')}"
     if "longer_is_better" in figures:
         yield f"The longer answer is the better one in {figures['longer_is_better']:.4f} of the pairs."
     yield from (f"{remark[0].upper()}{remark[1:]}." for remark in figures.get("remarks", ()))

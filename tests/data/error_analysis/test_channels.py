@@ -27,7 +27,7 @@ from metrist.data.error_analysis.channels import (
     use_references,
 )
 from metrist.data.error_analysis.examples import make_example
-from metrist.data.fault_kinds import KINDS
+from metrist.data.faults import KINDS
 from metrist.data.perturbations import choose_aspect
 from metrist.errors import SpecError
 from metrist.evaluate.audit.stress import read_examples as read_reports

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metrist.data.error_analysis import AnalysisExample, make_example, read_examples, write_examples
 from metrist.data.error_analysis.examples import NOTHING
-from metrist.data.fault_kinds import KINDS
+from metrist.data.faults import KINDS
 from metrist.data.perturbations import perturb
 from metrist.errors import InputError
 from metrist.metrics.errors.span_alignment import ground_errors

@@ -12,7 +12,7 @@ import pytest
 
 import metrist
 from metrist import Metric, Record, Scores
-from metrist.data.fault_kinds import HARMLESS, KINDS
+from metrist.data.faults import HARMLESS, KINDS
 from metrist.errors import InputError, SpecError
 from metrist.evaluate.audit.stress import StressReport, read_examples, stress
 

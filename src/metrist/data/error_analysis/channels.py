@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Literal
 
 from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example
-from metrist.data.fault_kinds import KINDS, Concern, Edit, Text, quote
+from metrist.data.faults import KINDS, Concern, Edit, Text, quote
 from metrist.data.perturbations import can_perturb, choose_aspect, choose_donor, find_aspect, list_kinds, perturb
 from metrist.errors import SpecError, did_you_mean
 from metrist.io.reader import Reader

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from metrist.data.fault_kinds import quote
+from metrist.data.faults import quote
 from metrist.errors import InputError
 from metrist.io.compression import open_bytes
 from metrist.io.json_rows import json_line_rows

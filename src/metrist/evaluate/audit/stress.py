@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.data.fault_kinds import HARMLESS, KINDS
+from metrist.data.faults import HARMLESS, KINDS
 from metrist.data.perturbations import apply_edits, check_kinds, list_kinds, perturb
 from metrist.errors import InputError, SpecError, did_you_mean, format_count
 from metrist.records import Record
