@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from metrist.cli.options import Format, Inputs, ReadingOptions, TableFormat, expand_options
+from metrist.cli.options import TABLE_FORMAT, Format, Inputs, ReadingOptions
 from metrist.errors import InputError
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     from metrist.web.annotation.answers import Answers
@@ -21,142 +20,80 @@ PickName = Literal["random", "items", "system", "disagreement"]
 ExportFormat = Literal["rows", "label-studio"]
 
 
-@expand_options
 def annotate(
     inputs: Inputs,
     *,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="NAME_OR_FILE",
-            help="likert, pairwise, errors, questionnaire, a shipped rubric such as reliability (three aspects from 1 "
-            "to 3), or a rubric's .toml file.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FOLDER", help="The new folder of the project.")
-    ] = None,
-    aspects: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--aspect",
-            metavar="A",
-            help="A criterion to rate or choose by, or an aspect of the rubric or of errors; repeatable.",
-            show_default="overall; all of a rubric",
-        ),
-    ] = None,
-    points: Annotated[int, typer.Option("--points", metavar="N", min=2, help="Points of the Likert scale.")] = 5,
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--error-table",
-            metavar="FILE",
-            help="The aspects of errors to mark, as `metrist aspects` writes them.",
-            show_default="that of the task",
-        ),
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "-n", "--count", metavar="N", min=1, help="Outputs or pairs to annotate, about.", show_default="all"
-        ),
-    ] = None,
-    pick: Annotated[
-        PickName,
-        typer.Option(
-            "--pick",
-            help="Which: any; whole items; equally many of each system; whole items, those that metrics disagree about "
-            "more often (needs a run).",
-        ),
-    ] = "random",
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help="A run folder, for --pick disagreement and for the explanations that the questionnaire asks about.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("-m", "--metric", metavar="SPEC", help="The metrics of the run to use; repeatable."),
-    ] = None,
-    systems: Annotated[
-        list[str] | None,
-        typer.Option("--systems", metavar="S", help="Only outputs of these systems.", show_default="all"),
-    ] = None,
-    raters: Annotated[
-        list[str] | None,
-        typer.Option("--rater", metavar="NAME", help="A rater, who gets a personal link; repeatable."),
-    ] = None,
-    number: Annotated[int, typer.Option("--raters", metavar="N", min=1, help="Instead of names: raters r1 to rN.")] = 1,
-    overlap: Annotated[
-        int | None,
-        typer.Option("--overlap", metavar="K", min=1, help="Raters who see the same item.", show_default="all of them"),
-    ] = None,
-    share: Annotated[
-        float,
-        typer.Option("--overlap-share", metavar="SHARE", help="Share of the items that several raters see."),
-    ] = 1.0,
-    attention: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--attention",
-            metavar="FILE",
-            help="Attention items: records whose ratings, preferences or errors are the right answers; repeatable.",
-        ),
-    ] = None,
-    show_references: Annotated[
-        bool, typer.Option("--show-references", help="Show raters the references, too.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sample and of all orders.")] = 0,
-    serve: Annotated[
-        bool, typer.Option("--serve/--no-serve", help="Whether to start the server, or only set the project up.")
-    ] = True,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0 for other machines.")] = (
-        "127.0.0.1"
+    schema: str | None = setting(
+        None,
+        "likert, pairwise, errors, questionnaire, a shipped rubric such as reliability (three aspects from 1 "
+        "to 3), or a rubric's .toml file.",
+        metavar="NAME_OR_FILE",
     ),
-    port: Annotated[
-        int | None, typer.Option("--port", min=0, help="The port to listen on.", show_default="8517, or a free one")
-    ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help="The address that raters use, if a proxy stands before the server."),
-    ] = None,
-    add_raters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--add-rater",
-            metavar="NAME",
-            help="Instead: add a rater to a project, also while its server runs; -n says with how many tasks.",
-        ),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export", metavar="FILE", help="Instead: write the answers of a project to a .jsonl file (or .json)."
-        ),
-    ] = None,
-    export_format: Annotated[
-        ExportFormat,
-        typer.Option("--export-format", help="Rows that other commands read, or Label Studio's JSON."),
-    ] = "rows",
-    min_attention: Annotated[
-        float,
-        typer.Option(
-            "--min-attention",
-            metavar="SHARE",
-            help="Export only raters who passed at least this share of their attention items.",
-        ),
-    ] = 0.0,
-    status: Annotated[
-        bool, typer.Option("--status", help="Instead: print progress and agreement of a project.")
-    ] = False,
+    out: Path | None = setting(None, "The new folder of the project.", "-o", metavar="FOLDER"),
+    aspects: list[str] | None = setting(
+        None,
+        "A criterion to rate or choose by, or an aspect of the rubric or of errors; repeatable.",
+        "--aspect",
+        metavar="A",
+        shown="overall; all of a rubric",
+    ),
+    points: int = setting(5, "Points of the Likert scale.", metavar="N", min=2),
+    table: str | None = setting(
+        None,
+        "The aspects of errors to mark, as `metrist aspects` writes them.",
+        "--error-table",
+        metavar="FILE",
+        shown="that of the task",
+    ),
+    count: int | None = setting(None, "Outputs or pairs to annotate, about.", "-n", metavar="N", min=1, shown="all"),
+    pick: PickName = setting(
+        "random",
+        "Which: any; whole items; equally many of each system; whole items, those that metrics disagree about "
+        "more often (needs a run).",
+    ),
+    run: str | None = setting(
+        None,
+        "A run folder, for --pick disagreement and for the explanations that the questionnaire asks about.",
+        metavar="RUN",
+    ),
+    metrics: list[str] | None = setting(
+        None, "The metrics of the run to use; repeatable.", "-m", "--metric", metavar="SPEC"
+    ),
+    systems: list[str] | None = setting(None, "Only outputs of these systems.", metavar="S", shown="all"),
+    raters: list[str] | None = setting(
+        None, "A rater, who gets a personal link; repeatable.", "--rater", metavar="NAME"
+    ),
+    number: int = setting(1, "Instead of names: raters r1 to rN.", "--raters", metavar="N", min=1),
+    overlap: int | None = setting(None, "Raters who see the same item.", metavar="K", min=1, shown="all of them"),
+    share: float = setting(1.0, "Share of the items that several raters see.", "--overlap-share", metavar="SHARE"),
+    attention: list[str] | None = setting(
+        None,
+        "Attention items: records whose ratings, preferences or errors are the right answers; repeatable.",
+        metavar="FILE",
+    ),
+    show_references: bool = setting(False, "Show raters the references, too."),
+    seed: int = setting(0, "Seed of the sample and of all orders.", min=0),
+    serve: bool = setting(True, "Whether to start the server, or only set the project up.", "--serve/--no-serve"),
+    host: str = setting("127.0.0.1", "The address to listen on; 0.0.0.0 for other machines."),
+    port: int | None = setting(None, "The port to listen on.", min=0, shown="8517, or a free one"),
+    url: str | None = setting(None, "The address that raters use, if a proxy stands before the server.", metavar="URL"),
+    add_raters: list[str] | None = setting(
+        None,
+        "Instead: add a rater to a project, also while its server runs; -n says with how many tasks.",
+        "--add-rater",
+        metavar="NAME",
+    ),
+    export: Path | None = setting(
+        None, "Instead: write the answers of a project to a .jsonl file (or .json).", metavar="FILE"
+    ),
+    export_format: ExportFormat = setting("rows", "Rows that other commands read, or Label Studio's JSON."),
+    min_attention: float = setting(
+        0.0, "Export only raters who passed at least this share of their attention items.", metavar="SHARE"
+    ),
+    status: bool = setting(False, "Instead: print progress and agreement of a project."),
     reading: ReadingOptions,
-    form: TableFormat = "text",
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Let people rate, compare or mark outputs in a browser; a project's folder instead of files goes on."""
     from metrist.cli.output import print_note
     from metrist.errors import format_count
     from metrist.web import check_installed

@@ -9,14 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from metrist.cli.options import (
-    LayoutOptions,
-    PaperTableFormat,
-    ReadingOptions,
-    Seed,
-    expand_options,
-)
+from metrist.cli.options import PAPER_FORMAT, SEED, LayoutOptions, PaperFormat, ReadingOptions
 from metrist.errors import RunError
+from metrist.settings import setting
 
 #: How slices, or groups, are averaged.
 Average = Literal["macro", "micro"]
@@ -33,7 +28,6 @@ Correction = Literal["holm", "benjamini-hochberg", "none"]
 Names = list[str] | None
 
 
-@expand_options
 def meta(
     inputs: Annotated[
         list[str],
@@ -42,122 +36,70 @@ def meta(
         ),
     ],
     *,
-    aspects: Annotated[
-        Names, typer.Option("-a", "--aspect", metavar="A", help="The rating to agree with; repeatable.")
-    ] = None,
-    preferences: Annotated[
-        bool, typer.Option("--preferences", help="Agree with human choices between two outputs instead of ratings.")
-    ] = False,
-    measures: Annotated[
-        Names,
-        typer.Option(
-            "--measure",
-            metavar="M",
-            help="acc_eq, pearson, spearman, kendall_b, …; repeatable.",
-            show_default="acc_eq; for preferences accuracy, f1",
-        ),
-    ] = None,
-    group: Annotated[
-        str, typer.Option("--group", metavar="BY", help="item, none, system, system-level, or a column.")
-    ] = "item",
-    slices: Annotated[
-        Names,
-        typer.Option(
-            "--slice",
-            metavar="COLUMN",
-            help="Also for each value of: task, language, output_length:4, reference_length@80, a+b; repeatable.",
-        ),
-    ] = None,
-    gold: Annotated[
-        str,
-        typer.Option(
-            "--gold",
-            metavar="HOW",
-            help="mean, median, majority, z, or a rater's name; from preferences win-rate or bradley-terry.",
-        ),
-    ] = "mean",
-    metrics: Annotated[
-        Names,
-        typer.Option("-m", "--metric", metavar="NAME", help="Only these, or parts such as judge:fluency; repeatable."),
-    ] = None,
-    part: Annotated[
-        Names,
-        typer.Option(
-            "--part",
-            metavar="PART",
-            help="Use a part of a run's scores, such as recall, instead of the whole; repeatable.",
-        ),
-    ] = None,
-    lower_is_better: Annotated[
-        Names, typer.Option("--lower-is-better", metavar="NAME", help="A metric or aspect where lower is better.")
-    ] = None,
-    where: Annotated[
-        Names,
-        typer.Option(
-            "--where",
-            metavar="CONDITION",
-            help="Only outputs where language=en, task!=qa, year>2020, output_length<80, …; repeatable.",
-        ),
-    ] = None,
-    systems: Annotated[Names, typer.Option("--systems", metavar="A B …", help="Only these systems.")] = None,
-    exclude_systems: Annotated[
-        Names, typer.Option("--exclude-system", metavar="S", help="Exclude a system; repeatable.")
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", metavar="K", help="Only the K systems that humans rate best.")
-    ] = None,
-    epsilon_over: Annotated[
-        str,
-        typer.Option(
-            "--epsilon-over", metavar="WHAT", help="Choose thresholds over all, slice, crossfit, or a column."
-        ),
-    ] = "all",
-    average: Annotated[Average, typer.Option("--average", help="How slices are averaged.")] = "macro",
-    group_average: Annotated[
-        Average, typer.Option("--group-average", help="How groups are averaged within a slice.")
-    ] = "macro",
-    system_score: Annotated[
-        SystemScore,
-        typer.Option(
-            "--system-score",
-            help="Between systems, compare scores as `metrist score` gives them (corpus BLEU, chrF and TER), or means.",
-        ),
-    ] = "corpus",
-    resample: Annotated[Resample, typer.Option("--resample", help="What is resampled.")] = "items",
-    test: Annotated[MetricTest, typer.Option("--test", help="How metrics are tested against each other.")] = "auto",
-    one_sided: Annotated[
-        bool, typer.Option("--one-sided", help="Test whether one metric is better (--test williams and sign).")
-    ] = False,
-    unweighted: Annotated[
-        bool, typer.Option("--unweighted", help="Ignore the sampling weights of annotated outputs.")
-    ] = False,
-    correction: Annotated[Correction, typer.Option("--correction", help="Correction for many tests at once.")] = "holm",
-    confidence: Annotated[float, typer.Option("--confidence", help="Confidence of the intervals.")] = 0.95,
-    alpha: Annotated[float, typer.Option("--alpha", help="Largest p-value that counts as a difference.")] = 0.05,
-    mark: Annotated[
-        Names, typer.Option("--mark", metavar="FAMILY", help="Give metrics of this family the marks † and ‡.")
-    ] = None,
-    show: Annotated[
-        Names,
-        typer.Option(
-            "--show",
-            metavar="WHAT",
-            help="Add: matrix, tests, power, top-k, metrics, bias, systems, ratings, levels, inflation, ties, curve, "
-            "agreement, label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
-        ),
-    ] = None,
-    agreement: Annotated[bool, typer.Option("--agreement", help="Same as --show agreement.")] = False,
+    aspects: Names = setting(None, "The rating to agree with; repeatable.", "-a", "--aspect", metavar="A"),
+    preferences: bool = setting(False, "Agree with human choices between two outputs instead of ratings."),
+    measures: Names = setting(
+        None,
+        "acc_eq, pearson, spearman, kendall_b, …; repeatable.",
+        "--measure",
+        metavar="M",
+        shown="acc_eq; for preferences accuracy, f1",
+    ),
+    group: str = setting("item", "item, none, system, system-level, or a column.", metavar="BY"),
+    slices: Names = setting(
+        None,
+        "Also for each value of: task, language, output_length:4, reference_length@80, a+b; repeatable.",
+        "--slice",
+        metavar="COLUMN",
+    ),
+    gold: str = setting(
+        "mean",
+        "mean, median, majority, z, or a rater's name; from preferences win-rate or bradley-terry.",
+        metavar="HOW",
+    ),
+    metrics: Names = setting(
+        None, "Only these, or parts such as judge:fluency; repeatable.", "-m", "--metric", metavar="NAME"
+    ),
+    part: Names = setting(
+        None, "Use a part of a run's scores, such as recall, instead of the whole; repeatable.", metavar="PART"
+    ),
+    lower_is_better: Names = setting(None, "A metric or aspect where lower is better.", metavar="NAME"),
+    where: Names = setting(
+        None,
+        "Only outputs where language=en, task!=qa, year>2020, output_length<80, …; repeatable.",
+        metavar="CONDITION",
+    ),
+    systems: Names = setting(None, "Only these systems.", metavar="A B …"),
+    exclude_systems: Names = setting(None, "Exclude a system; repeatable.", "--exclude-system", metavar="S"),
+    top_k: int | None = setting(None, "Only the K systems that humans rate best.", metavar="K"),
+    epsilon_over: str = setting("all", "Choose thresholds over all, slice, crossfit, or a column.", metavar="WHAT"),
+    average: Average = setting("macro", "How slices are averaged."),
+    group_average: Average = setting("macro", "How groups are averaged within a slice."),
+    system_score: SystemScore = setting(
+        "corpus", "Between systems, compare scores as `metrist score` gives them (corpus BLEU, chrF and TER), or means."
+    ),
+    resample: Resample = setting("items", "What is resampled."),
+    test: MetricTest = setting("auto", "How metrics are tested against each other."),
+    one_sided: bool = setting(False, "Test whether one metric is better (--test williams and sign)."),
+    unweighted: bool = setting(False, "Ignore the sampling weights of annotated outputs."),
+    correction: Correction = setting("holm", "Correction for many tests at once."),
+    confidence: float = setting(0.95, "Confidence of the intervals."),
+    alpha: float = setting(0.05, "Largest p-value that counts as a difference."),
+    mark: Names = setting(None, "Give metrics of this family the marks † and ‡.", metavar="FAMILY"),
+    show: Names = setting(
+        None,
+        "Add: matrix, tests, power, top-k, metrics, bias, systems, ratings, levels, inflation, ties, curve, "
+        "agreement, label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
+        metavar="WHAT",
+    ),
+    agreement: bool = setting(False, "Same as --show agreement."),
     reading: ReadingOptions,
-    draws: Annotated[
-        int,
-        typer.Option("--draws", min=0, help="Resamples behind intervals, a tenth of those behind tests; 0: neither."),
-    ] = 1000,
-    seed: Seed = 0,
-    json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
-    form: PaperTableFormat = "text",
+    draws: int = setting(1000, "Resamples behind intervals, a tenth of those behind tests; 0: neither.", min=0),
+    seed: int = SEED,
+    json_out: Path | None = setting(None, "Write all figures here.", "--json", metavar="OUT"),
+    form: PaperFormat = PAPER_FORMAT,
     appearance: LayoutOptions,
 ) -> None:
-    """Measure how far each metric agrees with human ratings or preferences, per slice, with intervals and tests."""
     from metrist.cli.output import print_note, print_table, print_tables, print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.meta import meta_evaluate

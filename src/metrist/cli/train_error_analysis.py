@@ -5,88 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from metrist.cli.options import expand_options
 from metrist.cli.train_options import (
+    LICENCE,
     AblationName,
     AnalysisTrainingOptions,
     EvaluationOptions,
     Files,
-    Licence,
     StoredName,
     TurnsName,
     merge_files,
 )
 from metrist.errors import SpecError, format_count
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     from metrist.train.error_analysis import ErrorAnalysisTask
     from metrist.train.task import TrainingCallback
 
 
-@expand_options
 def error_analysis(
     *,
     files: Files = None,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option("--data", metavar="FILE", help="Analyses of `metrist build error-analysis`; repeatable."),
-    ] = None,
-    base: Annotated[str, typer.Option("--base", metavar="MODEL", help="The causal language model to fine-tune.")],
+    data: list[Path] | None = setting(None, "Analyses of `metrist build error-analysis`; repeatable.", metavar="FILE"),
+    base: str = setting(..., "The causal language model to fine-tune.", metavar="MODEL"),
     training: AnalysisTrainingOptions,
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the adapter.")] = 16,
-    alpha: Annotated[
-        float | None, typer.Option("--alpha", help="Scale of the adapter.", show_default="twice the rank")
-    ] = None,
-    adapter_dropout: Annotated[
-        float, typer.Option("--adapter-dropout", min=0, help="Dropout before the adapter.")
-    ] = 0.0,
-    targets: Annotated[
-        str,
-        typer.Option(
-            "--targets", metavar="A,B", help="Layers with an adapter, such as q_proj,v_proj.", show_default="all linear"
-        ),
-    ] = "",
-    save: Annotated[
-        StoredName | None,
-        typer.Option(
-            "--save", help="Write an adapter, a merged model, or that and a GGUF file.", show_default="adapter for LoRA"
-        ),
-    ] = None,
-    turns: Annotated[
-        TurnsName | None,
-        typer.Option(
-            "--turns", help="Use the chat template, or the bare prompt.", show_default="chat, if there is a template"
-        ),
-    ] = None,
-    max_length: Annotated[
-        int, typer.Option("--max-length", min=2, help="Tokens of a prompt and its analysis; longer ones are left out.")
-    ] = 1024,
-    packing: Annotated[
-        bool, typer.Option("--packing/--no-packing", help="Let analyses share rows, without seeing each other.")
-    ] = True,
-    gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="Compute activations twice to save memory.")
-    ] = False,
-    shard: Annotated[
-        bool,
-        typer.Option("--shard", help="Divide all weights over the GPUs (FSDP), with `accelerate launch`."),
-    ] = False,
-    tasks: Annotated[str, typer.Option("--tasks", metavar="A,B", help="Train on these tasks only.")] = "",
-    channels: Annotated[
-        str, typer.Option("--channels", metavar="A,B", help="Train on these channels only: real, synthetic, human, ….")
-    ] = "",
+    rank: int = setting(16, "Rank of the adapter.", min=1),
+    alpha: float | None = setting(None, "Scale of the adapter.", shown="twice the rank"),
+    adapter_dropout: float = setting(0.0, "Dropout before the adapter.", min=0),
+    targets: str = setting("", "Layers with an adapter, such as q_proj,v_proj.", metavar="A,B", shown="all linear"),
+    save: StoredName | None = setting(
+        None, "Write an adapter, a merged model, or that and a GGUF file.", shown="adapter for LoRA"
+    ),
+    turns: TurnsName | None = setting(
+        None, "Use the chat template, or the bare prompt.", shown="chat, if there is a template"
+    ),
+    max_length: int = setting(1024, "Tokens of a prompt and its analysis; longer ones are left out.", min=2),
+    packing: bool = setting(True, "Let analyses share rows, without seeing each other.", "--packing/--no-packing"),
+    gradient_checkpointing: bool = setting(False, "Compute activations twice to save memory."),
+    shard: bool = setting(False, "Divide all weights over the GPUs (FSDP), with `accelerate launch`."),
+    tasks: str = setting("", "Train on these tasks only.", metavar="A,B"),
+    channels: str = setting("", "Train on these channels only: real, synthetic, human, ….", metavar="A,B"),
     evaluation: EvaluationOptions,
-    ablate: Annotated[
-        AblationName | None,
-        typer.Option("--ablate", help="Train on each channel or task alone and on everything, and compare them."),
-    ] = None,
-    licence: Licence = None,
+    ablate: AblationName | None = setting(
+        None, "Train on each channel or task alone and on everything, and compare them."
+    ),
+    licence: str | None = LICENCE,
 ) -> None:
-    """Fine-tune an LLM to list errors as TIGERScore does, and evaluate it; the same command resumes after a stop."""
     from metrist.cli.training_progress import describe_plan, print_plan, run_training
     from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
     from metrist.train.fit import plan_training

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import TableFormat
+from metrist.cli.options import TABLE_FORMAT, Format
 from metrist.errors import SpecError, did_you_mean
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     from metrist.studies.heap.jobs import Job, SetupName
@@ -29,49 +30,24 @@ _REASONS = {"--resume": "running the same command again resumes a study"}
 class SuiteOptions:
     """Options of a study. Those that were not given are None, empty or False, so that `check` can tell."""
 
-    suite: Annotated[
-        str | None, typer.Option("--suite", metavar="NAME", help="Run a study of this suite's criteria: heap.")
-    ] = None
-    setups: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--setup",
-            metavar="A,B",
-            help="What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable.",
-            show_default="multi",
-        ),
-    ] = None
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, with seeds 0, 1, ….", show_default="5")
-    ] = None
-    split: Annotated[
-        SplitOption | None,
-        typer.Option(
-            "--split", help="authors: the file's split; honest: each context on one side.", show_default="authors"
-        ),
-    ] = None
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Parallel trainings on one device.", show_default="1")
-    ] = None
-    criteria: Annotated[
-        str, typer.Option("--criteria", metavar="A,B", help="Only these criteria.", show_default="all of the file")
-    ] = ""
-    choose: Annotated[
-        str,
-        typer.Option(
-            "--choose", metavar="A,B", help="Tune on dev pairs: instruction, lr, batch, epochs, labelled, keep."
-        ),
-    ] = ""
-    budget: Annotated[
-        int | None, typer.Option("--budget", min=1, help="Trial trainings per tuned choice.", show_default="12")
-    ] = None
-    paper_settings: Annotated[
-        bool,
-        typer.Option("--paper-settings", help="Start from the paper's learning rates, batches, epochs and labels."),
-    ] = False
-    no_models: Annotated[bool, typer.Option("--no-models", help="Keep the models' answers, but not the models.")] = (
-        False
+    suite: str | None = setting(None, "Run a study of this suite's criteria: heap.", metavar="NAME")
+    setups: list[str] | None = setting(
+        None,
+        "What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable.",
+        "--setup",
+        metavar="A,B",
+        shown="multi",
     )
+    seeds: int | None = setting(None, "Trainings of each kind, with seeds 0, 1, ….", min=1, shown="5")
+    split: SplitOption | None = setting(
+        None, "authors: the file's split; honest: each context on one side.", shown="authors"
+    )
+    jobs: int | None = setting(None, "Parallel trainings on one device.", min=1, shown="1")
+    criteria: str = setting("", "Only these criteria.", metavar="A,B", shown="all of the file")
+    choose: str = setting("", "Tune on dev pairs: instruction, lr, batch, epochs, labelled, keep.", metavar="A,B")
+    budget: int | None = setting(None, "Trial trainings per tuned choice.", min=1, shown="12")
+    paper_settings: bool = setting(False, "Start from the paper's learning rates, batches, epochs and labels.")
+    no_models: bool = setting(False, "Keep the models' answers, but not the models.")
 
     def check(self, data: Sequence[Path], unsupported: Mapping[str, Any]) -> None:
         """Raise if an option of a study is used without --suite, or with it what a study does not have: several files,
@@ -211,9 +187,8 @@ def _describe_plan(study: Study, jobs: Sequence[Job]) -> Iterator[str]:
 
 def tables(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
-    form: TableFormat = "text",
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Print the tables of a study again, from its finished trainings."""
     from metrist.cli.output import print_tables
     from metrist.studies.heap.study import read_study
     from metrist.studies.heap.tables import make_tables
