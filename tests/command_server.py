@@ -23,7 +23,7 @@ from typing import Any
 _MODULES = (
     *("numpy.random", "pydantic.type_adapter"),
     *("metrist.cli.app", "metrist.cli.progress", "metrist.run", "metrist.run.estimate", "metrist.report.tables"),
-    *("metrist.evaluate.compare", "metrist.evaluate.meta"),
+    *("metrist.evaluate.compare.comparison", "metrist.evaluate.meta"),
     *("metrist.metrics.lexical.bleu", "metrist.metrics.lexical.chrf", "metrist.metrics.lexical.rouge"),
 )
 _LIMIT_SECONDS = 600

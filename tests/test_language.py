@@ -13,8 +13,8 @@ import pytest
 
 from metrist import Metric, compare, load, read_records, score
 from metrist.cli.output import _build_time_table
-from metrist.evaluate.methods import describe_methods
-from metrist.evaluate.worst import worst
+from metrist.evaluate.compare.methods import describe_methods
+from metrist.evaluate.explain.worst import worst
 from metrist.language import find_other_language
 from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.records import Record

@@ -24,7 +24,7 @@ import pytest
 
 from metrist.io import read_records
 from metrist.metrics.base import Shard
-from metrist.metrics.preference import Preference
+from metrist.metrics.trained.preference import Preference
 from metrist.records import Record
 
 NAME = "preference-small"

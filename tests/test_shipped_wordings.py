@@ -15,7 +15,7 @@ import pytest
 
 from metrist.errors import MissingExtra
 from metrist.metrics.base import Shard
-from metrist.metrics.preference import Preference
+from metrist.metrics.trained.preference import Preference
 from metrist.models.devices import Options
 from metrist.models.weights import find_weights
 from metrist.records import Record

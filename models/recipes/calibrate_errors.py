@@ -33,7 +33,7 @@ from fluency_agreement import area
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from metrist.metrics.support import ErrorSettings, Support, SupportReader, Word, merge_words
+from metrist.metrics.trained.support import ErrorSettings, Support, SupportReader, Word, merge_words
 from metrist.models.loading import load_text_encoder
 
 SETS = ("bump", "summedits", "wice-tokens", "qa-feedback")

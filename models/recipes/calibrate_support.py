@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import rankdata
 
-from metrist.metrics.support import SETTINGS, Support, SupportReader, SupportSettings
+from metrist.metrics.trained.support import SETTINGS, Support, SupportReader, SupportSettings
 from metrist.models.loading import load_text_encoder
 
 Floats = NDArray[np.float64]

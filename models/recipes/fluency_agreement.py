@@ -25,7 +25,7 @@ import numpy as np
 from agreement import ranks, rows, spearman
 from numpy.typing import NDArray
 
-from metrist.metrics.fluency import ERROR_HEAD, HEAD, FluencyReader, Sentence, merge_words
+from metrist.metrics.trained.fluency import ERROR_HEAD, HEAD, FluencyReader, Sentence, merge_words
 from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference.storage import WEIGHTS
 

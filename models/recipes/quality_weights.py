@@ -1,4 +1,4 @@
-"""Learn the weights of `quality` for each task, and write src/metrist/metrics/quality.toml.
+"""Learn the weights of `quality` for each task, and write src/metrist/metrics/trained/quality.toml.
 
     python quality_weights.py DATA SCORES [OUT]
     python quality_weights.py plain DATA/fed.jsonl.xz OUT.jsonl.xz
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from metrist.errors import MissingExtra, ModelError
 from metrist.evaluate.meta.dataset import compute_gold
 from metrist.metrics import registry
-from metrist.metrics.quality import Size
+from metrist.metrics.trained.quality import Size
 from metrist.studies.reproduce import agreement
 from metrist.studies.reproduce.agreement import RatedSet, correlate, find_pairs, select_outputs
 from metrist.studies.reproduce.figures import DataFolder
@@ -378,7 +378,7 @@ def main() -> None:
         mixture = {"size": size, **learn(folder, task, sets, trained, size)}
         print("  ", mixture["parts"])
         mixtures.append(mixture)
-    target = Path(out[0]) if out else Path(__file__).resolve().parents[2] / "src/metrist/metrics/quality.toml"
+    target = Path(out[0]) if out else Path(__file__).resolve().parents[2] / "src/metrist/metrics/trained/quality.toml"
     target.write_text(write_table(mixtures), encoding="utf-8")
 
 

@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from metrist.errors import RunError as RunError
     from metrist.errors import SpecError as SpecError
     from metrist.evaluate.audit.audit import audit as audit
-    from metrist.evaluate.calibrate import calibrate as calibrate
-    from metrist.evaluate.check import check as check
-    from metrist.evaluate.compare import compare as compare
-    from metrist.evaluate.explain import explain as explain
+    from metrist.evaluate.audit.calibrate import calibrate as calibrate
+    from metrist.evaluate.audit.stress import stress as stress
+    from metrist.evaluate.compare.check import check as check
+    from metrist.evaluate.compare.comparison import compare as compare
+    from metrist.evaluate.explain.explain import explain as explain
+    from metrist.evaluate.explain.worst import worst as worst
     from metrist.evaluate.meta import meta_evaluate as meta_evaluate
-    from metrist.evaluate.stress import stress as stress
-    from metrist.evaluate.verify import verify as verify
-    from metrist.evaluate.worst import worst as worst
     from metrist.grid import Grid as Grid
     from metrist.io.reader import read_records as read_records
     from metrist.llm.base import LLM as LLM
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from metrist.run.prefer import prefer as prefer
     from metrist.run.run import Run as Run
     from metrist.run.run import open_run as open_run
+    from metrist.run.verify import verify as verify
     from metrist.runtime import Runtime as Runtime
     from metrist.scores import Failure as Failure
     from metrist.scores import FailureKind as FailureKind
@@ -73,14 +73,14 @@ _MODULES = {
     "RunError": "metrist.errors",
     "SpecError": "metrist.errors",
     "audit": "metrist.evaluate.audit.audit",
-    "calibrate": "metrist.evaluate.calibrate",
-    "check": "metrist.evaluate.check",
-    "compare": "metrist.evaluate.compare",
-    "explain": "metrist.evaluate.explain",
+    "calibrate": "metrist.evaluate.audit.calibrate",
+    "check": "metrist.evaluate.compare.check",
+    "compare": "metrist.evaluate.compare.comparison",
+    "explain": "metrist.evaluate.explain.explain",
     "meta_evaluate": "metrist.evaluate.meta",
-    "stress": "metrist.evaluate.stress",
-    "verify": "metrist.evaluate.verify",
-    "worst": "metrist.evaluate.worst",
+    "stress": "metrist.evaluate.audit.stress",
+    "verify": "metrist.run.verify",
+    "worst": "metrist.evaluate.explain.worst",
     "Grid": "metrist.grid",
     "read_records": "metrist.io.reader",
     "LLM": "metrist.llm.base",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 import pytest
 
 if TYPE_CHECKING:
-    from metrist.evaluate.check import Report
+    from metrist.evaluate.compare.check import Report
     from metrist.metrics.base import Metric
     from metrist.metrics.registry import MetricList
     from metrist.run.results import Results
@@ -79,7 +79,7 @@ def _check(
     **options: Unpack[CheckOptions],
 ) -> Report:
     __tracebackhide__ = True
-    from metrist.evaluate.check import check
+    from metrist.evaluate.compare.check import check
     from metrist.evaluate.selection import open_run
 
     arguments: dict[str, Any] = {**options}

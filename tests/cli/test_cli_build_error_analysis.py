@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from metrist.data.error_analysis import read_examples
-from metrist.evaluate.stress import read_examples as read_reports
+from metrist.evaluate.audit.stress import read_examples as read_reports
 
 
 @pytest.fixture

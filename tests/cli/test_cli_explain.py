@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import MissingExtra
-from metrist.evaluate.explain import explain
+from metrist.evaluate.explain.explain import explain
 from metrist.llm import base as llm_catalog
 from metrist.llm.base import LLM, Call
 from metrist.llm.messages import Completion, Conversation, Sampling

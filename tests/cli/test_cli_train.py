@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from metrist import __version__
-from metrist.cli import training_progress as module
-from metrist.cli.training_progress import TrainingBar, format_progress, training_progress
+from metrist.cli.progress import format_progress, training_progress
 from metrist.train.task import Evaluation, TrainingProgress
 
 
@@ -152,7 +151,6 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     with training_progress() as watcher:
-        assert isinstance(watcher, TrainingBar)
         watcher.on_evaluation(Evaluation(step=0, figure=-2.0), "mean log-probability")
         watcher.on_progress(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
         watcher.on_progress(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
@@ -161,23 +159,3 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "metrist: step 0: mean log-probability of the development data -2.0000" in drawn
     assert "step 20 of 40, loss 3.0000, dev -2.0000" in drawn
     assert "metrist: [bold] is no markup" in drawn
-
-
-def test_without_a_terminal_a_line_is_printed_after_ten_seconds_and_later_each_minute(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By hand: a step takes 2 s. The interval is 10 s, after 100 s a tenth of the time so far, at most a minute."""
-    clock = [0.0]
-    monkeypatch.setattr(module, "monotonic", lambda: clock[0])
-    with training_progress() as watcher:
-        for step in range(1, 1001):
-            clock[0] += 2
-            watcher.on_progress(TrainingProgress(step=step, steps=1000, loss=2.5, lr=1e-5, tokens=step))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[:2] == [
-        "metrist: step 5 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:33:10 left",
-        "metrist: step 10 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:33:00 left",
-    ]
-    steps = [int(line.split()[2].replace(",", "")) for line in lines]
-    assert steps[:11] == [*range(5, 51, 5), 56]
-    assert {later - step for step, later in zip(steps[-10:], steps[-9:], strict=False)} == {30}

@@ -9,7 +9,7 @@ import pytest
 
 import tiny_rewards
 from metrist.metrics.base import Shard
-from metrist.metrics.preference import Preference
+from metrist.metrics.trained.preference import Preference
 from metrist.records import Record
 
 Tiny = Callable[[str], Path]

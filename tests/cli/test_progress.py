@@ -16,12 +16,13 @@ import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
 from metrist.cli.output import print_note
-from metrist.cli.progress import _print_lines, progress_bar
+from metrist.cli.progress import progress_bar
 from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
 from metrist.models.devices import Options
 from metrist.models.loading import _LoadedModels
 from metrist.report.progress import Counter, ProgressReport, watch_run
+from metrist.report.progress_display import next_interval, show_progress
 from scripted_llm import Scripted, say
 
 
@@ -171,11 +172,16 @@ def test_a_pipe_gets_a_line_every_ten_seconds(
 
     report = ProgressReport("scoring", clock=Clock())
     report(3, 12, metric="chrf")
-    monkeypatch.setattr("metrist.cli.progress.Event", Stop)
-    with _print_lines(report):
+    monkeypatch.setattr("metrist.report.progress_display.Event", Stop)
+    with show_progress(report):
         assert printed.wait(60)
     assert waits == [10.0, 10.0, 10.0]
     assert read_lines(capsys) == ["metrist: scoring chrf: 3 of 12 records (25 %)"] * 2
+
+
+@pytest.mark.parametrize(("seconds", "interval"), [(0, 10), (99, 10), (200, 20), (600, 60), (5000, 60)])
+def test_lines_become_rare_in_long_runs(seconds: float, interval: float) -> None:
+    assert next_interval(seconds) == interval
 
 
 def test_a_short_command_prints_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from metrist.metrics import quality
+from metrist.metrics.trained import quality
 
 
 def test_a_table_shows_each_system_with_interval_and_coverage(metrist, outputs: Path) -> None:

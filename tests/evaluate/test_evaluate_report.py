@@ -12,8 +12,8 @@ import pytest
 from run_builder import make_run, noisy
 
 from metrist.errors import RunError
-from metrist.evaluate.calibrate import calibrate
-from metrist.evaluate.compare import compare
+from metrist.evaluate.audit.calibrate import calibrate
+from metrist.evaluate.compare.comparison import compare
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions

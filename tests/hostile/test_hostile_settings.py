@@ -13,7 +13,7 @@ import pytest
 
 import metrist
 from annotation_projects import make_project
-from metrist.evaluate.config import run_config
+from metrist.evaluate.compare.config import run_config
 from metrist.metrics.registry import build
 from metrist.web.annotation.project import open_project
 from metrist.web.annotation.store import ClickStore

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import metrist
-from metrist.report.progress import ProgressReport, in_notebook, show_line
+from metrist.report.progress import ProgressReport, report_progress
+from metrist.report.progress_display import _Line, in_notebook, show_in_notebook
 
 ROWS = [{"item": str(n), "system": "s", "output": "a b", "references": ["a b"]} for n in range(5)]
 
@@ -77,14 +78,14 @@ def test_progress_can_be_switched_on_and_off(
 def test_the_line_is_drawn_again_at_most_five_times_a_second_from_any_thread(notebook: Shown) -> None:
     now = 0.0
     report = ProgressReport("scoring", clock=lambda: now)
-    with show_line(report, clock=lambda: now):
+    with show_in_notebook(report, report.summarize, clock=lambda: now):
         for step in range(16):
             now = step / 8
             thread = threading.Thread(target=report, args=(step, 16))
             thread.start()
             thread.join()
     ((first, *between, last),) = notebook.lines
-    assert [line.records for line in (first, *between)] == [(done, 16) for done in range(0, 16, 2)]
+    assert [line.position for line in (first, *between)] == [(done, 16) for done in range(0, 16, 2)]
     assert repr(last) == "scoring: 15 records in 0:00:02"
     assert repr(between[1]).startswith("scoring: 4 of 16 records (25 %), 8.0/s, 0:00:0")
 
@@ -92,11 +93,11 @@ def test_the_line_is_drawn_again_at_most_five_times_a_second_from_any_thread(not
 def test_a_run_that_fails_says_where_it_stopped_and_watches_no_longer(notebook: Shown) -> None:
     from metrist.runtime import loading_watchers
 
-    with pytest.raises(RuntimeError, match="no"), show_line(ProgressReport("scoring")):
+    with pytest.raises(RuntimeError, match="no"), report_progress(ProgressReport("scoring")):
         raise RuntimeError("no")
     assert notebook.lines == []
     report = ProgressReport("scoring")
-    with contextlib.suppress(KeyboardInterrupt), show_line(report):
+    with contextlib.suppress(KeyboardInterrupt), report_progress(report):
         report(3, 5)
         raise KeyboardInterrupt
     assert repr(notebook.lines[0][-1]) == "scoring: stopped after 3 records in 0:00:00"
@@ -104,9 +105,7 @@ def test_a_run_that_fails_says_where_it_stopped_and_watches_no_longer(notebook: 
 
 
 def test_a_metric_with_markup_in_its_name_is_escaped(notebook: Shown) -> None:
-    with show_line(ProgressReport("scoring")) as report:
+    with report_progress(ProgressReport("scoring")) as report:
         report(0, 1, metric="<b>&\x1b[2J")
     assert "<b>" not in notebook.lines[0][-1]._repr_html_()
-    from metrist.report.progress import _Line
-
     assert _Line("<b>", (0, None))._repr_html_() == "<progress></progress> &lt;b&gt;"

@@ -15,9 +15,9 @@ import pytest
 import metrist
 from metrist import Metric, Score, open_run
 from metrist.errors import RunError, quote_word
-from metrist.evaluate.check import check
-from metrist.evaluate.methods import describe_methods
-from metrist.evaluate.worst import worst
+from metrist.evaluate.compare.check import check
+from metrist.evaluate.compare.methods import describe_methods
+from metrist.evaluate.explain.worst import worst
 from metrist.run import load, score
 
 SEEN: list[str] = []

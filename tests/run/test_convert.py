@@ -23,12 +23,12 @@ from typer.testing import CliRunner
 import metrist
 from metrist.cli.app import app
 from metrist.errors import RunError
-from metrist.evaluate.verify import verify
 from metrist.run.convert import convert_run
 from metrist.run.flat_file import error_rows
 from metrist.run.run import Run
 from metrist.run.store import Store, StoredMetric, Version
 from metrist.run.tables import read_judgments_table, read_scores_table
+from metrist.run.verify import verify
 
 OLD = Path(__file__).parent / "old_runs"
 

@@ -142,7 +142,7 @@ def test_several_cards_have_a_worker_each(
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
-    monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
     chosen, _ = choose_executor(None, [build("chrf"), resident])
     assert chosen == Processes(workers=2, cards=("0", "1"))
     workers = list_workers(chosen, resident)
@@ -155,7 +155,7 @@ def test_more_workers_than_cards_share_them_and_share_the_cores(
     resident: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 2)
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 2)
     chosen, _ = choose_executor(Processes(workers=4), [resident])
     workers = list_workers(chosen, resident)
     assert sorted(rest for _, *rest in workers) == [["0", "1"], ["0", "1"], ["1", "1"], ["1", "1"]]
@@ -164,7 +164,7 @@ def test_more_workers_than_cards_share_them_and_share_the_cores(
 
 
 def test_without_cards_workers_share_the_cores(resident: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 6)
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 6)
     assert {tuple(rest) for _, *rest in list_workers(Processes(workers=2), resident)} == {("None", "3")}
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError, SpecError
-from metrist.evaluate.check import check
-from metrist.evaluate.compare import compare
+from metrist.evaluate.compare.check import check
+from metrist.evaluate.compare.comparison import compare
 from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Metric

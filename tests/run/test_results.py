@@ -18,8 +18,8 @@ import sacrebleu
 
 import metrist
 from metrist.errors import InputError, MetristError, ModelError, RunError
-from metrist.evaluate.check import check
-from metrist.evaluate.compare import compare
+from metrist.evaluate.compare.check import check
+from metrist.evaluate.compare.comparison import compare
 from metrist.metrics.judge.judge import Judge
 from metrist.run import Results, load, score
 from metrist.run.flat_file import COLUMNS

@@ -26,13 +26,13 @@ from faults import write_records
 import metrist
 import tiny_models
 from metrist.errors import MetristError
-from metrist.evaluate.config import read_config
+from metrist.evaluate.compare.config import read_config
 from metrist.io.convert import convert
 from metrist.llm import openai_format, replay
-from metrist.metrics.calibrated import read_calibration
 from metrist.metrics.judge.grades import parse_grades
 from metrist.metrics.judge.rubrics import load_rubric, parse_rubric
 from metrist.metrics.registry import build_all
+from metrist.metrics.trained.calibrated import read_calibration
 from metrist.models.numpy_inference.storage import read_arrays, read_quantized
 from metrist.models.weights import convert_state_dict
 from metrist.train.checkpoints import _read_tensors

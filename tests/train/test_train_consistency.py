@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import metrist
 from metrist.evaluate.distill import read_judged_run
-from metrist.metrics.support import SupportSettings
+from metrist.metrics.trained.support import SupportSettings
 from metrist.models.loading import load_text_encoder
 from metrist.ratings import Error
 from metrist.scores import Score

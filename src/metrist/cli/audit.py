@@ -114,7 +114,12 @@ def questionnaire(
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.cli.output import print_tables, print_text
-    from metrist.evaluate.questionnaire import load_questionnaire, read_answers, tabulate_answers, tabulate_shares
+    from metrist.evaluate.explain.questionnaire import (
+        load_questionnaire,
+        read_answers,
+        tabulate_answers,
+        tabulate_shares,
+    )
 
     if schema:
         print_text(json.dumps(load_questionnaire().schema(), indent=2, ensure_ascii=False))

@@ -46,7 +46,7 @@ def compare(
 ) -> None:
     from metrist.cli.output import print_note, print_table, print_tables, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.compare import compare as compare_runs
+    from metrist.evaluate.compare.comparison import compare as compare_runs
 
     layout = appearance.layout()
     with progress_bar("comparing", "draws") as progress:
@@ -106,7 +106,7 @@ def methods(
     form: MethodsFormat = setting("text", "How to print the paragraph.", "--format"),
 ) -> None:
     from metrist.cli.output import print_note, print_text
-    from metrist.evaluate.methods import describe_methods
+    from metrist.evaluate.compare.methods import describe_methods
     from metrist.evaluate.selection import open_run
 
     opened = [open_run(run, metrics or ()) for run in runs]
@@ -150,7 +150,7 @@ def check(
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.cli.output import print_table
-    from metrist.evaluate.check import check as check_run
+    from metrist.evaluate.compare.check import check as check_run
     from metrist.io.writer import atomic_write
 
     report = check_run(
@@ -187,7 +187,7 @@ def verify(
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.cli.output import print_table
-    from metrist.evaluate.verify import verify as verify_run
+    from metrist.run.verify import verify as verify_run
 
     verification = verify_run(
         run,
@@ -220,7 +220,7 @@ def calibrate(
 ) -> None:
     from metrist.cli.output import print_table
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate import calibrate as study
+    from metrist.evaluate.audit import calibrate as study
 
     if apply is not None:
         if metric is not None or by is not None:

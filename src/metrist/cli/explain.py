@@ -53,7 +53,7 @@ def worst(
 ) -> None:
     from metrist.cli.output import print_text
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.worst import worst as find_worst
+    from metrist.evaluate.explain.worst import worst as find_worst
     from metrist.report.worst import TerminalPage
 
     reading.check_system([run, *(inputs or ())])
@@ -103,8 +103,8 @@ def explain(
 ) -> None:
     from metrist.cli.output import format_count, print_estimate, print_note
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.explain import estimate_explanations
-    from metrist.evaluate.explain import explain as explain_outputs
+    from metrist.evaluate.explain.explain import estimate_explanations
+    from metrist.evaluate.explain.explain import explain as explain_outputs
     from metrist.io.compression import uncompressed_name
     from metrist.io.writer import atomic_write, check_distinct, check_writable
 
@@ -152,7 +152,7 @@ def aspects(
 ) -> None:
     from metrist.cli.output import print_estimate, print_note, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.aspects import draft_aspects, estimate_aspects, find_shipped_table
+    from metrist.evaluate.explain.aspects import draft_aspects, estimate_aspects, find_shipped_table
     from metrist.io.writer import atomic_write, check_writable
     from metrist.runtime import Runtime
 

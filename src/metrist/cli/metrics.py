@@ -126,7 +126,7 @@ def prompts(
 ) -> None:
     from metrist.cli.output import print_tables, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.prompts import search_prompts
+    from metrist.evaluate.meta.prompts import search_prompts
     from metrist.io.writer import atomic_write
 
     if phrases and prompt_set:

@@ -127,7 +127,7 @@ def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> tuple[
 
     from metrist.cli.output import print_note
     from metrist.io.reader import read_records
-    from metrist.metrics.quality import LOOK_AT, choose_metrics
+    from metrist.metrics.trained.quality import LOOK_AT, choose_metrics
 
     # Notes about the file come from the reader that scores it.
     reader = read_records(inputs if len(inputs) > 1 else inputs[0], **{**reading.keywords(), "announce": None})
@@ -162,7 +162,7 @@ def run(
 ) -> None:
     from metrist.cli.output import print_tables
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.config import run_config
+    from metrist.evaluate.compare.config import run_config
 
     with progress_bar("scoring") as progress:
         outcome = run_config(config, allow_import=allow_import, progress=progress)

@@ -44,8 +44,8 @@ def stress(
     from metrist.cli.output import print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
-    from metrist.evaluate.stress import check_tests
-    from metrist.evaluate.stress import stress as stress_metrics
+    from metrist.evaluate.audit.stress import check_tests
+    from metrist.evaluate.audit.stress import stress as stress_metrics
 
     check_tests(require or ())
     reader = reading.read(inputs) if inputs else None

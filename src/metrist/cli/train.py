@@ -58,7 +58,7 @@ def likelihood(
     ),
     skip_bad: bool = setting(False, "Skip rows that cannot be read, and count them."),
 ) -> None:
-    from metrist.cli.training_progress import describe_plan, print_plan, run_training
+    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 
@@ -140,7 +140,7 @@ def preference(
     ),
     suite: SuiteOptions,
 ) -> None:
-    from metrist.cli.training_progress import describe_plan, print_plan, run_training
+    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import plan_training
     from metrist.train.preference import PreferencePlan
@@ -252,7 +252,7 @@ def consistency(
     bits: int = setting(7, "Bits per stored weight.", min=2, max=7),
     licence: str | None = LICENCE,
 ) -> None:
-    from metrist.cli.training_progress import describe_plan, print_plan, run_training
+    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.evaluate.distill import read_judged_run
     from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
     from metrist.train.fit import plan_training

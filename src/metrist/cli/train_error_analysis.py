@@ -53,7 +53,7 @@ def error_analysis(
     ),
     licence: str | None = LICENCE,
 ) -> None:
-    from metrist.cli.training_progress import describe_plan, print_plan, run_training
+    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
     from metrist.train.fit import plan_training
 
@@ -97,7 +97,7 @@ def error_analysis(
 
 def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: bool) -> None:
     from metrist.cli.output import print_note, print_table, print_text
-    from metrist.cli.training_progress import training_progress
+    from metrist.cli.progress import training_progress
     from metrist.studies.ablation import Variant, plan_ablation, run_ablation
     from metrist.train.distributed import is_first_process
 

@@ -145,7 +145,7 @@ def run_suite(
 
 def _run(study: Study) -> None:
     from metrist.cli.output import print_note, print_tables
-    from metrist.cli.training_progress import study_progress
+    from metrist.cli.progress import study_progress
     from metrist.studies.heap.study import run
 
     try:

@@ -24,8 +24,8 @@ from metrist.metrics.judge.pair import JudgePair
 from metrist.metrics.judge.panel import Panel, PanelPair
 from metrist.metrics.judge.rubrics import ALL_ASPECTS
 from metrist.metrics.llm_metric import merge_usage
-from metrist.metrics.preference import SPREAD, Preference
 from metrist.metrics.registry import build
+from metrist.metrics.trained.preference import SPREAD, Preference
 from metrist.models.devices import Options
 from metrist.records import Pair, hash_units
 from metrist.run import Results, load, read_inputs

@@ -1,13 +1,8 @@
-"""Progress of a run in words: what is under way, how much is done and left, at which rate; a line of it in notebooks.
-
-The command line shows the same report as a bar or as lines (`metrist.cli.progress`).
-"""
+"""Progress of a run in words: what is under way, how much is done and left, at which rate."""
 
 from __future__ import annotations
 
 import inspect
-import math
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,29 +10,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import wraps
-from html import escape
 from time import monotonic
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from metrist.errors import escape_controls
+from metrist.report.progress_display import (
+    INTERVAL,
+    Clock,
+    Shown,
+    in_notebook,
+    print_note,
+    show_in_notebook,
+    show_progress,
+)
 from metrist.report.tables import shorten
 from metrist.runtime import call_watchers, loading_watchers
 
-#: Draws a text with the records done and of all; without records at the end.
-_Draw = Callable[[str, tuple[int, int | None] | None], None]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: Seconds between two lines of progress, and least seconds between two notes about a failing server.
-INTERVAL = 10.0
-#: Least seconds between two drawings in a notebook.
-_REDRAW = 0.2
 #: Seconds over which a rate is measured: long enough to be steady, short enough to follow when records get harder.
 _WINDOW = 30.0
 #: Characters shown of a metric's text.
 _MAX_NAME = 40
-
-Clock = Callable[[], float]
 
 
 class Progress(Protocol):
@@ -120,21 +115,12 @@ def _format_time(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _print_note(text: str) -> None:
-    print(f"metrist: {escape_controls(text)}", file=sys.stderr, flush=True)
-
-
-class ProgressReport:
+class ProgressReport(Shown):
     """What a command is doing: a callback for `score` and the like, and a watcher of LLM calls and of model loads."""
 
-    def __init__(
-        self,
-        title: str,
-        noun: str = "records",
-        clock: Clock = monotonic,
-        note: Callable[[str], None] = _print_note,
-    ) -> None:
-        self._title, self._noun, self._clock, self._note = title, noun, clock, note
+    def __init__(self, title: str, noun: str = "records", clock: Clock = monotonic) -> None:
+        super().__init__()
+        self._title, self._noun, self._clock = title, noun, clock
         self._metric, self._loading = "", ""
         self._began = self._since = clock()
         self._records: Counter | None = None
@@ -142,11 +128,9 @@ class ProgressReport:
         self._failures = 0
         self._last_note: float | None = None
         self._lock = threading.Lock()
-        #: Called after each change.
-        self.on_change: Callable[[], None] = lambda: None
 
     @property
-    def records(self) -> tuple[int, int | None]:
+    def position(self) -> tuple[int, int | None]:
         """Records done, and all of them where known."""
         return (self._records.done, self._records.total) if self._records else (0, None)
 
@@ -199,16 +183,15 @@ class ProgressReport:
                 return
             self._last_note = now
             attempts = "" if self._failures == 1 else f" ({self._failures:,} attempts have failed so far)"
-            self._note(f"{reason}; trying again in {wait:.1f} seconds{attempts}")
+            self.note(f"{reason}; trying again in {wait:.1f} seconds{attempts}")
 
     def summarize(self, end: str = "") -> str:
         """What was done, in one line; `end` says how it ended."""
-        done = self.records[0]
+        done = self.position[0]
         noun = self._noun if done != 1 else self._noun.removesuffix("s")
         return f"{self._title}: {end}{done:,} {noun} in {_format_time(self._clock() - self._began)}"
 
     def describe(self) -> str:
-        """All of it in one line."""
         text = f"{self._title} {escape_controls(shorten(self._metric, _MAX_NAME))}".rstrip()
         waited = self._clock() - self._since
         if self._loading:
@@ -234,11 +217,11 @@ def watch_run(report: ProgressReport) -> Iterator[None]:
         loading_watchers.remove(report.loading)
 
 
-# ---- Notebooks ----
+# ---- Calls from Python ----
 
 
 def shows_progress(title: str, noun: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Decorate a function with an argument `progress`, so that it can also be True or False: whether to show a line of
+    """Decorate a function with an argument `progress`, so that it can also be True or False: whether to show its
     progress. None is True in a notebook."""
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -248,7 +231,7 @@ def shows_progress(title: str, noun: str) -> Callable[[Callable[_P, _T]], Callab
             if progress is False or (progress is None and not in_notebook()):
                 keywords["progress"] = None
             elif progress is None or progress is True:
-                with show_line(ProgressReport(title, noun)) as report:
+                with report_progress(ProgressReport(title, noun)) as report:
                     keywords["progress"] = report
                     return function(*arguments, **keywords)
             return function(*arguments, **keywords)
@@ -258,84 +241,18 @@ def shows_progress(title: str, noun: str) -> Callable[[Callable[_P, _T]], Callab
     return decorate
 
 
-def in_notebook() -> bool:
-    """Whether this is a kernel of Jupyter, which can change what it has shown; a terminal of IPython is none."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and hasattr(shell, "kernel")
-
-
 @contextmanager
-def show_line(report: ProgressReport, clock: Clock = monotonic) -> Iterator[ProgressReport]:
-    """Show the report inside the block: in a notebook as a bar with a line that changes in place, elsewhere as a line
-    on standard error every ten seconds."""
-    draw = _draw_in_notebook() if in_notebook() else _print_lines(clock)
-    lock, last = threading.Lock(), -math.inf
-
-    def redraw() -> None:
-        # LLM answers come from many threads; one that finds the line being drawn has nothing to add.
-        nonlocal last
-        if clock() - last >= _REDRAW and lock.acquire(blocking=False):
-            try:
-                last = clock()
-                draw(report.describe(), report.records)
-            finally:
-                lock.release()
-
-    report.on_change = redraw
+def report_progress(report: ProgressReport) -> Iterator[ProgressReport]:
+    """Show the progress of the block, and in the end what was done."""
+    if in_notebook():
+        with show_in_notebook(report, report.summarize), watch_run(report):
+            yield report
+        return
     end = "stopped after "
     try:
-        with watch_run(report):
+        with show_progress(report), watch_run(report):
             yield report
         end = ""
     finally:
-        report.on_change = lambda: None
-        if last > -math.inf:  # What is refused before it begins has nothing to show.
-            with lock:
-                draw(report.summarize(end), None)
-
-
-def _draw_in_notebook() -> _Draw:
-    from IPython.display import display
-
-    handle: Any = None
-
-    def draw(text: str, records: tuple[int, int | None] | None) -> None:
-        nonlocal handle
-        line = _Line(text, records)
-        if handle is None:
-            handle = display(line, display_id=True)
-        else:
-            handle.update(line)
-
-    return draw
-
-
-def _print_lines(clock: Clock) -> _Draw:
-    last = clock()
-
-    def draw(text: str, records: tuple[int, int | None] | None) -> None:
-        nonlocal last
-        if records is None or clock() - last >= INTERVAL:
-            last = clock()
-            _print_note(text)
-
-    return draw
-
-
-@dataclass(frozen=True)
-class _Line:
-    """What a notebook shows: a bar and the text; the text alone at the end and where there is no HTML."""
-
-    text: str
-    records: tuple[int, int | None] | None
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        if self.records is None:
-            return escape(self.text)
-        done, total = self.records
-        share = f' value="{done}" max="{total}"' if total else ""
-        return f"<progress{share}></progress> {escape(self.text)}"
+        if report.position[0]:
+            print_note(report.summarize(end))

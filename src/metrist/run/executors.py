@@ -8,16 +8,21 @@ import pickle
 import re
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice, takewhile
 
-from metrist.errors import RunError, did_you_mean
-from metrist.metrics.base import Metric, is_resident
+from metrist.errors import MetristError, RunError, did_you_mean
+from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.run.ray import Ray, Resources
-from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, perform
-from metrist.run.worker_pool import VISIBLE_CARDS, Processes
-from metrist.runtime import Runtime, count_cores
+from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, describe_range, perform
+from metrist.run.worker import hold_metrics, reply
+from metrist.run.worker_pool import VISIBLE_CARDS, WorkerDied, WorkerPool
+from metrist.runtime import VARIABLES, Runtime, count_cores
 
 __all__ = [
     "Adaptive",
@@ -43,6 +48,113 @@ TRIAL_SECONDS = 1.0
 MIN_SECONDS_PER_RECORD = 50e-6
 #: Seconds of work that must be left: about four times what it takes to start the workers.
 MIN_SECONDS_LEFT = 2.0
+#: Workers that a run starts with. Fast metrics keep no more than these busy, since one process reads for all of them;
+#: each takes about 50 MB.
+FIRST_WORKERS = 4
+#: Seconds that a run waits for its workers before it adds another one. Long enough for the first ones to start.
+GROW_AFTER = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Performs tasks in up to `workers` processes; None: one per core that this process may use.
+
+    Workers are started as they are needed. Each sees one of the `cards`, assigned in turn, where any are named.
+    """
+
+    workers: int | None = None
+    cards: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise RunError(f"a run needs at least one worker, got {self.workers}")
+
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]:
+        """The results in the order of the tasks. Workers are started only when there is a second task."""
+        remaining = iter(tasks)
+        first = list(islice(remaining, 1))
+        if not first:
+            return
+        size = self.workers or count_cores()
+        runtime = first[0].runtime
+        if runtime and any(map(calls_llm, metrics)):
+            # The limits on LLM requests are divided among the workers, so their number must be known first.
+            size = min(size, runtime.max_llm_processes)
+            first += islice(remaining, max(size - 1, 1))
+            size = min(size, len(first))
+            runtime = runtime.split(size)
+        else:
+            first += islice(remaining, 1)
+        if len(first) < 2 or size == 1:
+            yield from Serial().map(metrics, chain(first, remaining))
+            return
+        resident = any(map(is_resident, metrics))
+        # A worker with a model is worth its start: it waits for its card, not for the reader.
+        places = size if resident else min(size, FIRST_WORKERS)
+        threads = max(1, count_cores() // size) if resident else 1
+        limits = {VARIABLES[name]: getattr(runtime, name, None) for name in ("concurrency", "rpm", "tpm")}
+        environment = {name: str(limit) for name, limit in limits.items() if limit is not None}
+        pool = WorkerPool(
+            places=places,
+            threads=threads,
+            # The metrics are pickled apart: a worker that cannot import their modules says so.
+            prepare=partial(hold_metrics, pickle.dumps(tuple(metrics))),
+            cards=self.cards,
+            environment=environment,
+        )
+        work = (replace(task, runtime=runtime) for task in chain(first, remaining))
+        yield from _map_in_order(pool, work, size)
+
+
+def _map_in_order(pool: WorkerPool, tasks: Iterable[Task], size: int) -> Iterator[TaskResult]:
+    """Keep two tasks per worker under way, so that none waits for the reader and memory stays bounded. Workers are
+    added, up to `size`, only while scoring is slower than reading."""
+    threads = ThreadPoolExecutor(size, thread_name_prefix="metrist")
+    pending: deque[Future[TaskResult]] = deque()
+    began, waited = time.monotonic(), 0.0
+    try:
+        for task in tasks:
+            pending.append(threads.submit(_perform_in_worker, pool, task))
+            if len(pending) < 2 * pool.places:
+                continue
+            if pool.places < size:
+                before = time.monotonic()
+                wait([pending[0]], timeout=GROW_AFTER)
+                now = time.monotonic()
+                waited += now - before
+                elapsed = now - began
+                if waited >= max(GROW_AFTER, elapsed / 2):
+                    pool.add_place()
+                    began, waited = now, 0.0
+                    continue
+                if elapsed > 4 * GROW_AFTER:
+                    # Old waits, such as those for a file that was slow to open, say nothing about the present.
+                    began, waited = now, 0.0
+            yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        # Whether all is done, a metric failed or the user pressed Ctrl-C: no worker stays behind.
+        pool.stop()
+        threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _perform_in_worker(pool: WorkerPool, task: Task) -> TaskResult:
+    """Have a worker perform the task. A worker that dies, perhaps out of memory, is replaced once."""
+    try:
+        message = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise RunError(
+            f"{describe_range(task)} cannot be sent to a worker process ({type(error).__name__}: {error}): "
+            "use executor='serial'"
+        ) from None
+    try:
+        answer: TaskResult | MetristError = pickle.loads(pool.call(reply, message))
+    except WorkerDied as death:
+        raise RunError(f"a worker process died twice on {describe_range(task)}: {death}") from None
+    if isinstance(answer, MetristError):
+        raise answer
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

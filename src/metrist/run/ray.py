@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra, RunError, did_you_mean, format_count
 from metrist.metrics.base import Metric, calls_llm, is_resident, iterate_nested
-from metrist.run.tasks import Serial, Task, TaskResult, perform
-from metrist.run.worker_pool import describe_range
+from metrist.run.tasks import Serial, Task, TaskResult, describe_range, perform
 
 if TYPE_CHECKING:
     from metrist.run.slices import StorePlace

@@ -175,6 +175,12 @@ def describe_missing(metric: Metric, unit: Unit) -> str | None:
     return None
 
 
+def describe_range(task: Task) -> str:
+    """The records of a task as messages name them."""
+    first, last = task.start + 1, task.start + len(task.units)
+    return f"records {first:,} to {last:,} ({describe_record(task.units[0])} to {describe_record(task.units[-1])})"
+
+
 def describe_record(unit: Unit) -> str:
     """A record, or the first record of a pair, as messages name it."""
     record = list_records(unit)[0]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from metrist.errors import InputError, ModelError, RunError, did_you_mean, format_count
 from metrist.io import read_records
 from metrist.io.row_model import ParsedRow
-from metrist.metrics.support import HEAD, CharacterSpan, Support, SupportReader, SupportRow, SupportSettings
+from metrist.metrics.trained.support import HEAD, CharacterSpan, Support, SupportReader, SupportRow, SupportSettings
 from metrist.models.devices import Placement
 from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference import storage

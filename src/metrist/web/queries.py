@@ -328,7 +328,7 @@ def _check_name(what: str, name: str, known: Iterable[str]) -> None:
 
 def _find_disagreement(run: ViewedRun) -> Floats:
     """The distance between the highest and the lowest percentile by metrics that have a better side."""
-    from metrist.evaluate.worst import percentile_ranks
+    from metrist.evaluate.explain.worst import percentile_ranks
 
     ranks = [
         percentile_ranks(run.numbers[name] if column.higher else -run.numbers[name])

@@ -30,7 +30,7 @@ from metrist.data.error_analysis.examples import make_example
 from metrist.data.fault_kinds import KINDS
 from metrist.data.perturbations import choose_aspect
 from metrist.errors import SpecError
-from metrist.evaluate.stress import read_examples as read_reports
+from metrist.evaluate.audit.stress import read_examples as read_reports
 from metrist.io.reader import read_records
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.records import Record

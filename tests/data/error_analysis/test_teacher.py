@@ -25,7 +25,7 @@ from metrist.data.error_analysis.teacher import (
     review_examples,
 )
 from metrist.errors import SpecError
-from metrist.evaluate.stress import read_examples as read_reports
+from metrist.evaluate.audit.stress import read_examples as read_reports
 from metrist.llm import retry
 from metrist.llm.budget import estimate_calls
 from metrist.llm.messages import Conversation, Sampling

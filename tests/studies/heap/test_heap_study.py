@@ -20,13 +20,13 @@ from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import InputError, RunError, SpecError
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardLayout
-from metrist.studies.heap import worker_pool
+from metrist.studies.heap import training_pool
 from metrist.studies.heap.hyperparameters import CHOICES, Search, _Subject, _Trial, check_search, list_values
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, Settings, TrainingRequest, list_jobs
 from metrist.studies.heap.study import Study, read_paper_settings, read_study, run
 from metrist.studies.heap.tables import list_clusters
 from metrist.studies.heap.training import load_split, read_study_data, write_split
-from metrist.studies.heap.worker_pool import NoStudyCallback
+from metrist.studies.heap.training_pool import NoStudyCallback
 from metrist.train.recipe import Recipe
 from metrist.train.task import TrainingCallback
 
@@ -236,14 +236,14 @@ def test_one_failure_does_not_stop_the_others(study: Study) -> None:
 
 
 def test_a_fault_of_any_kind_does_not_stop_the_others(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = worker_pool.train_request
+    real = training_pool.train_request
 
     def faulty(request: TrainingRequest, callback: TrainingCallback) -> Result:
         if request.job.target == "AG":
             raise ValueError("no such tensor")
         return real(request, callback)
 
-    monkeypatch.setattr(worker_pool, "train_request", faulty)
+    monkeypatch.setattr(training_pool, "train_request", faulty)
     recorder = Recorder()
     outcome = run(replace(study, setups=("single",), seeds=1), recorder)
     assert outcome.failures == recorder.failures == {"single-AG-seed0-authors": "ValueError: no such tensor"}
@@ -327,7 +327,7 @@ def test_each_criterion_may_have_its_own_paraphrase(study: Study, monkeypatch: p
         )
         result.write(request.folder / "results.json")
 
-    monkeypatch.setattr(worker_pool, "train_request", fake)
+    monkeypatch.setattr(training_pool, "train_request", fake)
     outcome = run(replace(study, setups=("multi",), seeds=1, choose=("instruction",)))
     assert requested == [{}, {"AG": 1, "AV": 1}, {"AG": 2, "AV": 2}, {"AG": 1, "AV": 0}]
     assert outcome.results.results[0].settings["instructions"] == {"AG": 1, "AV": 0}

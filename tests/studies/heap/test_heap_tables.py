@@ -13,7 +13,7 @@ import pytest
 from heap_pairs import invent_pairs
 
 from metrist import criteria
-from metrist.cli.training_progress import format_running
+from metrist.cli.progress import format_running
 from metrist.errors import InputError
 from metrist.report.tables import Table
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, SetupName

@@ -15,8 +15,8 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta.join import join
-from metrist.metrics import quality
 from metrist.metrics.agreement import Agreement, Figure, _parse, dump_agreements
+from metrist.metrics.trained import quality
 from metrist.studies.reproduce import agreement, figures
 from metrist.studies.reproduce.agreement import (
     METRICS_TABLE,

@@ -14,8 +14,8 @@ from scipy.stats import spearmanr
 import tiny_rewards
 from metrist import criteria
 from metrist.metrics.base import Shard
-from metrist.metrics.preference import Preference
 from metrist.metrics.registry import build
+from metrist.metrics.trained.preference import Preference
 from metrist.records import Record
 from metrist.stats.measures import measure
 from metrist.studies.reproduce import shipped

@@ -13,7 +13,7 @@ import metrist
 from annotation_projects import answer_all, clicker, make_project, make_rows
 from metrist.data.judgments import read_judgments
 from metrist.errors import InputError, RunError, SpecError
-from metrist.evaluate.questionnaire import read_answers, summarise_answers
+from metrist.evaluate.explain.questionnaire import read_answers, summarise_answers
 from metrist.io.writer import write_rows
 from metrist.web.annotation.answers import Answers, check_click
 from metrist.web.annotation.export import export_rows, write_export

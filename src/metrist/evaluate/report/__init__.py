@@ -11,7 +11,7 @@ from typing import Any
 from metrist._version import __version__
 from metrist.documents import read_json
 from metrist.errors import RunError, did_you_mean, format_count, quote_word
-from metrist.evaluate.methods import describe_methods
+from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.report import agreement, errors, outputs, systems, verdicts
 from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.names import list_distinct

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import format_count
+from metrist.evaluate.explain.worst import list_decimals, show_outputs
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.worst import list_decimals, show_outputs
 from metrist.ratings import Error
 from metrist.report.errors import SEVERITIES, rank_severity
 from metrist.report.figures import draw_bars

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import MetristError, format_count, label_item
+from metrist.evaluate.explain.worst import find_smallest, list_decimals, percentile_ranks, show_outputs, worst
 from metrist.evaluate.report.agreement import order_metrics
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.verdicts import join_names
-from metrist.evaluate.worst import find_smallest, list_decimals, percentile_ranks, show_outputs, worst
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
 from metrist.report.errors import locate_errors

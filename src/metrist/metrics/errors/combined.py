@@ -22,8 +22,8 @@ from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.errors.base import ERRORS, PER_100_WORDS, WORST, count_words
 from metrist.metrics.model_metric import SHORT_NAMES
 from metrist.metrics.prompt_layout import GENERAL_TASK, list_tasks, resolve_task
-from metrist.metrics.quality import OPINIONS, TRANSLATION, Size, infer_task
-from metrist.metrics.support import ERROR_SETTINGS
+from metrist.metrics.trained.quality import OPINIONS, TRANSLATION, Size, infer_task
+from metrist.metrics.trained.support import ERROR_SETTINGS
 from metrist.models.devices import Options
 from metrist.models.weights import find_weights
 from metrist.ratings import Error

@@ -18,7 +18,7 @@ from metrist.criteria import Suite
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.io.writer import atomic_write
 from metrist.studies.heap.jobs import Changes, Codes, Result, TrainingRequest
-from metrist.studies.heap.worker_pool import Failures
+from metrist.studies.heap.training_pool import Failures
 
 LOG = "choices.jsonl"
 BUDGET = 12

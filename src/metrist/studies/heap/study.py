@@ -33,7 +33,7 @@ from metrist.studies.heap.jobs import (
 from metrist.studies.heap.results import StudyResults, read_results
 from metrist.studies.heap.tables import list_clusters, make_tables
 from metrist.studies.heap.training import StudyData, read_study_data, write_split
-from metrist.studies.heap.worker_pool import Failures, NoStudyCallback, StudyCallback, TrainingPool
+from metrist.studies.heap.training_pool import Failures, NoStudyCallback, StudyCallback, TrainingPool
 
 _DESCRIPTION, _CHOSEN = "study.json", "chosen.json"
 

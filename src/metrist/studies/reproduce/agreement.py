@@ -19,7 +19,7 @@ from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.preferences import vote
 from metrist.metrics import registry
 from metrist.metrics.agreement import BEST_LEXICAL, Agreement, Figure, load_agreements
-from metrist.metrics.quality import Quality
+from metrist.metrics.trained.quality import Quality
 from metrist.report.cells import Marked
 from metrist.report.tables import Column, Count, Estimate, Number, Table
 from metrist.stats import Codes, Floats, Mask

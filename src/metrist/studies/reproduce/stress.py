@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from metrist.evaluate.stress import StressReport, StressTest, stress
+from metrist.evaluate.audit.stress import StressReport, StressTest, stress
 from metrist.io import read_records
 from metrist.records import Record
 from metrist.report.cells import NOT_AVAILABLE

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from metrist import criteria
 from metrist.errors import SpecError, did_you_mean
-from metrist.evaluate.questionnaire import load_questionnaire
+from metrist.evaluate.explain.questionnaire import load_questionnaire
 from metrist.metrics.errors.aspect_tables import AspectTable, choose_table, read_table
 from metrist.metrics.judge.rubrics import list_rubrics, load_rubric
 

@@ -564,7 +564,7 @@ def _compare(
     request: models.CompareRequest,
 ) -> dict[str, Any]:
     """Test the systems, in a thread."""
-    from metrist.evaluate.compare import compare
+    from metrist.evaluate.compare.comparison import compare
     from metrist.run.results import Results
 
     results = Results(

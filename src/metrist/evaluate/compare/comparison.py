@@ -1,0 +1,635 @@
+"""`compare`: test every pair of systems, per metric, on the items that both have a score for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, count
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import RunError, agree, did_you_mean, format_count
+from metrist.evaluate.compare.alignment import AlignedScores, PairFacts, align_scores, describe_sources, find_unfinished
+from metrist.evaluate.selection import (
+    check_signatures,
+    choose_decimals,
+    describe_other_settings,
+    find_changes,
+    find_signature,
+    has_metric,
+    list_names,
+    list_owners,
+    open_run,
+    select_metrics,
+    select_systems,
+)
+from metrist.metrics.base import Metric
+from metrist.names import list_distinct
+from metrist.report.tables import (
+    Change,
+    Column,
+    Count,
+    Estimate,
+    Marked,
+    Name,
+    Number,
+    PValue,
+    Signature,
+    Table,
+    or_none,
+)
+from metrist.stats.resampling import Contestants, ExactSums, PairTest, Test, pair_tests_together, smallest_p
+from metrist.stats.significance import holm, letters
+
+if TYPE_CHECKING:
+    from metrist.run.results import Results, SystemScore
+
+Floats = NDArray[np.float64]
+TestChoice = Literal["both", "bootstrap", "randomisation"]
+#: What marks significance in the table of systems: letters that systems share unless they differ, or daggers at those
+#: that differ from the baseline or from the best system.
+Marks = Literal["letters", "daggers", "none"]
+
+_TESTS: Mapping[str, tuple[Test, ...]] = {
+    "both": ("bootstrap", "randomisation"),
+    "bootstrap": ("bootstrap",),
+    "randomisation": ("randomisation",),
+}
+TEST_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
+TEST_CITATIONS: Mapping[Test, str] = {
+    "bootstrap": "koehn-2004-statistical",
+    "randomisation": "riezler-maxwell-2005-pitfalls",
+}
+_TEST_COLUMNS: Mapping[Test, str] = {"bootstrap": "p boot", "randomisation": "p rand"}
+#: Bytes of statistics up to which metrics share the draws of a test.
+_MAX_BYTES = 1 << 29
+#: With fewer items than this, a percentile bootstrap is overconfident.
+_FEW_ITEMS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonPlan:
+    """The settings of a comparison."""
+
+    tests: tuple[Test, ...]
+    draws: int
+    seed: int
+    alpha: float
+    confidence: float = 0.95
+    baseline: str | None = None
+
+    def choose_marks(self, marks: Marks | None) -> Marks:
+        """The marks of significance: by default letters, with a baseline daggers."""
+        if marks == "letters" and self.baseline is not None:
+            raise RunError("letters need tests of all pairs of systems, not only against a baseline: use daggers")
+        return marks or ("letters" if self.baseline is None else "daggers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Two systems under one metric. `adjusted` holds the p-values after Holm's correction over the metric's pairs."""
+
+    metric: Metric
+    first: str
+    second: str
+    items: int
+    #: As in `PairFacts`.
+    common: int
+    left_out: int
+    different: int
+    separated: int
+    test: PairTest
+    adjusted: Mapping[Test, float]
+    winner: str | None
+    #: Whether the two differ significantly, also where neither side is better.
+    differs: bool = False
+    #: Whether the test can find a difference on so many items at all.
+    testable: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """The winner's name, or why there is none."""
+        if self.winner is not None:
+            return self.winner
+        if self.metric.higher_is_better is None:
+            return "(descriptive)"
+        if any(map(np.isnan, self.adjusted.values())):
+            return "not tested"
+        return "not separated" if self.testable else f"cannot be separated with {format_count(self.items, 'item')}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers as plain data; NaN is None."""
+        return {
+            "metric": self.metric.label,
+            "first": self.first,
+            "second": self.second,
+            "items": self.items,
+            "left_out": self.left_out,
+            "different_sources": self.different,
+            "first_score": or_none(self.test.first),
+            "second_score": or_none(self.test.second),
+            "difference": or_none(self.test.difference),
+            "low": or_none(self.test.low),
+            "high": or_none(self.test.high),
+            **{f"p_{test}": or_none(p) for test, p in self.test.p.items()},
+            **{f"p_{test}_holm": or_none(p) for test, p in self.adjusted.items()},
+            "winner": self.winner,
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
+    """All contests, metric by metric. `notes` report problems of the runs, such as metrics that are not finished."""
+
+    contests: tuple[Contest, ...]
+    signatures: Mapping[str, str]
+    plan: ComparisonPlan
+    notes: tuple[str, ...] = ()
+    #: The scores of each system, metric by metric in the order of `signatures`.
+    scores: Mapping[str, tuple[SystemScore, ...]] = field(default_factory=dict)
+    reference_counts: tuple[int, ...] = ()
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics that were compared."""
+        return list({contest.metric.label: contest.metric for contest in self.contests}.values())
+
+    def table(self) -> Table:
+        """One row per metric and pair."""
+        from metrist.run.results import score_column
+
+        tests = self.plan.tests
+        # A paper has the scores in the table of systems, and the better one in bold.
+        outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
+        numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
+        metrics = {metric.label: score_column(metric) for metric in self.metrics}
+        rows = []
+        for contest in self.contests:
+            result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
+            rows.append(
+                [
+                    Name(contest.metric.label, column=metrics[contest.metric.label]),
+                    *(Name(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
+                    Count(contest.items),
+                    Number(result.first, decimals),
+                    Number(result.second, decimals),
+                    Change(result.difference, result.low, result.high, decimals),
+                    *(PValue(contest.adjusted[test]) for test in tests),
+                    contest.verdict,
+                ]
+            )
+        return Table(
+            title="Which system is better",
+            columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
+            rows=rows,
+            notes=_table_notes(self),
+            remarks=_table_remarks(self),
+            signatures=_sign(self),
+        )
+
+    def system_table(self, marks: Marks | None = None) -> Table:
+        """One row per system and one column per metric, with marks of significance: by default letters, or daggers
+        where each system was compared with a baseline only."""
+        from metrist.run.results import score_column
+
+        plan, metrics = self.plan, self.metrics
+        marks = plan.choose_marks(marks)
+        systems = list(self.scores)
+        columns: list[list[Marked]] = []
+        complete = True
+        for number, metric in enumerate(metrics):
+            scores = {system: own[number] for system, own in self.scores.items()}
+            own_marks = _mark_systems(metric, scores, self, marks)
+            complete &= own_marks is not None
+            decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
+            room = max(map(len, (own_marks or {}).values()), default=0)
+            columns.append(
+                [
+                    Marked(
+                        Estimate(s.value, s.low, s.high, decimals, "none"), (own_marks or {}).get(s.system, ""), room
+                    )
+                    for s in scores.values()
+                ]
+            )
+        tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
+        how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
+        notes, remarks = list[str](), list[str]()
+        if marks == "letters":
+            notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
+            if not complete:
+                remarks.append("Too many groups for letters: see the list of pairs.")
+        elif marks == "daggers" and plan.baseline is None:
+            notes.append(f"† significantly worse than the best system ({how}).")
+        elif marks == "daggers":
+            notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
+        if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
+            notes.append(f"Lower is better: {', '.join(lower)}.")
+        if any(contest.left_out for contest in self.contests):
+            notes.append(
+                "Scores are of all outputs that have one; a pair is tested on the items that both systems share."
+            )
+        return Table(
+            title="System scores",
+            columns=[Column("system"), *(score_column(metric) for metric in metrics)],
+            rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
+            notes=notes,
+            remarks=[*remarks, *_table_remarks(self)],
+            signatures=_sign(self),
+        )
+
+    def bibliography(self, marks: Marks | None = None) -> str:
+        """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
+        cites."""
+        from metrist.metrics.cards import format_bibliography
+
+        methods = {TEST_CITATIONS[test]: TEST_NAMES[test] for test in self.plan.tests}
+        methods["efron-1979-bootstrap"] = "bootstrap intervals"
+        if _count_pairs(self.contests) > 1:
+            methods["holm-1979-simple"] = "Holm's correction"
+        if self.plan.choose_marks(marks) == "letters":
+            methods["piepho-2004-algorithm"] = "letters of significance"
+        return format_bibliography(list_owners(self.metrics), methods, self.notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers as plain data; NaN is None."""
+        return {
+            "draws": self.plan.draws,
+            "seed": self.plan.seed,
+            "alpha": self.plan.alpha,
+            "tests": list(self.plan.tests),
+            "correction": "Holm, over all pairs of a metric, each test by itself",
+            "signatures": dict(self.signatures),
+            "systems": self.system_table().to_dict()["rows"],
+            "contests": [contest.to_dict() for contest in self.contests],
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        return f"Comparison({format_count(len(self.contests), 'contest')}, metrics: {', '.join(self.signatures)})"
+
+    def __str__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().render("html")
+
+
+def compare(
+    runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
+    systems: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    test: TestChoice = "both",
+    draws: int = 10_000,
+    seed: int = 0,
+    baseline: str | None = None,
+    alpha: float = 0.05,
+    force: bool = False,
+    progress: Callable[..., None] | None = None,
+) -> Comparison:
+    """Test all pairs of systems of a run (or of several runs, scored alike), or each system against a baseline.
+
+    `metrics` selects by label, text or name; `judge:fluency` is one part of a metric's scores. By default all metrics
+    are compared, and the aspects of rubrics. Runs whose signatures of a metric differ are refused; `force` compares
+    them all the same, with a note. `progress` is called with the draws done and all of them, by metrics.
+    """
+    metrics = list_names(metrics)
+    plan = plan_comparison(test, draws, seed, baseline, alpha)
+    by_name, present, chosen, warnings = open_runs(runs, metrics, force=force)
+    opened = list(by_name.values())
+    pairs = _choose_pairs(present, systems, baseline)
+    scores: dict[str, list[SystemScore]] = {system: [] for system in select_systems(present, systems)}
+    if baseline is not None:
+        scores.setdefault(baseline, [])
+    unfinished_notes: list[str] = []
+    for run in opened:
+        # A run may have another name for the metric.
+        unfinished = {run[metric].metric.label: find_unfinished(run, metric) for metric in chosen}
+        for score in run.system_scores(seed=seed, metrics=chosen):
+            if score.system in unfinished[score.metric]:
+                score = score._replace(value=np.nan, low=np.nan, high=np.nan)
+            if score.system in scores:
+                scores[score.system].append(score)
+        unfinished_notes += [
+            f"{label} has not scored {count:,} outputs of {system} yet: no score is shown until it is finished."
+            for label, systems_left in unfinished.items()
+            for system, count in systems_left.items()
+            if system in scores
+        ]
+    known = {metric.text for metric in chosen}
+    unshared = dict.fromkeys(m.label for run in opened for m in run.metrics if m.text not in known)
+    return Comparison(
+        contests=tuple(_test_pairs(chosen, opened, pairs, plan, progress)),
+        signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
+        plan=plan,
+        scores={system: tuple(own) for system, own in scores.items()},
+        reference_counts=tuple(sorted({count for run in opened for count in run.reference_counts})),
+        notes=(
+            *warnings,
+            *describe_other_settings(chosen, metrics),
+            *unfinished_notes,
+            *_run_notes(by_name),
+            *(
+                [f"Not scored in every run, so left out: {', '.join(unshared)}."]
+                if metrics is None and unshared
+                else ()
+            ),
+        ),
+    )
+
+
+def plan_comparison(test: TestChoice, draws: int, seed: int, baseline: str | None, alpha: float) -> ComparisonPlan:
+    """The settings of a comparison; those that make no sense are refused."""
+    if test not in _TESTS:
+        raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")
+    if draws < 1 or not 0 < alpha < 1:
+        raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
+    return ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
+
+
+class OpenRuns(NamedTuple):
+    """Runs by their names in messages, their systems, and the metrics that were chosen of those that all have."""
+
+    by_name: dict[str, Results]
+    systems: list[str]
+    metrics: list[Metric]
+    #: On metrics that were not computed alike.
+    warnings: list[str]
+
+
+def open_runs(
+    runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
+    metrics: Sequence[str] | None,
+    *,
+    force: bool = False,
+) -> OpenRuns:
+    """Open runs to be compared; unless `force`, refuse those that were not scored alike."""
+    sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
+    opened = [open_run(source, metrics or ()) for source in sources]
+    by_name = _name_runs(opened)
+    unfinished = {text: label for run in opened for text, label in run.unfinished.items()}
+    chosen = select_metrics(_common_metrics(opened), metrics, unfinished)
+    warnings = [warning for metric in chosen for warning in check_signatures(metric, by_name, force=force)]
+    return OpenRuns(by_name, [system for run in opened for system in list_distinct(run.systems)], chosen, warnings)
+
+
+def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
+    """The runs by their names in messages. A system may be in one of them only."""
+    if not runs:
+        raise RunError("compare needs a run")
+    by_name = {f"run {number}": run for number, run in enumerate(runs, 1)}
+    run_of_system: dict[str, str] = {}
+    for name, run in by_name.items():
+        for system in list_distinct(run.systems):
+            if system in run_of_system:
+                raise RunError(f"system {system!r} is in {run_of_system[system]} and in {name}: give it two names")
+            run_of_system[system] = name
+    return by_name
+
+
+def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
+    first, *others = runs
+    common = [metric for metric in first.columns if all(has_metric(run, metric) for run in others)]
+    if not common:
+        raise RunError("the runs have no metric in common" if others else "the run has no metrics")
+    return common
+
+
+def _run_notes(runs: Mapping[str, Results]) -> list[str]:
+    by_run = {}
+    for name, run in runs.items():
+        changed, unknown = find_changes(run)
+        by_run[name] = [*(change.message for change in changed), *unknown, *run.notes]
+    if len(runs) == 1:
+        return [note for notes in by_run.values() for note in notes]
+    notes = [f"{name}: {note}" for name, own in by_run.items() for note in own]
+    return ["Runs are joined by the names of their items.", *notes]
+
+
+def _choose_pairs(present: Sequence[str], names: Sequence[str] | None, baseline: str | None) -> list[tuple[str, str]]:
+    opponents = [] if baseline is None else select_systems(present, [baseline])
+    systems = select_systems(present, names)
+    if len({*systems, *opponents}) < 2:
+        raise RunError(f"compare needs at least two systems, found {', '.join(map(repr, systems)) or 'none'}")
+    if opponents:
+        return [(system, opponent) for opponent in opponents for system in systems if system != opponent]
+    return list(combinations(systems, 2))
+
+
+def _test_pairs(
+    metrics: Sequence[Metric],
+    runs: Sequence[Results],
+    pairs: Sequence[tuple[str, str]],
+    plan: ComparisonPlan,
+    progress: Callable[..., None] | None,
+) -> list[Contest]:
+    """Test the pairs by each metric. Metrics share the draws, the costly part, as far as their statistics fit into the
+    memory together."""
+    ready, size = list[_MetricPairs](), 0
+    contests = list[Contest]()
+    for metric in metrics:
+        ready.append(_prepare_pairs(metric, runs, pairs))
+        size += sum(group.contestants.sums.nbytes for group in ready[-1].groups)
+        if size > _MAX_BYTES or metric is metrics[-1]:
+            contests += _test_together(ready, pairs, plan, progress)
+            ready, size = [], 0
+    return contests
+
+
+class _Group(NamedTuple):
+    """Pairs with the same shared items, by their numbers: one set of draws and one matrix product for all of them."""
+
+    numbers: list[int]
+    contestants: Contestants
+
+
+class _MetricPairs(NamedTuple):
+    metric: Metric
+    facts: list[PairFacts]
+    groups: list[_Group]
+
+
+def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]]) -> _MetricPairs:
+    chosen = {name for pair in pairs for name in pair}
+    aligned = align_scores(metric, [(run, {s: s for s in list_distinct(run.systems) if s in chosen}) for run in runs])
+    indices = [(aligned.grid.systems.index(a), aligned.grid.systems.index(b)) for a, b in pairs]
+    numbers_by_mask: dict[bytes, list[int]] = {}
+    facts = []
+    for number, index in enumerate(indices):
+        shared, fact = aligned.pair(*index)
+        numbers_by_mask.setdefault(shared.tobytes(), []).append(number)
+        facts.append(fact)
+    groups = []
+    for mask, numbers in numbers_by_mask.items():
+        shared = np.frombuffer(mask, np.bool_)
+        members = sorted({system for number in numbers for system in indices[number]})
+        local = [(members.index(indices[n][0]), members.index(indices[n][1])) for n in numbers]
+        sums = _sum_rows(aligned, members, shared)
+        groups.append(_Group(numbers, Contestants(sums=sums, pairs=local, pool=metric.pool)))
+    return _MetricPairs(metric, facts, groups)
+
+
+def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: NDArray[np.bool_]) -> ExactSums:
+    count = int(np.count_nonzero(items))
+    return ExactSums.of(len(systems), count, aligned.width, lambda number: aligned.read(systems[number], items))
+
+
+def _test_together(
+    prepared: Sequence[_MetricPairs],
+    pairs: Sequence[tuple[str, str]],
+    plan: ComparisonPlan,
+    progress: Callable[..., None] | None,
+) -> list[Contest]:
+    by_items: dict[int, list[tuple[int, _Group]]] = {}
+    for number, one in enumerate(prepared):
+        for group in one.groups:
+            by_items.setdefault(group.contestants.sums.items, []).append((number, group))
+    tests: list[dict[int, PairTest]] = [{} for _ in prepared]
+    names = ", ".join(one.metric.label for one in prepared)
+    done, total = 0, plan.draws * len(plan.tests) * len(by_items)
+
+    def report_draws(draws: int) -> None:
+        nonlocal done
+        done += draws
+        if progress:
+            progress(done, total, metric=names)
+
+    report_draws(0)
+    for members in by_items.values():
+        # A new generator each time: a pair's numbers depend on the count of its items and the seed, not on other pairs.
+        results = pair_tests_together(
+            [group.contestants for _, group in members],
+            plan.draws,
+            np.random.default_rng(plan.seed),
+            plan.tests,
+            confidence=plan.confidence,
+            progress=report_draws,
+        )
+        for (number, group), own in zip(members, results, strict=True):
+            tests[number].update(zip(group.numbers, own, strict=True))
+    contests = list[Contest]()
+    for one, by_pair in zip(prepared, tests, strict=True):
+        contests += _judge_pairs(one, pairs, [by_pair[number] for number in range(len(pairs))], plan)
+    return contests
+
+
+def _judge_pairs(
+    prepared: _MetricPairs, pairs: Sequence[tuple[str, str]], tests: Sequence[PairTest], plan: ComparisonPlan
+) -> list[Contest]:
+    metric, facts = prepared.metric, prepared.facts
+    adjusted = {test: holm([result.p[test] for result in tests]) for test in plan.tests}
+    # Holm's correction never lowers a p-value when another rises, so that no scores give less than this.
+    floors = {
+        test: holm([smallest_p(test, fact.items) if fact.items > 1 else np.nan for fact in facts])
+        for test in plan.tests
+    }
+    contests = []
+    for i, (pair, fact, result) in enumerate(zip(pairs, facts, tests, strict=True)):
+        p_values = {test: float(adjusted[test][i]) for test in plan.tests}
+        # NaN <= alpha is false, so an untested pair does not differ.
+        differs = result.difference != 0 and all(p <= plan.alpha for p in p_values.values())
+        winner = None
+        if differs and metric.higher_is_better is not None:
+            winner = pair[0] if (result.difference > 0) is metric.higher_is_better else pair[1]
+        contests.append(
+            Contest(
+                metric=metric,
+                first=pair[0],
+                second=pair[1],
+                **fact._asdict(),
+                test=result,
+                adjusted=p_values,
+                winner=winner,
+                differs=differs,
+                testable=not any(floor[i] > plan.alpha for floor in floors.values()),
+            )
+        )
+    return contests
+
+
+def _sign(comparison: Comparison) -> list[Signature]:
+    from metrist.run.results import sign_metrics
+
+    return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
+
+
+def _mark_systems(
+    metric: Metric, scores: Mapping[str, SystemScore], comparison: Comparison, marks: Marks
+) -> dict[str, str] | None:
+    """The marks of each system under a metric; None if letters do not suffice."""
+    contests = [contest for contest in comparison.contests if contest.metric is metric and contest.differs]
+    sign = -1 if metric.higher_is_better is False else 1
+    # Systems without a score come last.
+    order = sorted(scores, key=lambda system: (np.isnan(scores[system].value), -sign * scores[system].value))
+    if marks == "letters":
+        different = np.zeros((len(order), len(order)), dtype=np.bool_)
+        for contest in contests:
+            first, second = order.index(contest.first), order.index(contest.second)
+            different[first, second] = different[second, first] = True
+        own = letters(different)
+        if own is None:
+            return None
+        # What was not tested does not differ either: a letter would say more than is known.
+        return {s: "" if np.isnan(scores[s].value) else marked for s, marked in zip(order, own, strict=True)}
+    if marks == "none" or metric.higher_is_better is None:
+        return {}
+    baseline = comparison.plan.baseline
+    if baseline is None:
+        losers = [c.second if c.winner == c.first else c.first for c in contests if order[0] == c.winner]
+        return dict.fromkeys(losers, "†")
+    return {
+        system: "†" if contest.winner == system else "‡"
+        for contest in contests
+        for system in (contest.first, contest.second)
+        if system != baseline
+    }
+
+
+def _count_pairs(contests: Sequence[Contest]) -> int:
+    return max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
+
+
+def _table_notes(comparison: Comparison) -> list[str]:
+    plan, contests = comparison.plan, comparison.contests
+    pairs = _count_pairs(contests)
+    tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
+    both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
+    corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
+    notes = [
+        f"A - B with its 95 % bootstrap interval; p-values of {tests} are two-sided, from {plan.draws:,} "
+        f"draws{corrected}.",
+        f"A system is named as better when {both} at most {plan.alpha:g}.",
+    ]
+    if lower := dict.fromkeys(c.metric.label for c in contests if c.metric.higher_is_better is False):
+        notes.append(f"Lower is better: {', '.join(lower)}.")
+    if left_out := max((contest.left_out - contest.separated for contest in contests), default=0):
+        notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")
+    return notes
+
+
+def _table_remarks(comparison: Comparison) -> list[str]:
+    plan, contests = comparison.plan, comparison.contests
+    pairs, remarks = _count_pairs(contests), list[str]()
+    if pairs / (plan.draws + 1) > plan.alpha:
+        remarks.append(
+            f"With {format_count(pairs, 'pair')}, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase draws "
+            "(--draws)."
+        )
+    remarks += describe_sources({(c.first, c.second): (c.different, c.separated) for c in contests if c.different})
+    if too_few := [contest.items for contest in contests if not contest.testable and not contest.differs]:
+        needed = next(n for n in count(2) if pairs * smallest_p("randomisation", n) <= plan.alpha)
+        remarks.append(
+            f"No difference on {format_count(max(too_few), 'item')} is significant at {plan.alpha:g}, however large: "
+            f"{format_count(pairs, 'pair')} {agree(pairs, 'needs', 'need')} at least {needed} items."
+        )
+    if not all(contest.common for contest in contests):
+        remarks.append("Systems that share no item are not tested: check that their rows name the items alike.")
+    if any(0 < contest.items < _FEW_ITEMS for contest in contests):
+        remarks.append(
+            f"Fewer than {_FEW_ITEMS} items: the bootstrap's intervals and p-values are overconfident; trust "
+            "randomisation."
+        )
+    return [*remarks, *comparison.notes]

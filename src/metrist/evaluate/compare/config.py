@@ -1,0 +1,390 @@
+"""`metrist run`: score, compare and check as one TOML file says.
+
+Paths in the file are relative to the file. Metrics come from the catalog. An import path (`my_module.Mine`) runs that
+module's code, so it needs the caller's permission: a file cannot vouch for itself, and settings files are passed on.
+The same holds for programs, models with their own code, and LLMs that are sent the value of an environment variable.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metrist.documents import is_below, read_toml
+from metrist.errors import InputError, RunError, did_you_mean
+from metrist.evaluate.compare.check import Report, check
+from metrist.evaluate.compare.comparison import Comparison, compare
+from metrist.evaluate.selection import find_metric, open_run
+from metrist.io.reader import read_records
+from metrist.io.remote import is_remote
+from metrist.io.writer import atomic_write
+from metrist.metrics.base import Metric, PartMetric
+from metrist.metrics.registry import build_all
+from metrist.report.tables import Table
+from metrist.run.executors import resolve_executor
+from metrist.runtime import Runtime
+
+if TYPE_CHECKING:
+    from metrist.io.reader import Reader
+    from metrist.report.progress import Progress
+    from metrist.run.results import Results
+
+
+@dataclass(frozen=True, slots=True)
+class SettingType:
+    """What a setting may hold: a description for error messages, and a test."""
+
+    description: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+
+
+def _is_table_of(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and bool(value) and all(map(accepts, value.values()))
+
+
+def _integer(least: int) -> SettingType:
+    def accepts(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+    return SettingType(f"a whole number, at least {least}", accepts)
+
+
+def _one_of(*choices: str) -> SettingType:
+    return SettingType(f"one of {', '.join(map(repr, choices))}", lambda value: value in choices)
+
+
+_TEXT = SettingType("a string", _is_text)
+_TEXTS = SettingType("a list of strings", _is_list_of_texts)
+_TEXT_OR_TEXTS = SettingType("a string or a list of strings", lambda value: _is_text(value) or _is_list_of_texts(value))
+_METRICS = SettingType(
+    'a string, a list of strings, or a table by name such as {judge = "judge(llm=…)"}',
+    lambda value: _is_text(value) or _is_list_of_texts(value) or _is_table_of(_is_text)(value),
+)
+_FLAG = SettingType("true or false", lambda value: isinstance(value, bool))
+_SHARE = SettingType("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
+_ALPHA = SettingType("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1)
+_THRESHOLDS = SettingType("a table of numbers by metric, such as {rougeL = 0.3}", _is_table_of(_is_number))
+_AMOUNT = SettingType("an amount in US dollars such as 2.50", lambda value: _is_number(value) and value >= 0)
+_OUTPUTS = SettingType(
+    'a pattern such as "*_output", a list of strings, or a table such as {v1 = "v1_output"}',
+    lambda value: _is_text(value) or _is_list_of_texts(value) or _is_table_of(_is_text)(value),
+)
+_NAMES = SettingType('a table of strings, such as {output = "prediction"}', _is_table_of(_is_text))
+
+#: Settings by table; "" is the top of the file.
+LAYOUT: Mapping[str, Mapping[str, SettingType]] = {
+    "": {
+        "input": _TEXT_OR_TEXTS,
+        "metrics": _METRICS,
+        "output": _TEXT,
+        "executor": _TEXT,
+        "workers": _integer(1),
+        "tokens": _FLAG,
+        "device": _TEXT,
+        "batch_tokens": _integer(1),
+        "cache": _TEXT,
+        "max_cost": _AMOUNT,
+        "concurrency": _integer(1),
+        "rpm": _integer(1),
+        "tpm": _integer(1),
+    },
+    "read": {
+        "item_key": _TEXT_OR_TEXTS,
+        "fields": _NAMES,
+        "outputs": _OUTPUTS,
+        "skip_bad": _FLAG,
+        "system": _TEXT,
+        "delimiter": _TEXT,
+        "encoding": _TEXT,
+        "sheet": _TEXT,
+    },
+    "check": {
+        "min": _THRESHOLDS,
+        "max": _THRESHOLDS,
+        "min_coverage": _SHARE,
+        "against": _TEXT,
+        "systems": _TEXTS,
+        "alpha": _ALPHA,
+        "draws": _integer(1),
+        "seed": _integer(0),
+        "junit": _TEXT,
+    },
+    "compare": {
+        "systems": _TEXTS,
+        "metrics": _TEXTS,
+        "baseline": _TEXT,
+        "test": _one_of("both", "bootstrap", "randomisation"),
+        "alpha": _ALPHA,
+        "draws": _integer(1),
+        "seed": _integer(0),
+    },
+}
+_REQUIRED = ("input", "metrics")
+#: Bytes of a settings file.
+_LARGEST = 1 << 20
+_STANDARD_INPUT = "-"
+#: Settings that are arguments of `score` by the same name.
+_SCORE_OPTIONS = ("tokens", "device", "batch_tokens", "cache", "max_cost", "concurrency", "rpm", "tpm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A validated settings file with resolved paths. `score_options` are further arguments of `score`. What it checks
+    against is as in the file: a path, or a system of the input."""
+
+    path: Path
+    inputs: tuple[str, ...]
+    metrics: tuple[str, ...]
+    output: str | None = None
+    executor: str | None = None
+    workers: int | None = None
+    score_options: Mapping[str, Any] = field(default_factory=dict)
+    read: Mapping[str, Any] = field(default_factory=dict)
+    check: Mapping[str, Any] | None = None
+    compare: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConfigResult:
+    """The results of running a settings file; `skipped` counts bad rows."""
+
+    results: Results
+    comparison: Comparison | None = None
+    report: Report | None = None
+    skipped: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the check passed; a file without a check always passes."""
+        return self.report is None or self.report.passed
+
+    def tables(self) -> list[Table]:
+        """The tables of all results, in the order of the work. What several have to remark is in the first."""
+        parts = (self.results, self.comparison, self.report)
+        tables, remarks = list[Table](), set[str]()
+        for table in (part.table() for part in parts if part is not None):
+            tables.append(replace(table, remarks=[text for text in table.remarks if text not in remarks]))
+            remarks.update(table.remarks)
+        return tables
+
+
+def read_config(path: str | os.PathLike[str]) -> Config:
+    """Read and validate a settings file."""
+    config_path = Path(path)
+    settings = _read_settings(config_path)
+    top, check_table = settings[""], settings.get("check")
+    if check_table is not None and not {"min", "max", "min_coverage", "against"} & check_table.keys():
+        raise InputError(f"{config_path}: [check] has nothing to check: give min, max, min_coverage or against")
+    try:
+        resolve_executor(top.get("executor"), top.get("workers"))
+    except RunError as error:
+        raise InputError(f"{config_path}: {error}") from None
+    read_options = dict(settings.get("read", {}))
+    if "item_key" in read_options:
+        read_options["item_key"] = tuple(_as_list(read_options["item_key"]))
+    score_options = {key: top[key] for key in _SCORE_OPTIONS if key in top}
+    metrics = top["metrics"]
+    metrics = [f"{name}={text}" for name, text in metrics.items()] if isinstance(metrics, dict) else _as_list(metrics)
+    return Config(
+        path=config_path,
+        inputs=tuple(_resolve_place(config_path, name) for name in _as_list(top["input"])),
+        metrics=tuple(metrics),
+        output=_resolve_place(config_path, top["output"]) if "output" in top else None,
+        executor=top.get("executor"),
+        workers=top.get("workers"),
+        score_options=_resolve_paths(config_path, score_options, "cache"),
+        read=read_options,
+        check=None if check_table is None else _resolve_paths(config_path, check_table, "junit"),
+        compare=settings.get("compare"),
+    )
+
+
+def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
+    """The file's validated settings by table; `read`, `check` and `compare` only if the file has them."""
+    document = read_toml(path, InputError, largest=_LARGEST)
+    tables = {name: table for name, table in document.items() if name in LAYOUT}
+    top = {key: value for key, value in document.items() if key not in tables}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise InputError(f"{path}: [{name}] must be a table, got {table!r}")
+    settings = {"": top, **tables}
+    for name, table in settings.items():
+        _check_table(path, name, table)
+    for key in _REQUIRED:
+        if key not in top:
+            raise InputError(f"{path}: {key!r} is missing: it must be {LAYOUT[''][key].description}")
+    return settings
+
+
+def _check_table(path: Path, name: str, table: Mapping[str, Any]) -> None:
+    place = f"{path}: [{name}]" if name else f"{path}:"
+    known = LAYOUT[name]
+    for key, value in table.items():
+        if key not in known:
+            names = known if name else {**known, **{table: None for table in LAYOUT if table}}
+            hint = did_you_mean(key, names) or f"; known are {', '.join(names)}"
+            raise InputError(f"{place} unknown setting {key!r}{hint}")
+        if not known[key].accepts(value):
+            raise InputError(f"{place} {key} must be {known[key].description}, got {value!r}")
+
+
+def _resolve_paths(config_path: Path, table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: _resolve_path(config_path, value) if key in keys else value for key, value in table.items()}
+
+
+def _resolve_path(config_path: Path, text: str) -> str:
+    # os.path.join keeps a trailing slash, which requests a run folder.
+    return os.path.join(config_path.parent, text)
+
+
+def _resolve_place(config_path: Path, text: str) -> str:
+    """Resolve what may also be standard input or the URL of a file or folder."""
+    return text if text == _STANDARD_INPUT or is_remote(text) else _resolve_path(config_path, text)
+
+
+def _as_list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def run_config(
+    path: str | os.PathLike[str], *, allow_import: bool = False, progress: Progress | None = None
+) -> ConfigResult:
+    """Score, compare and check as a settings file says. `allow_import` permits what the file of a stranger must not
+    decide: metrics by import path and programs, which run code; LLMs that name the environment variable with their key
+    or a server beyond this machine; and results outside of the file's folder and the current one."""
+    from metrist.run import score
+
+    config = read_config(path)
+    if not allow_import:
+        _check_addresses(config)
+        _check_targets(config)
+    metrics = build_all(config.metrics, allow_import=allow_import)
+    _check_metric_names(config, metrics)
+    reader = _read_input(config)
+    baseline = _open_baseline(config, config.metrics if allow_import else ())
+    results = score(
+        reader,
+        metrics,
+        progress=progress,
+        executor=resolve_executor(config.executor, config.workers),
+        out=config.output,
+        **_limit_cost(config.score_options),
+    )
+    return ConfigResult(
+        results=results,
+        comparison=None if config.compare is None else compare(results, **config.compare),
+        report=None if config.check is None else _run_check(results, config.check, baseline),
+        skipped=len(reader.skipped),
+    )
+
+
+def _check_addresses(config: Config) -> None:
+    """Refuse addresses in a stranger's file: of stores, and of Ray clusters, which are sent texts and code."""
+    kind, _, cluster = (config.executor or "").partition(":")
+    baseline = (config.check or {}).get("against")
+    addresses = {
+        "input": next(filter(is_remote, config.inputs), None),
+        "output": config.output if is_remote(config.output) else None,
+        "[check] against": baseline if is_remote(baseline) else None,
+        "executor": config.executor if kind == "ray" and cluster not in ("", "auto", "local") else None,
+    }
+    for name, address in addresses.items():
+        if address is not None:
+            raise InputError(
+                f"{config.path}: {name} = {address!r} is an address, which a settings file may name only with "
+                "--allow-import"
+            )
+
+
+def _check_targets(config: Config) -> None:
+    """Refuse to write where a stranger's file says: only below its folder and the current one. Links are followed."""
+    places = [os.path.realpath(place) for place in (config.path.parent, os.curdir)]
+    targets = {
+        "output": config.output,
+        "cache": config.score_options.get("cache"),
+        "[check] junit": (config.check or {}).get("junit"),
+    }
+    for name, target in targets.items():
+        if target is None or any(is_below(os.path.realpath(target), place) for place in places):
+            continue
+        raise InputError(
+            f"{config.path}: {name} = {target!r} is outside of the file's folder and the current one, accepted only "
+            "with --allow-import"
+        )
+
+
+def _read_input(config: Config) -> Reader:
+    return read_records(list(config.inputs) if len(config.inputs) > 1 else config.inputs[0], **config.read)
+
+
+def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | None:
+    """What is checked against: a run, or, where there is none, the name of a system, which must be in the input: a
+    misspelt name is reported before the scoring."""
+    name = (config.check or {}).get("against")
+    if name is None:
+        return None
+    path = _resolve_place(config.path, name)
+    if os.path.exists(path) or "/" in name or os.sep in name:
+        return open_run(path, metrics)
+    if os.path.exists(name):  # The check would refuse it, after the scoring.
+        raise RunError(
+            f"{config.path}: [check] against: there is no run at {path}, and for a system of the input {name!r} is "
+            "ambiguous, because the current folder has a file or folder of that name: work in another folder"
+        )
+    if _STANDARD_INPUT in config.inputs:
+        return str(name)  # It can be read only once: the check itself reports an unknown name.
+    systems = dict[str, None]()
+    for record in _read_input(config):
+        systems[record.system] = None
+        if name in systems:
+            return str(name)
+    raise RunError(
+        f"{config.path}: [check] against: there is no run at {path}, and no system of that name in the input, "
+        f"which has {', '.join(map(repr, list(systems)[:10]))}{did_you_mean(name, systems)}"
+    )
+
+
+def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
+    """Report a misspelt metric in [check] or [compare] before the scoring."""
+    check_table, compare_table = config.check or {}, config.compare or {}
+    for name in (*check_table.get("min", ()), *check_table.get("max", ()), *compare_table.get("metrics", ())):
+        metric = find_metric(metrics, name)
+        known = metric.metric.aspect_parts if isinstance(metric, PartMetric) else {}
+        if isinstance(metric, PartMetric) and metric.part not in known and (hint := did_you_mean(metric.part, known)):
+            raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}")
+
+
+def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> Report:
+    argument_names = {"min": "minimum", "max": "maximum"}
+    options = {
+        argument_names.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")
+    }
+    report = check(results, against=baseline, **options)
+    if "junit" in settings:
+        with atomic_write(settings["junit"]) as file:
+            file.write(report.junit())
+    return report
+
+
+def _limit_cost(score_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Use the lower of two cost limits: a file cannot raise the limit that the user has set for all runs."""
+    file_limit, user_limit = score_options.get("max_cost"), Runtime.current().max_cost
+    if file_limit is None or user_limit is None:
+        return dict(score_options)
+    return {**score_options, "max_cost": min(file_limit, user_limit)}

@@ -1,0 +1,1 @@
+"""Metrics from trained models, and percentiles and mixtures of them."""

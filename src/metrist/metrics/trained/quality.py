@@ -1,0 +1,366 @@
+"""`quality`: the shipped metrics that were measured to help on a record's task, combined into one number; and the
+choice of metrics for `metrist score` without `-m`.
+
+The table `quality.toml` holds a mixture of metrics for each task and for what records hold. It is written by
+models/recipes/quality_weights.py, from data sets that no table of results judges a metric by.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import MissingExtra, ModelError, SpecError, format_count
+from metrist.language import find_other_language
+from metrist.metrics import registry
+from metrist.metrics.base import Metric, Shard, check_choice, hash_file
+from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
+from metrist.metrics.trained.speakers import DIALOGUE, PlainDialogue, remove_speakers
+from metrist.records import Need, Record
+from metrist.scores import Failure, FailureKind, Score, Scores
+
+Numbers = NDArray[np.float64]
+Size = Literal["small", "large"]
+
+TRANSLATION, OPINIONS = "translation", "opinion_summarization"
+#: Words of a source from which on it may be a text to summarize, and how much longer than the output it then is.
+_MIN_SOURCE_WORDS, _SUMMARY_RATIO = 60, 2.0
+#: The most words of a reference that is a short answer.
+_SHORT_ANSWER = 6
+#: Records that are looked at to choose metrics.
+LOOK_AT = 200
+_LANGUAGE_PAIR = re.compile(r"([a-z]{2,3})(?:_[A-Za-z]+)?\s*(?:-|->|→)\s*([a-z]{2,3})(?:_[A-Za-z]+)?")
+_TURN = re.compile(r"^\s*(?:user|system|human|assistant|speaker ?\w+|a|b)\s*:", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A metric of a mixture: its distance from `centre` counts `weight` per `spread`."""
+
+    metric: str
+    weight: float
+    centre: float
+    spread: float
+
+    @property
+    def name(self) -> str:
+        """The metric without its settings: a mixture has no metric twice."""
+        return self.metric.partition("(")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """How quality is computed for a task from records that have the fields `needs`."""
+
+    task: str
+    needs: tuple[Need, ...]
+    #: What the weights rest on.
+    basis: str
+    parts: tuple[Part, ...]
+    #: Metrics that are left out, and why.
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    #: Of the English models that its parts use.
+    size: Size = "small"
+
+    def combine(self, values: Mapping[str, Numbers]) -> Numbers:
+        """Return the quality of outputs, 0 to 1, from the values of the parts."""
+        distances = [part.weight * (values[part.metric] - part.centre) / part.spread for part in self.parts]
+        # Clipped, so that the exponential of a far outlier does not overflow.
+        quality: Numbers = 1 / (1 + np.exp(-np.clip(np.sum(distances, axis=0), -700, 700)))
+        return quality
+
+    def describe(self) -> str:
+        """The parts with their shares."""
+        whole = sum(part.weight for part in self.parts)
+        if len(self.parts) == 1:
+            return self.parts[0].name
+        return ", ".join(f"{part.name} {part.weight / whole:.0%}" for part in self.parts)
+
+
+@cache
+def load_mixtures() -> tuple[Mixture, ...]:
+    """The mixtures of the table; of those for a task, the first whose needs a record meets is used."""
+    content = tomllib.loads(_table().read_text(encoding="utf-8"))
+    return tuple(
+        Mixture(
+            task=entry["task"],
+            needs=tuple(entry["needs"]),
+            basis=entry["basis"],
+            parts=tuple(Part(metric=metric, **numbers) for metric, numbers in entry["parts"].items()),
+            left_out=entry.get("left_out", {}),
+            size=entry.get("size", "small"),
+        )
+        for entry in content["mixtures"]
+    )
+
+
+def find_mixture(task: str, record: Record, size: Size = "small") -> Mixture | None:
+    """The mixture for a record of that task; else that for any task; None if the record lacks what they need."""
+    # What is for any task knows only English, and so no translations.
+    for name in (task,) if task == TRANSLATION else (task, GENERAL_TASK):
+        for mixture in load_mixtures():
+            if mixture.task != name or mixture.size != size:
+                continue
+            if not any(_is_missing(record, need) for need in mixture.needs):
+                return mixture
+    return None
+
+
+def _is_missing(record: Record, need: Need) -> bool:
+    """Whether the record lacks a field, or it is blank."""
+    if need == "references":
+        return not any(reference.strip() for reference in record.references)
+    return not (getattr(record, need) or "").strip()
+
+
+def infer_task(record: Record) -> tuple[str, str]:
+    """The task of a record, and how it is known: declared, or guessed from what the record holds."""
+    if task := _resolve_task(record.task):
+        return task, "as the records say"
+    source, words = record.source or "", len(record.output.split())
+    pair = _LANGUAGE_PAIR.fullmatch((record.language or "").strip())
+    if source and pair and pair[1] != pair[2]:
+        return TRANSLATION, f"by the languages {pair[0]}"
+    if source and _differ_in_script(source, record.output):
+        return TRANSLATION, "because source and output are in different scripts"
+    if len(_TURN.findall(source)) >= 2:
+        return DIALOGUE, "because the source has the turns of a conversation"
+    length = len(source.split())
+    if record.instruction is None and length >= _MIN_SOURCE_WORDS and length >= _SUMMARY_RATIO * max(words, 1):
+        return "summarization", "because outputs are far shorter than their sources"
+    return GENERAL_TASK, "because the records do not tell their task"
+
+
+def _resolve_task(name: str | None) -> str | None:
+    """metrist's name of a task. Summaries of opinions are a task of their own here: metrics differ on them."""
+    first = (name or "").partition("/")[0].strip().lower()
+    return OPINIONS if first.startswith("opinion") and resolve_task(name) else resolve_task(name)
+
+
+def _differ_in_script(first: str, second: str) -> bool:
+    """Whether one text is mostly in Latin letters and the other mostly not."""
+    shares = []
+    for text in (first, second):
+        letters = [letter for letter in text[:1000] if letter.isalpha()]
+        if len(letters) < 4:
+            return False
+        shares.append(sum(letter <= "\u024f" for letter in letters) / len(letters))
+    return min(shares) < 0.3 and max(shares) > 0.7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality(Metric):
+    """How good an output is on the whole for its task: a weighted mean of the shipped metrics that agreed with people
+    there, on a scale from 0 to 1."""
+
+    #: The task of all records; None: each record's own, or a guess.
+    task: str | None = None
+    #: Of the English models: 'large' agrees better with people and takes several times as long.
+    size: Size = "small"
+
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    extra: ClassVar[str | None] = "standard"
+    resident: ClassVar[bool] = True
+    catalog_name: ClassVar[str | None] = "quality"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None:
+            object.__setattr__(self, "task", _resolve_task(self.task) or self.task)
+            check_choice(self, "task", dict.fromkeys(mixture.task for mixture in load_mixtures()))
+        check_choice(self, "size", get_args(Size))
+        if self.size == "large":
+            object.__setattr__(self, "extra", self.size)
+
+    @property
+    def mixtures(self) -> list[Mixture]:
+        """The mixtures that records may be scored by."""
+        mixtures = [mixture for mixture in load_mixtures() if mixture.size == self.size]
+        return [mixture for mixture in mixtures if self.task in (None, mixture.task)]
+
+    @cached_property
+    def components(self) -> dict[str, Metric]:
+        """The metrics of these mixtures by their texts."""
+        texts = dict.fromkeys(part.metric for mixture in self.mixtures for part in mixture.parts)
+        return {text: registry.build(text) for text in texts}
+
+    @property
+    def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
+        return {part.name: self.components[part.metric].bounds for mixture in self.mixtures for part in mixture.parts}
+
+    @property
+    def reports_errors(self) -> bool:  # type: ignore[override]
+        return any(metric.reports_errors for metric in self.components.values())
+
+    def facts(self) -> Mapping[str, str]:
+        """The hash of the table, and what the numbers of each part depend on. A part whose model is not installed is of
+        no consequence until a record needs it, which then fails with the reason."""
+        facts = {"mixtures": hash_file(str(_table()))}
+        for text, metric in self.components.items():
+            try:
+                facts |= {f"{text} {name}": value for name, value in metric.facts().items()}
+            except (MissingExtra, ModelError):
+                facts[text] = "not installed"
+        return facts
+
+    def score(self, shard: Shard) -> Scores:
+        mixtures = [self.choose(record) for record in shard.records]
+        # The weights for dialogues were learned on such without labels of speakers.
+        dialogues = [
+            remove_speakers(record) if self._find_task(record) == DIALOGUE else PlainDialogue(record, ())
+            for record in shard.records
+        ]
+        plain = Shard([dialogue.record for dialogue in dialogues], runtime=shard.runtime)
+        scores = {text: self._score_part(metric, plain, mixtures, text) for text, metric in self.components.items()}
+        return Scores.of(
+            self._combine(dialogue, mixture, {text: column[i] for text, column in scores.items() if i in column})
+            for i, (dialogue, mixture) in enumerate(zip(dialogues, mixtures, strict=True))
+        )
+
+    def choose(self, record: Record) -> Mixture | None:
+        """The mixture for a record; None if there is none."""
+        return find_mixture(self._find_task(record), record, self.size)
+
+    def _find_task(self, record: Record) -> str:
+        return self.task or infer_task(record)[0]
+
+    def _score_part(
+        self, metric: Metric, shard: Shard, mixtures: Sequence[Mixture | None], text: str
+    ) -> dict[int, Score]:
+        """The scores of a metric, by position, for the records whose mixture has it."""
+        positions = [
+            i for i, mixture in enumerate(mixtures) if mixture and any(part.metric == text for part in mixture.parts)
+        ]
+        if not positions:
+            return {}
+        inner = Shard([shard.records[i] for i in positions], tokens=False, runtime=shard.runtime)
+        return dict(zip(positions, metric.score(inner), strict=True))
+
+    def _combine(self, dialogue: PlainDialogue, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
+        if mixture is None:
+            record, task = dialogue.record, self._find_task(dialogue.record)
+            needs = dict.fromkeys(need for known in load_mixtures() if known.task == task for need in known.needs)
+            lacking = " and ".join(need for need in needs if _is_missing(record, need))
+            return Score.failed(
+                f"quality of {task.replace('_', ' ')} needs {lacking or 'another task'}", FailureKind.missing_input
+            )
+        own = {part.name: scores[part.metric] for part in mixture.parts}
+        failures = [f"{name}: {score.failure}" for name, score in own.items() if score.failure is not None]
+        if failures:
+            kinds = [score.failure.kind for score in own.values() if score.failure is not None]
+            return Score.failed("; ".join(failures), Failure(kinds[0], failures[0]).kind)
+        values = {name: score.value for name, score in own.items()}
+        quality = float(mixture.combine({part.metric: np.array(values[part.name]) for part in mixture.parts}))
+        shown = ", ".join(f"{name} {value:.3g}" for name, value in values.items())
+        return Score(
+            value=quality,
+            parts=values,
+            errors=dialogue.restore(error for score in own.values() for error in score.errors),
+            explanation=f"{mixture.task.replace('_', ' ')}: {shown}",
+            incomplete=any(score.incomplete for score in own.values()),
+        )
+
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        """The warnings of the parts about the records that they score, under this metric's name."""
+        warnings: dict[str, None] = {}
+        for text, metric in self.components.items():
+            own = [r for r in records if (m := self.choose(r)) and any(part.metric == text for part in m.parts)]
+            for warning in metric.describe_misuse(own) if own else ():
+                warnings[f"{self.label}: {warning}"] = None
+        return list(warnings)
+
+
+# --- Metrics for records of which the user names none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultMetrics:
+    """Metrics that were chosen for records, and why."""
+
+    metrics: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
+    """Choose the metrics that were measured to help on such records: `quality` where a mixture fits, and lexical
+    metrics where there are references. Raise SpecError if none fits."""
+    if not records:
+        raise SpecError("no record to choose metrics by: name metrics with -m, such as -m rougeL")
+    metrics: list[str] = []
+    reasons: list[str] = []
+    tasks = Counter(infer_task(record) for record in records)
+    quality, why = _choose_quality(records, tasks)
+    if quality:
+        metrics.append("quality")
+    reasons += why
+    if any(record.references for record in records):
+        lexical, reason = _choose_lexical(records, tasks)
+        metrics += lexical
+        reasons.append(f"{' and '.join(lexical)}: {reason}")
+    if not metrics:
+        raise SpecError(
+            f"no shipped metric fits these records: {'; '.join(reasons)}; name metrics with -m, such as -m length "
+            "(`metrist list` shows all)"
+        )
+    return DefaultMetrics(metrics=tuple(metrics), reasons=tuple(reasons))
+
+
+def _choose_quality(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[bool, list[str]]:
+    """Whether `quality` fits, and why or why not, task by task."""
+    groups: dict[tuple[str, str, int], int] = {}
+    mixtures: dict[int, Mixture] = {}
+    lacking = 0
+    for record in records:
+        task, how = infer_task(record)
+        mixture = find_mixture(task, record)
+        if mixture is None:
+            lacking += 1
+            continue
+        mixtures[id(mixture)] = mixture
+        key = (task, how, id(mixture))
+        groups[key] = groups.get(key, 0) + 1
+    if not groups:
+        names = ", ".join(dict.fromkeys(task.replace("_", " ") for task, _ in tasks))
+        return False, [f"quality is left out: for {names} it needs a source or an instruction, which the records lack"]
+    translated = all(task == TRANSLATION for task, _, _ in groups)
+    if not translated and (language := find_other_language(records)):
+        return False, [f"quality is left out: many outputs are in {language}, and its models know only English"]
+    try:
+        for part in dict.fromkeys(part.metric for mixture in mixtures.values() for part in mixture.parts):
+            registry.build(part).facts()
+    except (MissingExtra, ModelError) as error:
+        return False, [f"quality is left out: {str(error).splitlines()[0]}"]
+    reasons = []
+    for (task, how, number), _ in sorted(groups.items(), key=lambda group: -group[1]):
+        mixture = mixtures[number]
+        name = "any task" if task == GENERAL_TASK else task.replace("_", " ")
+        reasons.append(f"quality for {name} ({how}): {mixture.describe()}; {mixture.basis}")
+        reasons += [f"{metric} is left out: {reason}" for metric, reason in mixture.left_out.items()]
+    if lacking:
+        reasons.append(
+            f"{format_count(lacking, 'record')} of {len(records):,} cannot have a quality: a field is missing"
+        )
+    return True, list(dict.fromkeys(reasons))
+
+
+def _choose_lexical(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[list[str], str]:
+    references = [reference for record in records for reference in record.references]
+    if np.median([len(reference.split()) for reference in references]) <= _SHORT_ANSWER:
+        return ["exact", "token_f1"], "most references are short answers"
+    translations = sum(count for (task, _), count in tasks.items() if task == TRANSLATION)
+    if translations > len(records) / 2:
+        return ["chrf", "bleu"], "there are references, and for translations these are usual"
+    return ["rougeL", "chrf"], "there are references"
+
+
+def _table() -> Any:
+    return resources.files("metrist.metrics.trained") / "quality.toml"

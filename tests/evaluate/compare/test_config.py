@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from fault_server import FaultServer, answer
+from metrist.errors import InputError, MetristError, ModelError, RunError, SpecError
+from metrist.evaluate.compare.config import read_config, run_config
+from metrist.metrics.base import Shard
+from metrist.metrics.lexical.match import Exact
+from metrist.runtime import Runtime
+from metrist.scores import Scores
+
+ROWS = [
+    {"id": f"item {i}", "system": system, "prediction": output, "references": [f"the cat number {i} sat on the mat"]}
+    for i in range(40)
+    for system, output in (("good", f"the cat number {i} sat on a mat"), ("bad", f"a dog {i} lay there"))
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    return tmp_path
+
+
+def write_config(folder: Path, text: str) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text)
+    return path
+
+
+SETTINGS = """
+input = "outputs.jsonl"
+metrics = ["exact", "token_f1"]
+output = "run/"
+executor = "serial"
+
+[read]
+item_key = "id"
+fields = {output = "prediction"}
+
+[check]
+min = {token_f1 = 0.5}
+systems = ["good"]
+junit = "report.xml"
+
+[compare]
+test = "randomisation"
+draws = 200
+"""
+
+
+def test_a_file_scores_compares_and_checks(folder: Path) -> None:
+    outcome = run_config(write_config(folder, SETTINGS))
+    assert outcome.passed
+    assert set(outcome.results.systems) == {"good", "bad"}
+    assert (folder / "run" / "manifest.json").exists()
+    assert outcome.comparison is not None
+    assert [contest.metric.text for contest in outcome.comparison.contests] == ["exact", "token_f1"]
+    assert outcome.comparison.contests[1].winner == "good"
+    (case,) = ET.parse(folder / "report.xml").iter("testcase")
+    assert case.attrib["name"] == "good: token_f1 >= 0.5"
+    assert [table.title for table in outcome.tables()][1:] == [
+        "Which system is better",
+        "metrist check: 1 check, passed",
+    ]
+    assert outcome.skipped == 0
+
+
+def test_paths_are_relative_to_the_file_from_wherever_it_is_run(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_config(folder, SETTINGS)
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert run_config(path).passed
+    assert (folder / "run").is_dir()
+    config = read_config(path)
+    assert config.inputs == (str(folder / "outputs.jsonl"),)
+    assert config.output == f"{folder}/run/"
+    assert config.check is not None
+    assert config.check["junit"] == str(folder / "report.xml")
+
+
+def test_a_second_run_is_checked_against_the_first(folder: Path) -> None:
+    run_config(write_config(folder, SETTINGS))
+    worse = [{**row, "prediction": "no"} for row in ROWS]
+    (folder / "worse.jsonl").write_text("\n".join(map(json.dumps, worse)))
+    text = SETTINGS.replace("outputs.jsonl", "worse.jsonl").replace('output = "run/"\n', "")
+    outcome = run_config(write_config(folder, text.replace("min = {token_f1 = 0.5}", 'against = "run"')))
+    assert not outcome.passed
+    assert outcome.report is not None
+    assert [(v.metric, v.passed) for v in outcome.report.verdicts] == [("exact", True), ("token_f1", False)]
+
+
+@pytest.mark.parametrize("system", ["good", "bad"])
+def test_systems_are_checked_against_another_of_the_same_input(folder: Path, system: str) -> None:
+    against = {"good": "bad", "bad": "good"}[system]
+    text = SETTINGS.replace("min = {token_f1 = 0.5}", f'against = "{against}"').replace('["good"]', f'["{system}"]')
+    outcome = run_config(write_config(folder, text))
+    assert outcome.report is not None
+    assert [(v.kind, v.system) for v in outcome.report.verdicts] == [("regression", system)] * 2
+    assert outcome.passed is (system == "good")
+
+
+def test_a_misspelt_system_to_check_against_is_reported_before_anything_is_scored(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = write_config(folder, SETTINGS.replace("min =", 'against = "god"\nmin ='))
+    with pytest.raises(RunError, match=r"no run at .*god, and no system of that name .* did you mean 'good'\?"):
+        run_config(path)
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    Path("god").mkdir()
+    with pytest.raises(RunError, match=r"'god' is ambiguous, because the current folder has a file or folder"):
+        run_config(path)
+    assert not (folder / "run").exists()
+
+
+def test_what_was_read_is_told_once(folder: Path) -> None:
+    (folder / "wide.csv").write_text("id,v1_output,v2_output\n1,x,x y\n")
+    text = (
+        'input = "wide.csv"\nmetrics = "length"\n[read]\noutputs = "*_output"\n[check]\nmin = {length = 1}\n[compare]\n'
+    )
+    tables = run_config(write_config(folder, text)).tables()
+    assert len(tables) == 3
+    assert sum(remark.startswith("reading ") for table in tables for remark in table.remarks) == 1
+
+
+def test_a_file_without_a_check_passes(folder: Path) -> None:
+    top = 'input = ["outputs.jsonl"]\nmetrics = "length"\nworkers = 1\n'
+    outcome = run_config(write_config(folder, top + 'read = {fields = {output = "prediction", item = "id"}}'))
+    assert outcome.passed
+    assert outcome.report is outcome.comparison is None
+    assert len(outcome.tables()) == 1
+
+
+def test_files_with_a_column_per_system_are_read(folder: Path) -> None:
+    (folder / "wide.csv").write_text("id~v1_output~v2_output\n1~x~x y\n")
+    top = 'input = "wide.csv"\nmetrics = "length"\nworkers = 1\n'
+    outcome = run_config(write_config(folder, top + 'read = {outputs = "*_output", delimiter = "~"}'))
+    assert outcome.results.systems == ["v1", "v2"]
+    assert any("outputs = v1_output (v1), v2_output (v2), item = id" in note for note in outcome.results.notes)
+
+
+def test_bad_rows_are_skipped_and_counted_with_skip_bad(folder: Path) -> None:
+    with (folder / "outputs.jsonl").open("a") as file:
+        file.write('\n{"id": 7}\n')
+    text = SETTINGS.replace("[read]", "[read]\nskip_bad = true")
+    assert run_config(write_config(folder, text)).skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("metrics =", "metrcs ="), r"study.toml: unknown setting 'metrcs'; did you mean 'metrics'\?"),
+        (("[check]", "[chek]"), r"study.toml: unknown setting 'chek'; did you mean 'check'"),
+        (("junit =", "junt ="), r"study.toml: \[check\] unknown setting 'junt'; did you mean 'junit'\?"),
+        (("draws = 200", "draws = 2.5"), r"\[compare\] draws must be a whole number, at least 1, got 2.5"),
+        (("draws = 200", "exact = 1"), r"\[compare\] unknown setting 'exact'; known are systems, metrics, baseline"),
+        (("draws = 200", "draws = true"), r"\[compare\] draws must be a whole number, at least 1, got True"),
+        (("0.5", '"high"'), r"\[check\] min must be a table of numbers by metric, such as \{rougeL = 0.3\}, got"),
+        (("0.5", "nan"), r"\[check\] min must be a table of numbers by metric"),
+        (('"serial"', '"rya"'), r"study.toml: no executor named 'rya': expected .*; did you mean 'ray'"),
+        (('"serial"', "3"), r"study.toml: executor must be a string, got 3"),
+        (('"serial"', '"serial"\nworkers = 4'), r"study.toml: the executor 'serial' has one worker, got workers = 4"),
+        (('input = "outputs.jsonl"', ""), r"study.toml: 'input' is missing: it must be a string or a list of strings"),
+        (
+            ('input = "outputs.jsonl"', "input = []"),
+            r"toml: input must be a string or a list of strings, got \[\]",
+        ),
+        (('item_key = "id"', "item_key = 3"), r"\[read\] item_key must be a string or a list of strings, got 3"),
+        (('{output = "prediction"}', "{output = 3}"), r"\[read\] fields must be a table of strings, such as"),
+        (('item_key = "id"', 'skip_bad = "yes"'), r"\[read\] skip_bad must be true or false, got 'yes'"),
+        (("min = {token_f1 = 0.5}", ""), r"\[check\] has nothing to check: give min, max, min_coverage or against"),
+        (("min =", "alpha = 2\nmin ="), r"\[check\] alpha must be a number between 0 and 1, got 2"),
+        (("min =", "min_coverage = 95\nmin ="), r"\[check\] min_coverage must be a number from 0 to 1, got 95"),
+        (("[read]", "[read"), r"study.toml: is not TOML: .*line 7"),
+    ],
+)
+def test_invalid_settings_are_reported_with_their_place(folder: Path, change: tuple[str, str], message: str) -> None:
+    assert change[0] in SETTINGS
+    with pytest.raises(InputError, match=message):
+        run_config(write_config(folder, SETTINGS.replace(*change)))
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["serial", "processes", "ray", "ray:auto", "ray:10.0.0.1:6379"])
+def test_the_executors_are_those_of_the_command_line(folder: Path, name: str) -> None:
+    assert read_config(write_config(folder, SETTINGS.replace('"serial"', f'"{name}"'))).executor == name
+
+
+def test_a_file_scores_on_a_ray_cluster(folder: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'metrist[ray]'")
+    path = write_config(folder, SETTINGS.replace('"serial"', '"ray:local"'))
+    # Ray leaves processes to be ended with the one that started it.
+    subprocess.run([sys.executable, "-m", "metrist", "run", path], check=True, stdout=subprocess.DEVNULL)
+    assert (folder / "run" / "manifest.json").exists()
+
+
+def test_inputs_and_outputs_may_be_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'metrist[ray]'")
+    monkeypatch.setenv("METRIST_REMOTE", str(folder / "copies"))
+    text = SETTINGS.replace('"outputs.jsonl"', f'"file://{folder}/outputs.jsonl"')
+    path = write_config(folder, text.replace('"run/"', f'"file://{folder}/store/run/"'))
+    assert run_config(path, allow_import=True).passed
+    assert (folder / "store" / "run" / "manifest.json").exists()
+
+
+def test_a_value_in_place_of_a_table_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"study.toml: \[check\] must be a table, got 3"):
+        read_config(write_config(folder, 'input = "a"\nmetrics = "b"\ncheck = 3'))
+
+
+def test_an_unreadable_file_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere.toml: cannot be read: No such file or directory"):
+        read_config(folder / "nowhere.toml")
+    (folder / "bytes.toml").write_bytes(b"input = '\xff'")
+    with pytest.raises(InputError, match=r"bytes.toml: is not UTF-8 text: byte 0xff at position 10"):
+        read_config(folder / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "fault", "message"),
+    [
+        (
+            ("token_f1 = 0.5", "tokenf1 = 0.5"),
+            RunError,
+            r"no metric 'tokenf1' in the run, .* did you mean 'token_f1'\?",
+        ),
+        (('["exact"', '["exat"'), SpecError, r"no metric named 'exat'; did you mean 'exact'\?"),
+        (("min =", 'against = "gone"\nmin ='), RunError, r"there is no run at .*gone"),
+    ],
+)
+def test_names_are_checked_before_anything_is_scored(
+    folder: Path, change: tuple[str, str], fault: type[MetristError], message: str
+) -> None:
+    with pytest.raises(fault, match=message):
+        run_config(write_config(folder, SETTINGS.replace(*change)))
+    assert not (folder / "run").exists()
+
+
+def test_a_file_names_metrics_by_import_path_only_when_the_caller_allows_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "house_metric.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from metrist import Metric, Scores\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(Metric):\n"
+        "    def score(self, shard):\n"
+        "        return Scores.of(1.0 for _ in shard.records)\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    path = write_config(folder, SETTINGS.replace('"exact"', '"house_metric.Mine"'))
+    with pytest.raises(SpecError, match=r"'house_metric\.Mine' is an import path"):
+        run_config(path)
+    assert "house_metric.Mine" in run_config(path, allow_import=True).results.scores
+
+
+def test_a_file_sends_no_variable_of_the_environment_unless_the_caller_allows_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_SECRET", "hunter2-hunter2")
+    with FaultServer(lambda _: answer("no grade")) as server:
+        judge = f"judge(llm=openai(model='m', url='{server.url}', key='SOME_SECRET'))"
+        path = write_config(folder, SETTINGS.replace('"exact"', f'"{judge}"'))
+        with pytest.raises(SpecError, match=r"openai\(key=…\) names an environment .* \(metrist run: --allow-import\)"):
+            run_config(path)
+        assert server.requests == []
+        with pytest.raises(ModelError, match="the first 20 answers are all empty or cannot be read"):
+            run_config(path, allow_import=True)
+        assert server.requests[0].headers["authorization"] == "Bearer hunter2-hunter2"
+
+
+SCORE_OPTIONS = """
+tokens = true
+device = "cpu"
+batch_tokens = 512
+cache = "kept"
+max_cost = 2.5
+concurrency = 3
+rpm = 60
+tpm = 9000
+"""
+
+
+def capture_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Runtime:
+    """The runtime that the metrics of such a file get."""
+    seen: list[Runtime] = []
+
+    def score(_self: Exact, shard: Shard) -> Scores:
+        seen.append(shard.runtime)
+        return Scores.of([1.0] * len(shard))
+
+    monkeypatch.setattr(Exact, "score", score)
+    run_config(write_config(folder, text))
+    return seen[0]
+
+
+def test_a_file_sets_the_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("METRIST_MAX_COST", raising=False)
+    runtime = capture_runtime(folder, monkeypatch, SCORE_OPTIONS + SETTINGS)
+    assert read_config(write_config(folder, SCORE_OPTIONS + SETTINGS)).score_options["tokens"] is True
+    assert (runtime.device, runtime.batch_tokens, runtime.cache) == ("cpu", 512, folder / "kept")
+    assert (runtime.max_cost, runtime.concurrency, runtime.rpm, runtime.tpm) == (2.5, 3, 60, 9000)
+
+
+@pytest.mark.parametrize(("own", "counts"), [("1", 1.0), ("7.5", 2.5)])
+def test_of_two_limits_on_cost_the_lower_one_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, counts: float
+) -> None:
+    monkeypatch.setenv("METRIST_MAX_COST", own)
+    assert capture_runtime(folder, monkeypatch, SCORE_OPTIONS + SETTINGS).max_cost == counts
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rpm = 0", r"study.toml: rpm must be a whole number, at least 1, got 0"),
+        ("max_cost = -1", r"study.toml: max_cost must be an amount in US dollars such as 2.50, got -1"),
+        ("max_cots = 1", r"study.toml: unknown setting 'max_cots'; did you mean 'max_cost'\?"),
+        ('tokens = "yes"', r"study.toml: tokens must be true or false, got 'yes'"),
+    ],
+)
+def test_invalid_limits_are_reported_with_their_place(folder: Path, setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run_config(write_config(folder, f"{setting}\n{SETTINGS}"))

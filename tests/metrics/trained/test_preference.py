@@ -1,0 +1,403 @@
+"""The metric that was learned from preferences, with tiny random models. The expected values come from the models
+themselves, asked by hand."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tiny_models
+import tiny_rewards
+from metrist import criteria
+from metrist.cli.app import app
+from metrist.errors import ModelError, SpecError
+from metrist.metrics.base import Shard
+from metrist.metrics.comparator import build_comparator
+from metrist.metrics.registry import build
+from metrist.metrics.trained.preference import Preference
+from metrist.models import loading
+from metrist.models.devices import Options
+from metrist.models.reward_layout import RewardInput, RewardLayout, RewardSettings
+from metrist.records import Pair, Record
+
+FULL = Record(item="1", system="a", output="the cat sat", source="a small cat", instruction="summary of it")
+#: What some criteria of the HEAP suite are about.
+TOLD = ("narrative", "question", "answer")
+BARE = Record(item="1", system="b", output="the dog ran")
+
+
+def _with_fields(*fields: str) -> str:
+    return next(one.code for one in criteria.suite("heap").criteria if one.fields == fields)
+
+
+@pytest.fixture(scope="module")
+def model(tiny, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("preference") / "one"
+    learned = {"overall": "is it very good ?", "CNO": "is it bad ?", _with_fields(*TOLD): "is it not bad ?"}
+    return str(tiny_rewards.plain(tiny("bert"), folder, criteria=learned, centre=0.5, spread=2.0))
+
+
+@pytest.fixture(scope="module")
+def other(tiny, tmp_path_factory) -> str:
+    return str(tiny_rewards.plain(tiny("bert"), tmp_path_factory.mktemp("preference") / "other", seed=11))
+
+
+def raw(model: str, instruction: str, *fields: tuple[str, str]) -> float:
+    return float(loading.load_reward(Options(model=model)).rewards([RewardInput(instruction, fields)]).values[0])
+
+
+def scored(metric: Preference, *records: Record):
+    return metric.score(Shard(records))
+
+
+def test_the_score_is_the_reward_in_units_of_the_training_answers(model):
+    (score,) = scored(Preference(model=model), FULL)
+    expected = raw(
+        model,
+        "is it very good ?",
+        ("instruction", "summary of it"),
+        ("source", "a small cat"),
+        ("output", "the cat sat"),
+    )
+    assert score.parts["reward"] == expected
+    assert score.value == pytest.approx((expected - 0.5) / 2)
+
+
+def test_a_criterion_that_was_not_learned_is_asked_for_in_its_own_words(model):
+    (score,) = scored(Preference(model=model, criterion="grammaticality"), FULL)
+    # It is about the output alone.
+    expected = raw(model, criteria.find("grammaticality").instruction, ("output", "the cat sat"))
+    assert score.parts["reward"] == expected
+
+
+def test_an_instruction_of_the_users_own_is_taken_as_it_is(model):
+    (score,) = scored(Preference(model=model, instruction="is it new ?", context=("source",)), FULL)
+    assert score.parts["reward"] == raw(model, "is it new ?", ("source", "a small cat"), ("output", "the cat sat"))
+
+
+def test_a_criterion_of_a_data_set_reads_the_columns_that_it_came_with(model):
+    record = replace(FULL, extra={"narrative": "he ran", "question": "to london ?"})
+    metric = Preference(model=model, criterion=_with_fields(*TOLD))
+    (score,) = scored(metric, record)
+    answer = ("answer", "the cat sat")
+    assert score.parts["reward"] == raw(
+        model, "is it not bad ?", ("narrative", "he ran"), ("question", "to london ?"), answer
+    )
+    (score,) = scored(metric, replace(FULL, instruction=None, extra={"narrative": "he ran"}))
+    assert score.parts["reward"] == raw(model, "is it not bad ?", ("source", "a small cat"), answer)
+
+
+def test_any_column_and_the_first_reference_can_be_the_context(model):
+    metric = Preference(model=model, instruction="good ?", context=("references", "mood", "absent"))
+    (score,) = scored(metric, replace(FULL, references=("", "a dog", "a cat"), extra={"mood": "bad", "absent": 3}))
+    context = [("reference", "a dog"), ("mood", "bad")]
+    assert score.parts["reward"] == raw(model, "good ?", *context, ("output", "the cat sat"))
+
+
+def test_labels_reach_a_model_that_learned_with_them(tiny, tmp_path):
+    folder = str(tiny_rewards.plain(tiny("bert"), tmp_path / "labelled", layout=RewardLayout(labelled=True)))
+    one = scored(Preference(model=folder, instruction="good ?", context=("source",)), FULL)
+    other = scored(
+        Preference(model=folder, instruction="good ?", context=("news",)), replace(FULL, extra={"news": FULL.source})
+    )
+    assert one.values[0] != other.values[0]
+
+
+def test_an_opposite_criterion_scores_what_it_is_called_and_less_is_better(model):
+    metric = Preference(model=model, criterion="cno")
+    assert metric.text == f"preference(model={model!r}, criterion='CNO')"
+    assert metric.higher_is_better is False
+    assert Preference(model=model).higher_is_better is True
+    (score,) = scored(metric, FULL)
+    answer = criteria.find("CNO").answer
+    context = (("instruction", "summary of it"), ("source", "a small cat"))
+    assert score.parts["reward"] == raw(model, "is it bad ?", *context, (answer, "the cat sat"))
+
+
+def test_several_models_give_their_mean_and_how_far_they_lie_apart(model, other):
+    metric = Preference(model=(model, other), criterion="fluency")
+    (score,) = scored(metric, FULL)
+    each = [scored(Preference(model=one, criterion="fluency"), FULL)[0] for one in (model, other)]
+    # Their means of training answers are 0.5 and 0, the standard deviations 2 and 1.
+    assert score.value == pytest.approx((np.mean([one.parts["reward"] for one in each]) - 0.25) / 1.5)
+    assert score.parts["spread"] == pytest.approx(abs(each[0].value - each[1].value) / 2**0.5)
+    assert [score.parts["reward_1"], score.parts["reward_2"]] == [one.parts["reward"] for one in each]
+    assert build(metric.text) == metric
+    both = dict(fact.split(" ", 1) for fact in metric.signature.split(" | ")[1:])["weights"]
+    assert both == ", ".join(Preference(model=one).facts()["weights"] for one in (model, other))
+
+
+def test_an_empty_output_fails_and_the_others_are_scored(model):
+    scores = scored(Preference(model=model), replace(FULL, output=" \n"), FULL)
+    assert scores.failures == {0: "the output is empty: there is nothing to prefer"}
+    assert scores.values[1] == scored(Preference(model=model), FULL).values[0]
+    assert scored(Preference(model=model), replace(FULL, output="")).failures[0]
+
+
+def test_records_without_the_context_that_the_criterion_is_about_are_counted(model):
+    metric = Preference(model=model)
+    remarks = metric.remarks(scored(metric, FULL, BARE))
+    assert remarks == [
+        f"{metric.text}: 1 of 2 outputs has no source or other context for 'overall', and was judged without"
+    ]
+    mood = Preference(model=model, context=("mood", "source"))
+    assert mood.remarks(scored(mood, FULL, BARE)) == [
+        f"{mood.text}: 1 of 2 outputs has no mood or source, and was judged without"
+    ]
+    fluency = Preference(model=model, criterion="fluency")
+    # It is about the output alone.
+    assert "context" not in " ".join(fluency.remarks(scored(fluency, FULL, BARE)))
+
+
+def test_a_criterion_that_was_not_learned_is_reported_with_the_model(model, other, taught):
+    fluency = Preference(model=model, criterion="fluency")
+    scores = scored(fluency, FULL, BARE)
+    assert scores[0].parts["unlearned"] == 1
+    assert fluency.remarks(scores) == [
+        f"{fluency.text}: {model} has not learned 'fluency', and judged by the criterion's own wording: take the "
+        "scores for a guess"
+    ]
+    three = Preference(model=(model, taught, other), criterion="fluency")
+    remarks = three.remarks(scored(three, FULL))
+    assert len(remarks) == 2
+    assert [name for name in (model, taught, other) if any(f": {name} has not" in one for one in remarks)] == [
+        model,
+        other,
+    ]
+
+
+def test_an_instruction_that_was_not_learned_is_reported_with_the_model(model):
+    metric = Preference(model=model, criterion="fluency", instruction="is it new ?")
+    scores = scored(metric, FULL)
+    assert scores[0].parts["unlearned"] == 1
+    assert metric.remarks(scores) == [
+        f"{metric.text}: {model} has not learned this instruction, and follows it as far as it resembles those that it "
+        "has learned: take the scores for a guess"
+    ]
+
+
+def test_nothing_is_reported_where_the_criterion_or_the_instruction_was_learned(model):
+    learned = RewardSettings.read(Path(model), model).criteria["CNO"]
+    for metric in (
+        Preference(model=model, criterion="CNO"),
+        Preference(model=model, criterion="fluency", instruction=learned),
+        Preference(model=model, criterion="fluency", instruction=criteria.find("CNO").instructions[-1]),
+    ):
+        scores = scored(metric, FULL)
+        assert "unlearned" not in scores.parts
+        assert metric.remarks(scores) == []
+        assert metric.remarks(scored(metric, replace(FULL, output=""))) == []
+
+
+def test_a_context_must_be_a_list(model):
+    with pytest.raises(SpecError, match="preference: context must be a list of fields, got 'source'"):
+        Preference(model=model, context="source")
+
+
+def test_texts_that_are_too_long_are_counted(model):
+    metric = Preference(model=model)
+    remarks = metric.remarks(scored(metric, FULL, replace(FULL, source="cat " * 100)))
+    assert len(remarks) == 1
+    assert "1 of 2 outputs had texts too long for the model" in remarks[0]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_of_two_outputs_the_one_with_the_higher_reward_is_preferred(model):
+    metric = Preference(model=model)
+    (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
+    assert judgment.preference == ("first" if first > second else "second")
+    assert str(judgment.explanation).endswith(
+        f"the first is better with a probability of {sigmoid(first - second):.3f}"
+    )
+    (same,) = build_comparator(metric).prefer([Pair(first=FULL, second=replace(FULL, system="b"))])
+    assert same.preference == "tie"
+    assert str(same.explanation).endswith("a probability of 0.500")
+
+
+def test_where_less_is_better_the_lower_reward_is_preferred(model):
+    metric = Preference(model=model, criterion="CNO")
+    (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
+    assert judgment.preference == ("first" if first < second else "second")
+    assert str(judgment.explanation).endswith(f"a probability of {sigmoid(second - first):.3f}")
+
+
+def test_an_ensembles_probability_is_that_of_its_mean_reward(model, other):
+    metric = Preference(model=(model, other))
+    (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    leads = [
+        np.subtract(*(s.parts["reward"] for s in scored(Preference(model=one), FULL, BARE))) for one in (model, other)
+    ]
+    assert str(judgment.explanation).endswith(f"{sigmoid(np.mean(leads)):.3f}")
+
+
+def test_an_ensembles_choice_and_its_probability_never_contradict_each_other(tiny, tmp_path):
+    """Of models that disagree, one in a unit a hundred times as large, and of one's mean or the other's."""
+    models = tuple(
+        str(tiny_rewards.plain(tiny("bert"), tmp_path / str(seed), seed=seed, spread=spread))
+        for seed, spread in ((3, 10.0), (11, 0.1))
+    )
+    rng = random.Random(2)
+    records = [
+        Record(item="1", system=str(at), output=" ".join(rng.choices(tiny_models.WORDS, k=5))) for at in range(40)
+    ]
+    pairs = [Pair(first=one, second=other) for one, other in pairwise(records)]
+    chosen = set()
+    for judgment in build_comparator(Preference(model=models)).prefer(pairs):
+        sure = float(str(judgment.explanation).rsplit(" ", 1)[1])
+        assert sure >= 0.5 if judgment.preference == "first" else sure <= 0.5
+        chosen.add(judgment.preference)
+    assert chosen == {"first", "second"}
+
+
+@pytest.fixture(scope="module")
+def taught(tiny, tmp_path_factory) -> str:
+    """A model that learned criteria each with something else before the answer; labels tell."""
+    fields = {
+        "overall": ("output",),
+        "fluency": ("source", "summary"),
+        "Coherence": ("dialogue", "response"),
+        "correctness": ("reference", "translation"),
+        "politeness": ("instruction", "mood", "reply"),
+    }
+    learned = {**dict.fromkeys(fields, "is it good ?"), "correctness": "", "relevance": "is it new ?"}
+    folder = tmp_path_factory.mktemp("preference") / "taught"
+    return str(
+        tiny_rewards.plain(tiny("bert"), folder, criteria=learned, fields=fields, layout=RewardLayout(labelled=True))
+    )
+
+
+TALK = replace(FULL, references=("a small dog", "dogs"), extra={"mood": "bad"})
+SOURCE = "a small cat"
+
+
+@pytest.mark.parametrize(
+    ("criterion", "record", "shown"),
+    [
+        ("overall", TALK, [("output", "the cat sat")]),
+        ("fluency", TALK, [("source", SOURCE), ("summary", "the cat sat")]),
+        # The table knows it in small letters; the record's source stands for a dialogue.
+        ("Coherence", TALK, [("dialogue", SOURCE), ("response", "the cat sat")]),
+        (
+            "coherence",
+            replace(TALK, extra={"dialogue": "he ran"}),
+            [("dialogue", "he ran"), ("response", "the cat sat")],
+        ),
+        ("fluency", replace(TALK, source=None), [("source", "summary of it"), ("summary", "the cat sat")]),
+        ("correctness", TALK, [("reference", "a small dog"), ("translation", "the cat sat")]),
+        ("correctness", FULL, [("translation", "the cat sat")]),
+        ("politeness", TALK, [("instruction", "summary of it"), ("mood", "bad"), ("reply", "the cat sat")]),
+        ("politeness", FULL, [("instruction", "summary of it"), ("mood", SOURCE), ("reply", "the cat sat")]),
+        ("politeness", BARE, [("reply", "the dog ran")]),
+        # Learned by a metrist that did not keep what was shown: as for one that was not learned.
+        ("relevance", FULL, [("instruction", "summary of it"), ("source", SOURCE), ("output", "the cat sat")]),
+    ],
+)
+def test_a_model_is_shown_what_it_learned_a_criterion_with(taught, criterion, record, shown):
+    instruction = {"correctness": "", "relevance": "is it new ?"}.get(criterion, "is it good ?")
+    (score,) = scored(Preference(model=taught, criterion=criterion), record)
+    assert score.parts["reward"] == pytest.approx(raw(taught, instruction, *shown), abs=1e-5)
+    expected = criterion != "overall"
+    assert score.parts.get("no_context") == (float(len(shown) == 1) if expected else None)
+
+
+def test_the_users_own_context_comes_before_the_learned_one(taught):
+    (score,) = scored(Preference(model=taught, criterion="fluency", context=("mood",)), TALK)
+    assert score.parts["reward"] == raw(taught, "is it good ?", ("mood", "bad"), ("summary", "the cat sat"))
+
+
+def test_an_ensemble_of_equal_weights_under_two_names_is_refused(model):
+    again = str(Path(model).parent / "." / Path(model).name) + "/"
+    with pytest.raises(SpecError, match="the models of an ensemble must be different ones, got the same in"):
+        Preference(model=(model, again)).facts()
+
+
+def test_each_model_of_an_ensemble_is_shown_what_it_learned(taught, model):
+    (score,) = scored(Preference(model=(taught, model)), FULL)
+    each = [scored(Preference(model=one), FULL)[0].parts["reward"] for one in (taught, model)]
+    assert [score.parts["reward_1"], score.parts["reward_2"]] == each
+
+
+def test_a_criterion_that_only_the_model_knows_is_taken(taught):
+    metric = build(f"preference(model={taught!r}, criterion='politeness')")
+    assert metric.higher_is_better is True
+    assert build(metric.text) == metric
+    assert metric.facts() == Preference(model=taught).facts()
+
+
+def test_a_criterion_that_nobody_knows_is_refused_before_anything_is_scored(taught, model):
+    message = (
+        r"preference: no criterion named 'politness'; did you mean 'politeness' or 'correctness'; \S+taught has "
+        r"learned overall, fluency, Coherence, correctness, politeness, relevance, and metrist's own are overall, .*; "
+        "to ask in your own words set instruction instead"
+    )
+    metric = build(f"preference(model={taught!r}, criterion='politness')")
+    for look in (metric.facts, lambda: scored(metric, FULL)):
+        with pytest.raises(SpecError, match=message):
+            look()
+    with pytest.raises(SpecError, match=r"no criterion named 'politeness'; \S+one has learned overall, CNO, "):
+        Preference(model=(taught, model), criterion="politeness").facts()
+
+
+def test_it_compares_systems_on_the_command_line(model, tmp_path):
+    rows = [
+        {"item": str(i), "system": s, "output": f"the {s} {i}", "source": "cat"}
+        for i in range(3)
+        for s in ("cat", "dog")
+    ]
+    path = tmp_path / "out.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shown = CliRunner().invoke(app, ["prefer", str(path), "-m", f"preference(model='{model}')"])
+    assert shown.exit_code == 0, shown.output
+    assert "by_score(metric=preference(" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "preference(model=[])",
+            "preference: model must name a preference model, or several in a list, got ",
+        ),
+        ("preference(model=['a', 'a'])", r"the models of an ensemble must be different ones, got \['a', 'a'\]"),
+        ("preference(model='')", "model must name a preference model, or several in a list, got ''"),
+        ("preference(model=['a', ' '])", r"model must name a preference model, or several in a list, got \('a', ' '\)"),
+        (
+            "preference(model='a', instruction=' ')",
+            "preference: instruction must say what is asked of an output, or be left out",
+        ),
+        (
+            "preference(model='a', context='source')",
+            "preference: context must be a list, each a string or None, got 'source'",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(text, message):
+    with pytest.raises(SpecError, match=message):
+        build(text)
+
+
+def test_one_model_in_a_list_is_that_model():
+    assert build("preference(model=['a'])") == Preference(model="a")
+
+
+def test_a_model_that_knows_no_preferences_is_refused(tiny):
+    with pytest.raises(ModelError, match=r"has no reward\.json, so it is not a preference model; `metrist train pref"):
+        scored(Preference(model=str(tiny("bert"))), FULL)
+
+
+def test_torch_and_plain_form_of_a_model_give_the_same_scores(model):
+    in_torch = str(Path(model).with_name("one-torch"))
+    plain, theirs = (scored(Preference(model=one), FULL, BARE).values for one in (model, in_torch))
+    np.testing.assert_allclose(plain, theirs, rtol=0, atol=1e-5)

@@ -1,0 +1,229 @@
+"""`quality`: tasks are recognised, parts are combined as the table says, failures and errors pass through; and the
+choice of metrics where none is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from metrist.errors import ModelError, SpecError
+from metrist.metrics.base import Shard
+from metrist.metrics.registry import build, names
+from metrist.metrics.trained import quality
+from metrist.metrics.trained.quality import (
+    Mixture,
+    Part,
+    Quality,
+    choose_metrics,
+    find_mixture,
+    infer_task,
+    load_mixtures,
+)
+from metrist.records import Record
+from metrist.scores import FailureKind
+
+ARTICLE = "The council met on Monday to decide about the bridge. " * 12
+SUMMARY = Mixture(
+    task="summarization",
+    needs=("source",),
+    basis="learned on news",
+    parts=(
+        Part(metric="copy_rate", weight=1.0, centre=0.5, spread=0.25),
+        Part(metric="distinct", weight=0.5, centre=1.0, spread=0.5),
+    ),
+    left_out={"length": "it says nothing"},
+)
+GENERAL = Mixture(
+    task="general", needs=(), basis="measured", parts=(Part(metric="distinct", weight=1.0, centre=0.5, spread=0.1),)
+)
+TRANSLATION = Mixture(
+    task="translation",
+    needs=("source", "references"),
+    basis="b",
+    parts=(Part(metric="chrf", weight=1, centre=50, spread=20),),
+)
+
+
+@pytest.fixture(autouse=True)
+def mixtures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of cheap metrics, except for tests of the table that ships."""
+    if "shipped" not in request.node.name:
+        monkeypatch.setattr(quality, "load_mixtures", lambda: (SUMMARY, TRANSLATION, GENERAL))
+
+
+def make_record(output: str = "a b c d", **fields: object) -> Record:
+    return Record(item="1", system="s", output=output, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "task"),
+    [
+        ({"task": "Summarisation", "source": "short"}, "summarization"),
+        ({"task": "opinion_summarization/books"}, "opinion_summarization"),
+        ({"task": "opinion"}, "general"),
+        ({"source": ARTICLE}, "summarization"),
+        ({"source": "Ein kurzer Satz.", "language": "de-en"}, "translation"),
+        ({"source": "Это короткое предложение."}, "translation"),
+        ({"source": "User: hello\nSystem: hi\nUser: what now?"}, "dialogue"),
+        ({"source": ARTICLE, "instruction": "Who met?"}, "general"),
+        ({"source": "What is a b?", "language": "en-en"}, "general"),
+        ({}, "general"),
+    ],
+)
+def test_the_task_is_declared_or_guessed(fields: dict[str, object], task: str) -> None:
+    assert infer_task(make_record(**fields))[0] == task
+
+
+def test_parts_are_combined_as_the_mixture_says() -> None:
+    record = make_record("The council met on Friday", source=ARTICLE)
+    (score,) = Quality().score(Shard([record]))
+    copied, distinct = score.parts["copy_rate"], score.parts["distinct"]
+    assert (copied, distinct) == (0.75, 1.0)
+    expected = 1 / (1 + math.exp(-(1.0 * (copied - 0.5) / 0.25 + 0.5 * (distinct - 1.0) / 0.5)))
+    assert score.value == pytest.approx(expected)
+    assert score.explanation == "summarization: copy_rate 0.75, distinct 1"
+
+
+def test_each_record_has_the_mixture_of_its_own_task_and_companions_change_nothing() -> None:
+    records = [make_record("The council met", source=ARTICLE), make_record("a b a b"), make_record("", source=ARTICLE)]
+    metric = Quality()
+    together = metric.score(Shard(records))
+    assert [score.failure is None for score in together] == [True, True, False]
+    assert np.isnan(together.parts["copy_rate"][1])
+    for record, score in zip(records, together, strict=True):
+        (alone,) = metric.score(Shard([record]))
+        assert (alone.value, alone.failure) == pytest.approx((score.value, score.failure), nan_ok=True)
+
+
+def test_a_size_selects_its_own_mixtures_and_parts_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = replace(SUMMARY, size="large", parts=(replace(SUMMARY.parts[0], metric="copy_rate(order=3)"),))
+    monkeypatch.setattr(quality, "load_mixtures", lambda: (SUMMARY, GENERAL, large))
+    record = make_record("The council met on Friday", source=ARTICLE)
+    metric = Quality(size="large")
+    (score,) = metric.score(Shard([record]))
+    copied = score.parts["copy_rate"]
+    assert copied == pytest.approx(2 / 3)
+    assert score.value == pytest.approx(1 / (1 + math.exp(-(copied - 0.5) / 0.25)))
+    assert list(metric.aspect_parts) == ["copy_rate"]
+    assert metric.choose(make_record()) is None  # There is no large mixture for any task here.
+    assert Quality().choose(record) is SUMMARY
+    with pytest.raises(SpecError, match="size must be one of 'small', 'large', got 'big'"):
+        build("quality(size='big')")
+
+
+def test_a_part_that_fails_is_a_failure_with_its_reason() -> None:
+    (score,) = Quality().score(Shard([make_record("word", source=ARTICLE)]))
+    assert score.failure is not None
+    assert score.failure.kind is FailureKind.missing_input
+    assert score.failure.startswith("copy_rate: the output has no sequence of 2 words")
+
+
+def test_a_record_without_what_its_task_needs_says_so() -> None:
+    (score,) = Quality(task="translation").score(Shard([make_record(source="Ein Satz.", language="de-en")]))
+    assert score.failure is not None
+    assert (score.failure.kind, str(score.failure)) == (
+        FailureKind.missing_input,
+        "quality of translation needs references",
+    )
+
+
+def test_a_record_without_the_source_of_its_task_is_judged_as_any_other() -> None:
+    assert find_mixture("summarization", make_record()) is GENERAL
+    assert find_mixture("summarization", make_record(source=" ")) is GENERAL
+    assert find_mixture("translation", make_record()) is None  # The models for any task know only English.
+
+
+def test_the_task_is_a_setting() -> None:
+
+    assert build("quality(task='summarisation')").text == "quality(task='summarization')"
+    with pytest.raises(SpecError, match="task must be one of"):
+        build("quality(task='cooking')")
+
+
+def test_an_extreme_part_does_not_overflow() -> None:
+    assert GENERAL.combine({"distinct": np.array([-1e9, 1e9])}).tolist() == pytest.approx([0, 1])
+
+
+def test_records_choose_quality_and_lexical_metrics_with_reasons() -> None:
+    choice = choose_metrics(
+        [make_record("The council met", source=ARTICLE, references=("The council of the town met twice.",))]
+    )
+    assert choice.metrics == ("quality", "rougeL", "chrf")
+    first, second, third = choice.reasons
+    assert first.startswith(
+        "quality for summarization (because outputs are far shorter than their sources): copy_rate 67%"
+    )
+    assert second == "length is left out: it says nothing"
+    assert third == "rougeL and chrf: there are references"
+
+
+def test_short_references_choose_metrics_of_short_answers() -> None:
+    assert choose_metrics([make_record("Paris", references=("Paris",))]).metrics == ("quality", "exact", "token_f1")
+
+
+def test_mostly_translations_choose_their_usual_metrics() -> None:
+    references = ("one of the longer references here is this",)
+    translation = make_record("a b", source="Ein Satz.", language="de-en", references=references)
+    other = make_record("a b", references=references)
+    assert choose_metrics([translation, translation, other]).metrics == ("quality", "chrf", "bleu")
+    assert choose_metrics([translation, other]).metrics == ("quality", "rougeL", "chrf")
+
+
+def test_outputs_in_another_language_do_not_choose_english_models() -> None:
+    german = "Der Rat hat sich am Montag getroffen und über die neue Brücke in der Stadt beraten, die nicht sicher ist."
+    choice = choose_metrics([make_record(german, references=(german,))] * 4)
+    assert choice.metrics == ("rougeL", "chrf")
+    assert "many outputs are in German" in choice.reasons[0]
+    with pytest.raises(SpecError, match="no shipped metric fits these records"):
+        choose_metrics([make_record(german)] * 4)
+
+
+def test_missing_weights_do_not_choose_quality(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise ModelError("there is no model\nsecond line")
+
+    monkeypatch.setattr("metrist.metrics.lexical.descriptive.Distinct.facts", fail)
+    choice = choose_metrics([make_record("a b", references=("a b c d e f g h",))])
+    assert choice.metrics == ("rougeL", "chrf")
+    assert choice.reasons[0] == "quality is left out: there is no model"
+
+
+def test_a_part_that_is_not_installed_matters_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ModelError("there is no model")
+
+    monkeypatch.setattr("metrist.metrics.lexical.chrf.Chrf.facts", fail)
+    monkeypatch.setattr("metrist.metrics.lexical.chrf.Chrf.score", fail)
+    metric = Quality()
+    assert "chrf not installed" in metric.signature
+    (score,) = metric.score(Shard([make_record("a b")]))
+    assert score.failure is None
+    with pytest.raises(ModelError, match="there is no model"):
+        metric.score(Shard([make_record("a", source="Ein Satz.", language="de-en", references=("a",))]))
+
+
+def test_no_records_choose_nothing() -> None:
+    with pytest.raises(SpecError, match="no record to choose metrics by"):
+        choose_metrics([])
+
+
+def test_the_shipped_table_names_metrics_with_sensible_numbers() -> None:
+    tasks = {mixture.task for mixture in load_mixtures()}
+    assert "general" in tasks
+    for mixture in load_mixtures():
+        assert mixture.basis
+        assert mixture.parts
+        for part in mixture.parts:
+            assert part.metric.partition("(")[0] in names()
+            assert part.weight > 0
+            assert part.spread > 0
+            assert build(part.metric).higher_is_better
+            assert set(build(part.metric).needs) <= set(mixture.needs)
+        assert not mixture.left_out.keys() & {part.metric for part in mixture.parts}
+
+
+def test_the_shipped_general_mixture_is_for_every_record() -> None:
+    assert find_mixture("cooking", make_record()) is not None
