@@ -20,8 +20,8 @@ from metrist.evaluate.meta.calibration import (
     pair_average,
 )
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, SelectedSample, select_sample, take_outputs
-from metrist.evaluate.meta.results import GROUPS, MetaPlan
 from metrist.evaluate.meta.slices import Slice, group_codes, resolve_column, resolve_grouping
+from metrist.evaluate.plans import GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.gold import LeftOut, leave_one_out

@@ -27,17 +27,7 @@ from metrist.evaluate.meta.preferences import (
     derive_ratings,
     preference_aspects,
 )
-from metrist.evaluate.meta.results import (
-    EPSILON_OVER,
-    GROUPS,
-    Figure,
-    MetaEvaluation,
-    MetaPlan,
-    Resample,
-    SystemScore,
-    Tests,
-    as_names,
-)
+from metrist.evaluate.meta.results import Figure, MetaEvaluation, Tests
 from metrist.evaluate.meta.slices import (
     filter_outputs,
     resample_whole_groups,
@@ -45,14 +35,14 @@ from metrist.evaluate.meta.slices import (
     select_outputs,
     select_top_systems,
 )
+from metrist.evaluate.plans import EPSILON_OVER, GROUPS, Average, Correction, MetaPlan, Resample, SystemScore, as_names
 from metrist.evaluate.selection import list_names, normalize_text
 from metrist.io.fields import SAMPLING_WEIGHT, quote_flag
 from metrist.io.reader import check_keywords
+from metrist.settings import select_arguments
 from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
-from metrist.stats.samples import Average
-from metrist.stats.significance import Correction
 
 #: Columns that an error names as possible ratings or scores.
 _MAX_HINTED = 4
@@ -105,6 +95,9 @@ def meta_evaluate(
     """
     if reading:
         check_keywords(meta_evaluate, reading)
+    if isinstance(where, Mapping):
+        where = [f"{column}={value}" for column, value in where.items()]
+    plan = MetaPlan(**select_arguments(MetaPlan, locals()))
     dataset = join(
         data,
         parts=as_names(part),
@@ -113,32 +106,10 @@ def meta_evaluate(
         **reading,
     )
     dataset = dataset if weighted else dataset.without_weights()
-    conditions = [f"{column}={value}" for column, value in where.items()] if isinstance(where, Mapping) else where
-    plan = MetaPlan(
-        where=as_names(conditions),
-        aspects=as_names(aspects),
-        measures=as_names(measures) or (("accuracy", "f1") if preferences else ("acc_eq",)),
-        group=group,
-        slices=as_names(slices),
-        gold=gold,
-        preferences=preferences,
-        epsilon_over=epsilon_over,
-        average=average,
-        group_average=group_average,
-        system_score=system_score,
-        resample=resample,
-        draws=draws,
-        seed=seed,
-        confidence=confidence,
-        alpha=alpha,
-        correction=correction,
-        test=test,
-        one_sided=one_sided,
-        metrics=None if metrics is None else _split_names(dataset, as_names(metrics)),
-        systems=None if systems is None else as_names(list(systems)),
-        exclude_systems=as_names(exclude_systems),
-        top_k=top_k,
-        marked=as_names(marked),
+    plan = replace(
+        plan,
+        measures=plan.measures or (("accuracy", "f1") if preferences else ("acc_eq",)),
+        metrics=None if plan.metrics is None else _split_names(dataset, plan.metrics),
     )
     return evaluate(filter_outputs(dataset, plan.where), plan, progress)
 

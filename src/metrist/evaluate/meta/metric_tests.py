@@ -29,8 +29,9 @@ import numpy as np
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import select_sample
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, SlicePanel
-from metrist.evaluate.meta.results import NO_TESTS, Figure, MetaPlan, Tests
+from metrist.evaluate.meta.results import NO_TESTS, Figure, Tests
 from metrist.evaluate.meta.slices import group_codes
+from metrist.evaluate.plans import MetaPlan
 from metrist.stats import Floats, ties
 from metrist.stats.analytic_tests import pair_wins, sign_test, williams_from_values
 from metrist.stats.bootstrap import bootstrap_gaps, bootstrap_p_values

@@ -33,8 +33,9 @@ from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.figures import average_figure
 from metrist.evaluate.meta.metric_tests import UNTESTED, PairResults, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
-from metrist.evaluate.meta.results import Figure, MetaPlan, Tests
+from metrist.evaluate.meta.results import Figure, Tests
 from metrist.evaluate.meta.slices import Slice, make_slices, select_outputs
+from metrist.evaluate.plans import MetaPlan
 from metrist.stats import Codes, Floats
 from metrist.stats import preferences as tables
 from metrist.stats.gold import UNKNOWN, Ratings
