@@ -18,29 +18,44 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.errors import InputError, RunError, SpecError, did_you_mean
 
 _KEY = "setting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a field says to users. `flags` are the option's names; without a long one, it is that of the field. `shown`
-    describes a default that is None or empty. `parse` turns what the command line gives into the field's value: a text,
-    or a list of them if the field is a tuple or a mapping; its SpecError goes on after the option's name."""
+    """What a field says to users. `flags` are the option's names; without a long one, it is that of the field. `open`
+    limits are no values themselves. `shown` describes a default that is None or empty. `parse` turns what the command
+    line gives into the field's value: a text, or a list of them if the field is a tuple or a mapping; its SpecError
+    goes on after the option's name."""
 
     help: str
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     min: float | None = None
     max: float | None = None
+    open: bool = False
     shown: str | None = None
     parse: Callable[[Any], Any] | None = None
+
+    def contains(self, value: float) -> bool:
+        """Whether a number is within the limits."""
+        if self.open and value in (self.min, self.max):
+            return False
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    def describe_limits(self) -> str:
+        """The limits in words: at least 1, from 0 to 1, between 0 and 1; empty if there are none."""
+        if self.max is None:
+            return "" if self.min is None else f"at least {self.min:g}"
+        return f"between {self.min:g} and {self.max:g}" if self.open else f"from {self.min:g} to {self.max:g}"
 
     def option_names(self, name: str) -> list[str]:
         """The names of the option for a field: `--top-k` for `top_k`, unless `flags` has a long one."""
@@ -64,12 +79,13 @@ def setting(
     metavar: str | None = None,
     min: float | None = None,  # noqa: A002
     max: float | None = None,  # noqa: A002
+    open: bool = False,  # noqa: A002
     shown: str | None = None,
     parse: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Declare a field, or a parameter of a command, that is a setting; the default `...` makes it required."""
     metadata = {
-        _KEY: Setting(help=help, flags=flags, metavar=metavar, min=min, max=max, shown=shown, parse=parse),
+        _KEY: Setting(help=help, flags=flags, metavar=metavar, min=min, max=max, open=open, shown=shown, parse=parse),
     }
     if default is ...:
         return field(metadata=metadata)
@@ -131,14 +147,69 @@ def check_settings(plan: Any) -> None:
         value = getattr(plan, name)
         if value is None:
             continue
-        choices, least, most = list_choices(declared.type), declared.setting.min, declared.setting.max
+        choices, setting = list_choices(declared.type), declared.setting
         if choices and value not in choices:
             known = ", ".join(map(str, choices))
             raise RunError(f"`{name}` must be one of {known}, got {value!r}{did_you_mean(str(value), choices)}")
-        if (least is not None and not value >= least) or (most is not None and not value <= most):
-            limits = [f"at least {least:g}"] if least is not None else []
-            limits += [f"at most {most:g}"] if most is not None else []
-            raise RunError(f"`{name}` must be {' and '.join(limits)}, got {value!r}")
+        if setting.describe_limits() and not setting.contains(value):
+            raise RunError(f"`{name}` must be {setting.describe_limits()}, got {value!r}")
+
+
+# ---- Tables of TOML files
+
+
+def check_table(
+    settings: Mapping[str, SettingField], table: Mapping[str, Any], place: str, tables: Iterable[str] = ()
+) -> None:
+    """Raise InputError for a key of a TOML table that is no setting, and for a value of another type or beyond its
+    limits. `tables` are names that a misspelt key may mean, too."""
+    for key, value in table.items():
+        if key not in settings:
+            known = (*settings, *tables)
+            hint = did_you_mean(key, known) or f"; known are {', '.join(known)}"
+            raise InputError(f"{place} unknown setting {key!r}{hint}")
+        option = settings[key]
+        if not any(_accepts(member, option.setting, value) for member in list_members(option.type)):
+            raise InputError(f"{place} {key} must be {describe_value(option)}, got {value!r}")
+
+
+def list_members(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union but None, or the type itself."""
+    if get_origin(annotation) in (Union, UnionType):
+        return tuple(member for member in get_args(annotation) if member is not NoneType)
+    return (annotation,)
+
+
+def describe_value(option: SettingField) -> str:
+    """Say what a TOML file may have for a setting."""
+    return " or ".join(_describe(member, option.setting) for member in list_members(option.type))
+
+
+def _describe(annotation: Any, setting: Setting) -> str:
+    if choices := list_choices(annotation):
+        return f"one of {', '.join(map(repr, choices))}"
+    if annotation in (int, float):
+        number, limits = "a whole number" if annotation is int else "a number", setting.describe_limits()
+        return f"{number}, {limits}" if limits.startswith("at") else f"{number} {limits}".rstrip()
+    if get_origin(annotation) is Mapping:
+        return "a table of numbers, such as {rougeL = 0.3}" if float in get_args(annotation) else "a table of strings"
+    return {bool: "true or false", tuple: "a list of strings"}.get(get_origin(annotation) or annotation, "a string")
+
+
+def _accepts(annotation: Any, setting: Setting, value: Any) -> bool:
+    if choices := list_choices(annotation):
+        return value in choices
+    if annotation is bool:
+        return isinstance(value, bool)
+    if annotation in (int, float):
+        is_number = isinstance(value, int if annotation is int else int | float) and not isinstance(value, bool)
+        return is_number and math.isfinite(value) and setting.contains(value)
+    if get_origin(annotation) is Mapping:
+        element = get_args(annotation)[1]
+        return isinstance(value, dict) and bool(value) and all(_accepts(element, setting, v) for v in value.values())
+    if get_origin(annotation) is tuple:
+        return isinstance(value, list) and bool(value) and all(_accepts(str, setting, item) for item in value)
+    return isinstance(value, str) and bool(value)
 
 
 # ---- Settings that many functions share
@@ -191,13 +262,13 @@ def _check_new(name: str, known: Container[str]) -> None:
 class ReadingSettings:
     """How records are read; the fields are keyword arguments of `read_records`."""
 
-    item_key: tuple[str, ...] = setting(
+    item_key: str | tuple[str, ...] = setting(
         (), "Build the item's key from these fields, such as doc+segment.", metavar="A+B", parse=split_key
     )
     fields: Mapping[str, str] = setting(
         {}, "Read a field under another name, such as output=prediction.", "--field", metavar="OURS=THEIRS"
     )
-    outputs: tuple[str, ...] | None = setting(
+    outputs: str | tuple[str, ...] | Mapping[str, str] | None = setting(
         None,
         "A system's column of outputs, in files with a column per system; or a pattern, '*_output'; repeatable.",
         "--output",
@@ -207,6 +278,13 @@ class ReadingSettings:
     delimiter: str | None = setting(None, "What separates cells: ';', tab.", metavar="CHAR", shown="recognised")
     encoding: str | None = setting(None, "cp1252, latin-1, utf-16 …", metavar="NAME", shown="recognised")
     sheet: str | None = setting(None, "The sheet of an .xlsx file.", metavar="NAME", shown="the first")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSettings(ReadingSettings):
+    """How records are read, and of which system they are."""
+
+    system: str | None = setting(None, "The system's name, for files that do not name it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,8 +299,8 @@ class ModelSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LLMSettings:
-    """Limits of LLM calls; the fields are keyword arguments of every function that calls LLMs."""
+class LLMLimits:
+    """Limits of LLM calls."""
 
     max_cost: float | None = setting(
         None, "Send no request that could raise the cost above this.", metavar="USD", min=0
@@ -230,5 +308,11 @@ class LLMSettings:
     concurrency: int | None = setting(None, "Parallel requests to an LLM server.", metavar="N", min=1, shown="16")
     rpm: int | None = setting(None, "Requests per minute to an LLM server.", metavar="N", min=1)
     tpm: int | None = setting(None, "Tokens per minute to an LLM server.", metavar="N", min=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLMSettings(LLMLimits):
+    """How LLMs are called; the fields are keyword arguments of every function that calls them."""
+
     fresh: bool = setting(False, "Request LLM answers again that are already stored.")
     retry_failed: bool = setting(False, "Request stored LLM answers again that failed or could not be read.")

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, ReadingOptions
 from metrist.errors import SpecError
+from metrist.evaluate.plans import AuditPlan, JudgeSettings
 from metrist.settings import as_arguments, setting
 
 if TYPE_CHECKING:
     from metrist.evaluate.audit import JudgeCard
-
-
-#: Whether the judge sees the references.
-Reference = Literal["hidden", "shown"]
 
 
 def audit(
@@ -32,19 +29,8 @@ def audit(
         "-m",
         metavar="SPEC",
     ),
-    rubric: str = setting("reliability", "The rubric that it grades by.", metavar="NAME_OR_FILE"),
-    aspect: str = setting("all", "The aspect of the rubric whose grade is audited.", metavar="A"),
-    reference: Reference = setting("hidden", "Whether the judge sees the references; both ways are compared."),
-    items: int = setting(50, "Items to audit on.", metavar="N", min=1),
-    outputs: int = setting(4, "Outputs to grade per item.", "--outputs-per-item", metavar="N", min=1),
-    repeats: int = setting(3, "Times each question is asked.", metavar="N", min=1),
-    temperature: float = setting(0.0, "The judge's sampling temperature.", min=0),
-    max_tokens: int = setting(1024, "Length limit of an answer, in tokens.", metavar="N", min=1),
-    second_llm: str | None = setting(None, "Another LLM, which checks the judge's reasons.", metavar="SPEC"),
-    own: str | None = setting(None, "The system that is the judge's own LLM.", metavar="SYSTEM"),
-    ratings: list[str] | None = setting(
-        None, "The human rating to agree with; repeatable.", "--rating", metavar="A", shown="all"
-    ),
+    judge: JudgeSettings,
+    plan: AuditPlan,
     out: Path | None = setting(None, "Write the card to a .json or .md file.", "-o"),
     reading: ReadingOptions,
     llms: LLMOptions,
@@ -54,30 +40,24 @@ def audit(
     from metrist.cli.output import print_estimate, print_note
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
-    from metrist.evaluate.audit import Plan, audit_analyses, estimate_analyses, estimate_audit
     from metrist.evaluate.audit import audit as audit_judge
+    from metrist.evaluate.audit import audit_analyses, estimate_analyses, estimate_audit
 
-    settings: dict[str, Any] = {
-        "rubric": rubric,
-        "aspect": aspect,
-        "reference": reference,
-        "temperature": temperature,
-        "max_tokens": max_tokens,
-        "second_llm": second_llm,
-        "plan": Plan(items=items, outputs_per_item=outputs, repeats=repeats, own=own, aspects=ratings or ()),
-    }
+    settings: dict[str, Any] = {**as_arguments(judge), "plan": plan}
     records = reading.read(inputs)
     if (llm is None) == (metric is None):
         raise SpecError("name what to audit: an LLM as a judge (--llm), or a metric that lists errors (--metric)")
     if metric is not None:
-        if second_llm is None:
+        if judge.second_llm is None:
             raise SpecError("--metric needs --second-llm, which checks the analyses")
         if dry_run:
             with llms.activate():
-                print_estimate(estimate_analyses(records, metric, second_llm), form)
+                print_estimate(estimate_analyses(records, metric, judge.second_llm), form)
             return
         with progress_bar("auditing") as progress:
-            card = audit_analyses(records, metric, second_llm, out=out, on_part=progress.begin, **as_arguments(llms))
+            card = audit_analyses(
+                records, metric, judge.second_llm, out=out, on_part=progress.begin, **as_arguments(llms)
+            )
         _print_card(card, form)
         return
     assert llm is not None

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from metrist.cli.options import PAPER_FORMAT, SEED, TABLE_FORMAT, Format, LayoutOptions, PaperFormat, RunPath, RunPaths
+from metrist.cli.options import PAPER_FORMAT, TABLE_FORMAT, Format, LayoutOptions, PaperFormat, RunPath, RunPaths
 from metrist.errors import RunError
-from metrist.settings import setting
+from metrist.evaluate.plans import CheckSettings, ComparisonSettings
+from metrist.settings import as_arguments, setting
 
-#: Which test decides.
-ComparisonTest = Literal["both", "bootstrap", "randomisation"]
 #: What marks significance in the table of systems.
 ComparisonMarks = Literal["letters", "daggers", "none"]
 #: Which tables of a comparison are printed.
@@ -25,13 +23,7 @@ ComparisonTables = Literal["systems", "pairs", "both"]
 def compare(
     runs: RunPaths,
     *,
-    systems: list[str] | None = setting(None, "Only these systems.", metavar="A B …", shown="all"),
-    metrics: list[str] | None = setting(None, "Only these metrics; repeatable.", "-m", "--metric", metavar="SPEC"),
-    baseline: str | None = setting(None, "Compare each system with this one only."),
-    test: ComparisonTest = setting("both", "Which test decides."),
-    alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1),
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=100),
-    seed: int = SEED,
+    settings: ComparisonSettings,
     marks: ComparisonMarks | None = setting(
         None,
         "Mark significance by letters that systems share unless they differ, or by daggers.",
@@ -50,18 +42,7 @@ def compare(
 
     layout = appearance.layout()
     with progress_bar("comparing", "draws") as progress:
-        comparison = compare_runs(
-            runs,
-            systems=systems or None,
-            metrics=metrics or None,
-            test=test,
-            draws=draws,
-            seed=seed,
-            baseline=baseline,
-            alpha=alpha,
-            force=force,
-            progress=progress,
-        )
+        comparison = compare_runs(runs, **as_arguments(settings), force=force, progress=progress)
     if form == "bibtex":
         print_text(comparison.bibliography(marks))
         for note in comparison.notes:
@@ -92,14 +73,9 @@ MethodsFormat = Literal["text", "markdown", "latex"]
 
 def methods(
     runs: RunPaths,
-    systems: list[str] | None = setting(None, "Only these systems.", metavar="A B …", shown="all"),
-    metrics: list[str] | None = setting(None, "Only these metrics; repeatable.", "-m", "--metric", metavar="SPEC"),
-    baseline: str | None = setting(None, "The system that each other was compared with."),
-    test: ComparisonTest = setting("both", "Which test decided."),
-    alpha: float = setting(0.05, "Largest p-value that counted as a difference.", min=0, max=1),
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=100),
+    *,
+    settings: ComparisonSettings,
     interval_draws: int = setting(1000, "Resamples behind the intervals of `metrist score`.", min=0),
-    seed: int = SEED,
     marks: ComparisonMarks | None = setting(
         None, "How the table marks significance.", shown="letters; with --baseline daggers"
     ),
@@ -109,22 +85,9 @@ def methods(
     from metrist.evaluate.compare.methods import describe_methods
     from metrist.evaluate.selection import open_run
 
-    opened = [open_run(run, metrics or ()) for run in runs]
-    print_text(
-        describe_methods(
-            opened,
-            systems=systems or None,
-            metrics=metrics or None,
-            test=test,
-            draws=draws,
-            seed=seed,
-            baseline=baseline,
-            alpha=alpha,
-            interval_draws=interval_draws,
-            form=form,
-            marks=marks,
-        )
-    )
+    opened = [open_run(run, settings.metrics or ()) for run in runs]
+    options = as_arguments(settings)
+    print_text(describe_methods(opened, **options, interval_draws=interval_draws, form=form, marks=marks))
     if form != "text":  # The text has them below the paragraph.
         for note in (note for run in opened for note in run.notes):
             print_note(note)
@@ -132,20 +95,8 @@ def methods(
 
 def check(
     run: RunPath,
-    minimum: Mapping[str, float] = setting({}, "Lower limit of a metric; repeatable.", "--min", metavar="METRIC=X"),
-    maximum: Mapping[str, float] = setting({}, "Upper limit of a metric; repeatable.", "--max", metavar="METRIC=X"),
-    against: str | None = setting(
-        None,
-        "Fail if a system is significantly worse than in this run, or than this system of the same run.",
-        metavar="RUN",
-    ),
-    systems: list[str] | None = setting(None, "Only these systems.", metavar="A B …", shown="all"),
-    min_coverage: float | None = setting(
-        None, "Smallest share of outputs that must have a score.", min=0, max=1, shown="1 for what is checked"
-    ),
-    alpha: float = setting(0.05, "Largest p-value that counts as a loss.", min=0, max=1),
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=100),
-    seed: int = SEED,
+    *,
+    settings: CheckSettings,
     junit: Path | None = setting(None, "Write JUnit XML here.", metavar="FILE"),
     form: Format = TABLE_FORMAT,
 ) -> None:
@@ -153,17 +104,7 @@ def check(
     from metrist.evaluate.compare.check import check as check_run
     from metrist.io.writer import atomic_write
 
-    report = check_run(
-        run,
-        minimum=minimum,
-        maximum=maximum,
-        against=against,
-        alpha=alpha,
-        systems=systems or None,
-        min_coverage=min_coverage,
-        draws=draws,
-        seed=seed,
-    )
+    report = check_run(run, **as_arguments(settings))
     print_table(report.table(), form)
     if junit is not None:
         with atomic_write(junit) as file:

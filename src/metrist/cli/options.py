@@ -16,6 +16,7 @@ import typer
 
 from metrist.errors import MetristError, SpecError, escape_controls
 from metrist.settings import (
+    InputSettings,
     LLMSettings,
     ReadingSettings,
     Setting,
@@ -190,10 +191,8 @@ class FileOptions(ReadingSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingOptions(FileOptions):
+class ReadingOptions(InputSettings, FileOptions):
     """How records are read, and of which system they are."""
-
-    system: str | None = setting(None, "The system's name, for files that do not name it.")
 
     def check_system(self, sources: Sequence[str]) -> None:
         """Refuse --system where it can name no output: runs name the systems of all of theirs."""

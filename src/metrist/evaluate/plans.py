@@ -3,7 +3,7 @@ here before it knows which of them are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,10 @@ from metrist.settings import check_settings, setting
 if TYPE_CHECKING:
     import numpy as np
 
+#: Which test decides between two systems.
+ComparisonTest = Literal["both", "bootstrap", "randomisation"]
+#: Whether a judge sees the references.
+Reference = Literal["hidden", "shown"]
 #: How slices, or groups, are averaged.
 Average = Literal["macro", "micro"]
 #: What a system's score is where a metric pools statistics: as in `metrist score`, or the mean over its outputs.
@@ -32,6 +36,65 @@ EPSILON_OVER = ("all", "slice", "crossfit")
 def as_names(value: str | Iterable[str]) -> Names:
     """Return one name or several as a tuple of distinct names."""
     return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonSettings:
+    """Arguments of `compare` and `describe_methods`."""
+
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    metrics: Names | None = setting(None, "Only these metrics; repeatable.", "-m", "--metric", metavar="SPEC")
+    baseline: str | None = setting(None, "Compare each system with this one only.")
+    test: ComparisonTest = setting("both", "Which test decides.")
+    alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1, open=True)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSettings:
+    """Arguments of `check`."""
+
+    minimum: Mapping[str, float] = setting({}, "Lower limit of a metric; repeatable.", "--min", metavar="METRIC=X")
+    maximum: Mapping[str, float] = setting({}, "Upper limit of a metric; repeatable.", "--max", metavar="METRIC=X")
+    against: str | None = setting(
+        None,
+        "Fail if a system is significantly worse than in this run, or than this system of the same run.",
+        metavar="RUN",
+    )
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    min_coverage: float | None = setting(
+        None, "Smallest share of outputs that must have a score.", min=0, max=1, shown="1 for what is checked"
+    )
+    alpha: float = setting(0.05, "Largest p-value that counts as a loss.", min=0, max=1, open=True)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """The judge of an audit: arguments of `audit`."""
+
+    rubric: str = setting("reliability", "The rubric that it grades by.", metavar="NAME_OR_FILE")
+    aspect: str = setting("all", "The aspect of the rubric whose grade is audited.", metavar="A")
+    reference: Reference = setting("hidden", "Whether the judge sees the references; both ways are compared.")
+    temperature: float = setting(0.0, "The judge's sampling temperature.", min=0)
+    max_tokens: int = setting(1024, "Length limit of an answer, in tokens.", metavar="N", min=1)
+    second_llm: str | None = setting(None, "Another LLM, which checks the judge's reasons.", metavar="SPEC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPlan:
+    """The size of an audit; `own` is the system that runs on the judge's own LLM, `aspects` the ratings to use."""
+
+    items: int = setting(50, "Items to audit on.", metavar="N", min=1)
+    outputs_per_item: int = setting(4, "Outputs to grade per item.", metavar="N", min=1)
+    repeats: int = setting(3, "Times each question is asked.", metavar="N", min=1)
+    own: str | None = setting(None, "The system that is the judge's own LLM.", metavar="SYSTEM")
+    aspects: Names = setting((), "The human rating to agree with; repeatable.", "--rating", metavar="A", shown="all")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +142,8 @@ class MetaPlan:
     resample: Resample = setting("items", "What is resampled.")
     draws: int = setting(1000, "Resamples behind intervals, a tenth of those behind tests; 0: neither.", min=0)
     seed: int = setting(0, "Seed of the resampling.", min=0)
-    confidence: float = setting(0.95, "Confidence of the intervals.")
-    alpha: float = setting(0.05, "Largest p-value that counts as a difference.")
+    confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
+    alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1, open=True)
     correction: Correction = setting("holm", "Correction for many tests at once.")
     test: MetricTest = setting("auto", "How metrics are tested against each other.")
     one_sided: bool = setting(False, "Test whether one metric is better (--test williams and sign).")
@@ -102,9 +165,6 @@ class MetaPlan:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_names(getattr(self, name)))
         check_settings(self)
-        for name in ("confidence", "alpha"):
-            if not 0 < getattr(self, name) < 1:
-                raise RunError(f"`{name}` must be between 0 and 1, got {getattr(self, name)}")
         if self.one_sided and self.test not in ("williams", "sign"):
             raise RunError(f"only `test='williams'` and `test='sign'` can be one-sided, not {self.test}")
 

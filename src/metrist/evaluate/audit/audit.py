@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -30,6 +30,7 @@ from metrist.evaluate.audit.card import (
 )
 from metrist.evaluate.audit.sample import AuditSample, Grader, Probe, draw_sample, load_probes, standardize
 from metrist.evaluate.meta import meta_evaluate
+from metrist.evaluate.plans import AuditPlan
 from metrist.io import read_records
 from metrist.io.reader import Reader, check_keywords
 from metrist.llm import base, budget
@@ -67,22 +68,6 @@ _MADE_UP_NAMES = ("analyses", "made-up analyses")
 _MADE_UP = Aspect("made_up", "Is anything made up?", (Level("yes", 1), Level("no", 0)), categorical=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The size of an audit; `own` is the system that runs on the judge's own LLM, `aspects` the ratings to use."""
-
-    items: int = 50
-    outputs_per_item: int = 4
-    repeats: int = 3
-    own: str | None = None
-    aspects: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("items", "outputs_per_item", "repeats"):
-            if getattr(self, name) < 1:
-                raise RunError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-
 def audit(
     records: Any,
     llm: str | Spec | LLM,
@@ -93,7 +78,7 @@ def audit(
     temperature: float = 0.0,
     max_tokens: int = 1024,
     second_llm: str | Spec | LLM | None = None,
-    plan: Plan | None = None,
+    plan: AuditPlan | None = None,
     out: str | os.PathLike[str] | None = None,
     on_part: Callable[[str], None] | None = None,
     max_cost: float | None = None,
@@ -126,7 +111,7 @@ def audit(
         max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
     )
     with runtime.activate():
-        plan = plan or Plan()
+        plan = plan or AuditPlan()
         reader = read_records(records, **reading)
         sample = draw_sample(reader, plan.items, plan.outputs_per_item, plan.own, plan.aspects)
         card = _run_audit(judge, second, sample, plan.repeats, on_part or (lambda _part: None))

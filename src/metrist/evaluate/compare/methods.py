@@ -18,10 +18,10 @@ from metrist.evaluate.compare.comparison import (
     TEST_NAMES,
     ComparisonPlan,
     Marks,
-    TestChoice,
     open_runs,
     plan_comparison,
 )
+from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
 from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, display_name, short_citation
@@ -53,7 +53,7 @@ def describe_methods(
     runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
     systems: Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
-    test: TestChoice = "both",
+    test: ComparisonTest = "both",
     draws: int = 10_000,
     seed: int = 0,
     baseline: str | None = None,
