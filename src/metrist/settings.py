@@ -126,6 +126,12 @@ def as_arguments(plan: Any) -> dict[str, Any]:
     return {declared.name: getattr(plan, declared.name) for declared in fields(plan)}
 
 
+def list_changed(plan: Any) -> list[str]:
+    """Return the names of the settings that have another value than their default."""
+    kind: Any = type(plan)
+    return [name for name, option in find_settings(kind).items() if getattr(plan, name) != option.default]
+
+
 def select_arguments(plan: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a function's arguments, such as `locals()`, that are fields of a dataclass."""
     return {declared.name: arguments[declared.name] for declared in fields(plan) if declared.name in arguments}

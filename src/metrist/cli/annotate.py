@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from metrist.cli.options import TABLE_FORMAT, Format, Inputs, ReadingOptions
+from metrist.cli.options import TABLE_FORMAT, Format, Inputs, Names, ReadingOptions
 from metrist.errors import InputError
-from metrist.settings import setting
+from metrist.settings import as_arguments, list_changed, setting
+from metrist.web.annotation.plan import ProjectPlan
 
 if TYPE_CHECKING:
     from metrist.web.annotation.answers import Answers
 
 
-#: Which outputs or pairs raters see.
-PickName = Literal["random", "items", "system", "disagreement"]
 #: How answers are exported.
 ExportFormat = Literal["rows", "label-studio"]
 
@@ -30,55 +28,15 @@ def annotate(
         metavar="NAME_OR_FILE",
     ),
     out: Path | None = setting(None, "The new folder of the project.", "-o", metavar="FOLDER"),
-    aspects: list[str] | None = setting(
-        None,
-        "A criterion to rate or choose by, or an aspect of the rubric or of errors; repeatable.",
-        "--aspect",
-        metavar="A",
-        shown="overall; all of a rubric",
-    ),
-    points: int = setting(5, "Points of the Likert scale.", metavar="N", min=2),
-    table: str | None = setting(
-        None,
-        "The aspects of errors to mark, as `metrist aspects` writes them.",
-        "--error-table",
-        metavar="FILE",
-        shown="that of the task",
-    ),
-    count: int | None = setting(None, "Outputs or pairs to annotate, about.", "-n", metavar="N", min=1, shown="all"),
-    pick: PickName = setting(
-        "random",
-        "Which: any; whole items; equally many of each system; whole items, those that metrics disagree about "
-        "more often (needs a run).",
-    ),
-    run: str | None = setting(
-        None,
-        "A run folder, for --pick disagreement and for the explanations that the questionnaire asks about.",
-        metavar="RUN",
-    ),
-    metrics: list[str] | None = setting(
-        None, "The metrics of the run to use; repeatable.", "-m", "--metric", metavar="SPEC"
-    ),
-    systems: list[str] | None = setting(None, "Only outputs of these systems.", metavar="S", shown="all"),
-    raters: list[str] | None = setting(
-        None, "A rater, who gets a personal link; repeatable.", "--rater", metavar="NAME"
-    ),
+    plan: ProjectPlan,
+    raters: Names = setting((), "A rater, who gets a personal link; repeatable.", "--rater", metavar="NAME"),
     number: int = setting(1, "Instead of names: raters r1 to rN.", "--raters", metavar="N", min=1),
-    overlap: int | None = setting(None, "Raters who see the same item.", metavar="K", min=1, shown="all of them"),
-    share: float = setting(1.0, "Share of the items that several raters see.", "--overlap-share", metavar="SHARE"),
-    attention: list[str] | None = setting(
-        None,
-        "Attention items: records whose ratings, preferences or errors are the right answers; repeatable.",
-        metavar="FILE",
-    ),
-    show_references: bool = setting(False, "Show raters the references, too."),
-    seed: int = setting(0, "Seed of the sample and of all orders.", min=0),
     serve: bool = setting(True, "Whether to start the server, or only set the project up.", "--serve/--no-serve"),
     host: str = setting("127.0.0.1", "The address to listen on; 0.0.0.0 for other machines."),
     port: int | None = setting(None, "The port to listen on.", min=0, shown="8517, or a free one"),
     url: str | None = setting(None, "The address that raters use, if a proxy stands before the server.", metavar="URL"),
-    add_raters: list[str] | None = setting(
-        None,
+    add_raters: Names = setting(
+        (),
         "Instead: add a rater to a project, also while its server runs; -n says with how many tasks.",
         "--add-rater",
         metavar="NAME",
@@ -101,28 +59,12 @@ def annotate(
 
     check_installed("annotate")
     if len(inputs) == 1 and is_project(inputs[0]):
-        _refuse_options(
-            inputs[0],
-            {
-                "--schema": schema is not None,
-                "--out": out is not None,
-                "--aspect": bool(aspects),
-                "--points": points != 5,
-                "--error-table": table is not None,
-                "--count": count is not None and not add_raters,
-                "--pick": pick != "random",
-                "--run": run is not None,
-                "--metric": bool(metrics),
-                "--systems": bool(systems),
-                "--rater": bool(raters),
-                "--raters": number != 1,
-                "--overlap": overlap is not None,
-                "--overlap-share": share != 1.0,
-                "--attention": bool(attention),
-                "--show-references": show_references,
-                "--seed": seed != 0,
-            },
-        )
+        others = {"schema": schema, "out": out, "raters": raters, "number": number != 1}
+        for name in [*list_changed(plan), *(name for name, value in others.items() if value)]:
+            if name == "count" and add_raters:  # How many tasks the new rater gets.
+                continue
+            hint = "; --add-rater adds one" if name in ("raters", "number") else ""
+            raise InputError(f"{inputs[0]} is a project, which is set up already: leave `{name}` out{hint}")
         project = open_project(inputs[0])
     else:
         if export is not None or status or add_raters:
@@ -132,26 +74,7 @@ def annotate(
         from metrist.web.annotation.setup import set_up
 
         reading.check_system([str(source) for source in inputs])
-        project = set_up(
-            out,
-            inputs,
-            schema,
-            raters=raters or number,
-            aspects=aspects or (),
-            points=points,
-            table=table,
-            count=count,
-            pick=pick,
-            run=run,
-            metrics=metrics or (),
-            systems=systems or (),
-            overlap=overlap,
-            share=share,
-            attention=attention or (),
-            show_references=show_references,
-            seed=seed,
-            **reading.keywords(),
-        )
+        project = set_up(out, inputs, schema, raters=raters or number, **as_arguments(plan), **reading.keywords())
         tasks = format_count(len(project.tasks), "task")
         print_note(f"set up {tasks} for {format_count(len(project.raters), 'rater')} in {out}")
     from metrist.web.annotation.answers import Answers
@@ -165,21 +88,13 @@ def annotate(
             print_note(f"wrote {format_count(rows, 'row')} to {export}")
         elif add_raters:
             for name in add_raters:
-                added = answers.add_rater(name, count)
+                added = answers.add_rater(name, plan.count)
                 print_note(f"added {name} with {format_count(len(added.assignments), 'task')}")
             print_note(f"the owner's page and `metrist annotate {inputs[0]}` show the new link")
         elif status:
             _print_status(answers, form)
         elif serve:
             _serve(answers, host, port, url)
-
-
-def _refuse_options(folder: str, given: Mapping[str, bool]) -> None:
-    """Raise InputError if an option was given that says how a project is set up: this one is already."""
-    for option, is_given in given.items():
-        if is_given:
-            hint = "; --add-rater adds one" if option.startswith("--rater") else ""
-            raise InputError(f"{folder} is a project, which is set up already: leave {option} out{hint}")
 
 
 def _print_status(answers: Answers, form: Format) -> None:
