@@ -24,7 +24,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from metrist.errors import InputError, RunError, SpecError, did_you_mean
+from metrist.errors import InputError, MetristError, RunError, SpecError, did_you_mean
 
 _KEY = "setting"
 
@@ -146,8 +146,8 @@ def list_choices(annotation: Any) -> tuple[Any, ...]:
     )
 
 
-def check_settings(plan: Any) -> None:
-    """Raise RunError for a value that is none of its choices or beyond its limits; for `__post_init__`."""
+def check_settings(plan: Any, error: type[MetristError] = RunError) -> None:
+    """Raise an error for a value that is none of its choices or beyond its limits; for `__post_init__`."""
     kind: Any = type(plan)
     for name, declared in find_settings(kind).items():
         value = getattr(plan, name)
@@ -156,9 +156,9 @@ def check_settings(plan: Any) -> None:
         choices, setting = list_choices(declared.type), declared.setting
         if choices and value not in choices:
             known = ", ".join(map(str, choices))
-            raise RunError(f"`{name}` must be one of {known}, got {value!r}{did_you_mean(str(value), choices)}")
+            raise error(f"`{name}` must be one of {known}, got {value!r}{did_you_mean(str(value), choices)}")
         if setting.describe_limits() and not setting.contains(value):
-            raise RunError(f"`{name}` must be {setting.describe_limits()}, got {value!r}")
+            raise error(f"`{name}` must be {setting.describe_limits()}, got {value!r}")
 
 
 # ---- Tables of TOML files

@@ -406,7 +406,7 @@ def test_bad_rows_can_be_skipped_and_a_huge_line_is_a_line_like_others(tmp_path:
     [
         ({"within": "system"}, "within must be one of item, all, got 'system'"),
         ({"aggregate": "sum"}, "aggregate must be one of mean, median, majority, got 'sum'"),
-        ({"ties": "keep"}, "ties must be one of drop, soft, got 'keep'"),
+        ({"ties": "keep"}, "`ties` must be one of drop, soft, got 'keep'"),
         ({"certainty": "some"}, "certainty must be one of full, shares, got 'some'"),
         ({"margin": -1.0}, "margin must be a number from 0 up, got -1.0"),
         ({"margin": float("nan")}, "margin must be a number from 0 up, got nan"),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import TABLE_FORMAT, Format, Inputs, ReadingOptions, TiesName
+from metrist.cli.options import TABLE_FORMAT, Format, Inputs, ReadingOptions
+from metrist.data.rules import Rules
 from metrist.errors import SpecError, did_you_mean
 from metrist.settings import setting
 
@@ -20,19 +21,13 @@ if TYPE_CHECKING:
     from metrist.data.judgments import JudgedRecords
     from metrist.data.leaks import Leak
     from metrist.data.pairs import Shape
-    from metrist.data.rules import Aim, Rules
+    from metrist.data.rules import Aim
     from metrist.data.splits import Split
     from metrist.report.tables import Table
 
 
 #: How the pairs of HEAP are split.
 SplitRule = Literal["none", "positional"]
-#: Which outputs are paired.
-WithinName = Literal["item", "all"]
-#: How the values of several raters are combined.
-AggregateName = Literal["mean", "median", "majority"]
-#: How certain the order of a pair is.
-CertaintyName = Literal["full", "shares"]
 #: What decides on which side of the split a pair is.
 SplitByName = Literal["text", "position"]
 
@@ -97,17 +92,11 @@ def pairs(
         None, "An aspect for which lower ratings are better; repeatable.", metavar="A"
     ),
     choice: list[str] | None = setting(None, "An aspect that marks the chosen of several outputs with 1.", metavar="A"),
-    within: WithinName = setting("item", "Pair outputs of one item, or any two outputs."),
-    aggregate: AggregateName = setting("mean", "How the values of several raters are combined."),
-    margin: float = setting(0.0, "Smallest difference of two aggregated ratings."),
-    ties: TiesName = setting("drop", "Drop ties, or keep them as soft labels (certainty .5)."),
-    certainty: CertaintyName = setting("full", "full: 1; shares: the share of raters who agree."),
-    cap: int | None = setting(None, "Maximum pairs per item.", metavar="N", min=1),
+    rules: Rules,
     split: str | None = setting(None, "Shares of train, dev and test: 0.8,0.1,0.1.", metavar="T,D,T"),
     split_by: SplitByName = SPLIT_BY,
     near: float = NEAR,
     inside: float = INSIDE,
-    seed: int = SEED,
     reading: ReadingOptions,
     form: Format = TABLE_FORMAT,
 ) -> None:
@@ -115,19 +104,9 @@ def pairs(
     from metrist.data.build import Splitting, build_pairs
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs import check_pairs_path, write_good_bad
-    from metrist.data.rules import Rules
     from metrist.io.writer import check_distinct
 
     check_pairs_path(out)
-    rules = Rules(
-        within=within,
-        aggregate=aggregate,
-        margin=margin,
-        ties=ties,
-        certainty=certainty,
-        cap=cap,
-        seed=seed,
-    )
     splitting = None
     if split is not None:
         splitting = Splitting(shares=_parse_shares(split), by=split_by, near=near, inside=inside)

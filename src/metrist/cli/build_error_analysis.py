@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, ReadingOptions
+from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, Names, ReadingOptions
+from metrist.data.settings import ExampleSettings
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.settings import setting
+from metrist.settings import as_arguments, setting, split_commas
 
 if TYPE_CHECKING:
     from metrist.data.error_analysis.build import BuildResult
@@ -18,26 +19,21 @@ if TYPE_CHECKING:
     from metrist.report.tables import Table
 
 
-#: Which texts are good enough to put faults into.
-GoodTexts = Literal["references", "outputs", "both"]
-
-
 def error_analysis(
     inputs: Inputs,
     *,
     out: Path = setting(..., "The folder to write.", "-o", metavar="FOLDER"),
-    channels: list[str] | None = setting(
-        None,
+    examples: ExampleSettings,
+    channels: Names = setting(
+        (),
         "Where errors come from: real, synthetic, human, reference, freeform.",
         "--channel",
         metavar="A,B",
         shown="all; real only with --llm",
+        parse=split_commas,
     ),
     llm: str | None = setting(None, "The LLM that analyses outputs: \"openai(model='gpt-4o')\".", metavar="SPEC"),
-    real: int | None = setting(None, "Outputs of each task to analyse.", metavar="N", min=0, shown="all"),
-    generate: list[str] | None = setting(
-        None, "An LLM whose outputs are analysed as well; repeatable.", metavar="SPEC"
-    ),
+    generate: Names = setting((), "An LLM whose outputs are analysed as well; repeatable.", metavar="SPEC"),
     run: Path | None = setting(None, "Choose outputs in thirds by the scores of this run.", "--scores", metavar="RUN"),
     by: str | None = setting(
         None,
@@ -45,43 +41,11 @@ def error_analysis(
         metavar="METRIC",
         shown="the only one",
     ),
-    inject: bool = setting(False, "Let the LLM put the synthetic errors in, instead of known faults."),
     review: str | None = setting(None, "An LLM that removes analyses that are not reasonable.", metavar="SPEC"),
-    synthetic: int | None = setting(
-        None, "Examples with faults put into good texts.", metavar="N", min=0, shown="one per text"
-    ),
-    freeform: int | None = setting(
-        None,
-        "Examples with aspects that are not in the task's table.",
-        metavar="N",
-        min=0,
-        shown="one per text; none with --llm",
-    ),
-    faults: int = setting(3, "Faults of a text, at most.", metavar="N", min=1),
-    kinds: list[str] | None = setting(None, "A kind of fault; repeatable.", "--fault", metavar="KIND", shown="all"),
-    good: GoodTexts | None = setting(
-        None,
-        "Texts to put faults into: references, outputs without marked errors, or both.",
-        shown="references, and outputs of items without one",
-    ),
-    categories: Mapping[str, str] = setting(
-        {},
-        "The aspect of a category of marked errors, such as unspecified=Accuracy; repeatable.",
-        "--category",
-        metavar="NAME=ASPECT",
-    ),
-    clean: Mapping[str, float] = setting(
-        {},
-        "Outputs without marked errors have none if this rating is at least VALUE, such as grammatical=1.",
-        metavar="RATING=VALUE",
-    ),
     task: str | None = setting(None, "The task of all records.", metavar="NAME", shown="their own"),
     instruction: str | None = setting(None, "The instruction of all records.", metavar="TEXT", shown="their own"),
-    max_tokens: int = setting(1024, "Length limit of an example, in tokens (about).", metavar="N", min=1),
     mix: str = setting("all", "Examples per task and channel: all, paper, or TOML.", metavar="NAME_OR_FILE"),
-    size: int | None = setting(None, "Examples in all, in the proportions of the mix.", metavar="N", min=1),
     chat: bool = setting(False, "Also write chat.jsonl with user and assistant turns."),
-    seed: int = setting(0, "Seed of all choices.", min=0),
     reading: ReadingOptions,
     llms: LLMOptions,
     dry_run: bool = DRY_RUN,
@@ -96,24 +60,14 @@ def error_analysis(
     from metrist.llm.base import build_llm
     from metrist.llm.budget import estimate_calls
 
+    chosen: tuple[Any, ...] = channels  # The settings check the names.
     settings = BuildSettings(
-        channels=_split(channels) or tuple(name for name in CHANNELS if llm is not None or name != "real"),
+        channels=chosen or tuple(name for name in CHANNELS if llm is not None or name != "real"),
         llm=build_llm(llm) if llm is not None else None,
-        real=real,
-        generate=tuple(map(build_llm, generate or ())),
-        inject=inject,
+        generate=tuple(map(build_llm, generate)),
         review=build_llm(review) if review is not None else None,
-        synthetic=synthetic,
-        freeform=freeform,
-        most_faults=faults,
-        kinds=_split(kinds) or None,
-        good=good,
-        aspects=categories,
-        clean=clean,
-        max_tokens=max_tokens,
         mix=None if mix == "all" else read_mix(mix),
-        size=size,
-        seed=seed,
+        **as_arguments(examples),
     )
     check_folder(out)
     reader = reading.read(inputs)
@@ -176,10 +130,6 @@ def _describe_estimate(estimate: LLMEstimate) -> str:
     stored = f" ({estimate.answered:,} more are answered already)" if estimate.answered else ""
     cost = f"cost {Dollars(estimate.least_cost)} to {Dollars(estimate.most_cost)}"
     return f"{estimate.llm}: {format_count(new, 'question')}{stored}, {cost if estimate.price else 'cost unknown'}"
-
-
-def _split(values: list[str] | None) -> tuple[Any, ...]:
-    return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
 
 
 def build_tables(result: BuildResult) -> list[Table]:

@@ -76,6 +76,9 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 def _make_parameter(parameter: str, name: str, option: SettingField) -> inspect.Parameter:
     setting = option.setting
     annotation, default = option.type, inspect.Parameter.empty if option.default is MISSING else option.default
+    names = setting.option_names(name)
+    if names[0].startswith("/"):  # It turns off what is on by default.
+        names, default = [names[0].removeprefix("/")], not default
     if (element := _find_element(annotation)) is not None:
         annotation, default = list[element] | None, None  # type: ignore[valid-type]
     elif setting.parse and not {annotation, *get_args(annotation)} & {bool, int, float, str, Path}:
@@ -83,7 +86,7 @@ def _make_parameter(parameter: str, name: str, option: SettingField) -> inspect.
     values = {"metavar": setting.metavar, "min": setting.min, "max": setting.max, "show_default": setting.shown}
     # What is left out keeps typer's own defaults.
     given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
-    info = typer.Option(*setting.option_names(name), help=setting.help, **given)
+    info = typer.Option(*names, help=setting.help, **given)
     return inspect.Parameter(
         parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, info]
     )
@@ -103,6 +106,8 @@ def _find_element(annotation: Any) -> Any:
 def _convert(name: str, option: SettingField, value: Any) -> Any:
     """Turn what typer gives for an option into the value of the setting."""
     parse = option.setting.parse
+    if option.setting.option_names(name)[0].startswith("/"):
+        return not value
     if _find_element(option.type) is not None:
         if not value:
             return option.default

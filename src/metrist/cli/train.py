@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import TiesName
 from metrist.cli.train_options import (
     LICENCE,
     BitsName,
@@ -15,7 +14,6 @@ from metrist.cli.train_options import (
     DataOptions,
     Files,
     KeepName,
-    PoolingName,
     PreferenceTrainingOptions,
     SupportDataOptions,
     TrainingOptions,
@@ -24,7 +22,8 @@ from metrist.cli.train_options import (
 )
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
-from metrist.settings import setting
+from metrist.settings import as_arguments, setting
+from metrist.train.recipe import PreferenceSettings
 
 if TYPE_CHECKING:
     from metrist.models.devices import Options
@@ -40,6 +39,13 @@ _POOLINGS = {
 }
 
 
+def _parse_languages(text: str) -> tuple[str, str]:
+    first, comma, second = text.partition(",")
+    if not (first and comma and second):
+        raise SpecError(f"must be two names, such as en_XX,de_DE, got {text!r}")
+    return first, second
+
+
 def likelihood(
     *,
     files: Files = None,
@@ -50,8 +56,8 @@ def likelihood(
     training: TrainingOptions,
     pairs: int = setting(30_000, "Number of pairs to sample; 0: all.", min=0),
     max_length: int | None = setting(None, "Truncate texts to this many tokens.", min=2, shown="model's limit"),
-    languages: str | None = setting(
-        None, "Languages of conditions and targets, as the model names them.", metavar="A,B"
+    languages: tuple[str, str] | None = setting(
+        None, "Languages of conditions and targets, as the model names them.", metavar="A,B", parse=_parse_languages
     ),
     bits: BitsName = setting(
         "16", "Bits per weight of a model tuned from metrist's own format; few undo small changes."
@@ -62,7 +68,7 @@ def likelihood(
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 
-    options = training.base_model(base, _parse_languages(languages))
+    options = training.base_model(base, languages)
     dev, default_dev = training.development(options)
     task = LikelihoodTask(
         data=tuple(merge_files(files, data)),
@@ -88,15 +94,6 @@ def likelihood(
     )
 
 
-def _parse_languages(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    first, comma, second = text.partition(",")
-    if not (first and comma and second):
-        raise SpecError(f"--languages must be two names, such as en_XX,de_DE, got {text!r}")
-    return first, second
-
-
 def preference(
     files: Files = None,
     *,
@@ -117,18 +114,10 @@ def preference(
     keep: KeepName | None = setting(
         None, "Which side of a too long context is kept; both: cut the middle.", shown="end, or as the base was trained"
     ),
-    pooling: PoolingName = setting(
-        "auto",
-        "What is scored: the mean over the answer's or all tokens, the first or the last token; auto: by the "
-        "model's kind.",
-    ),
-    balance: float = setting(1.0, "1: weight criteria by their pairs; 0: weight them equally.", min=0, max=1),
-    ties: TiesName = setting("drop", "Drop ties, or learn that neither answer is better."),
-    regression: float = setting(0.0, "Weight of an added loss on the ratings, if there are any.", min=0),
+    preferences: PreferenceSettings,
     max_length: int | None = setting(
         None, "Tokens of instruction, context and answer together.", min=2, shown="512, or as the base was trained"
     ),
-    head_lr: float | None = setting(None, "Learning rate of the last layer.", shown="that of --lr"),
     licence: str | None = LICENCE,
     bits: BitsName | None = setting(
         None,
@@ -149,24 +138,17 @@ def preference(
     if suite.suite is not None and data.from_run is not None:
         raise SpecError("--suite trains on a file of pairs: leave out --from-run")
     unsupported = {
-        "--dev": training.dev,
-        "--seed": training.seed,
-        "--licence": licence,
-        "--criterion": criterion,
-        "--keep-checkpoints": training.keep_checkpoints,
-        "--resume": training.resume,
+        **{name: getattr(training, name) for name in ("dev", "seed", "keep_checkpoints", "resume")},
+        "licence": licence,
+        "criterion": criterion,
     }
     suite.check(paths, unsupported)
     options = training.base_model(base)
     settings: dict[str, Any] = {
         "base": options,
         "layout": _choose_layout(labelled, keep, max_length),
-        "pooling": pooling,
         "recipe": training.recipe(options),
-        "balance": balance,
-        "ties": ties,
-        "regression": regression,
-        "head_lr": head_lr,
+        **as_arguments(preferences),
     }
     if suite.suite is not None:
         run_suite(

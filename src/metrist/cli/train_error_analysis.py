@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metrist.cli.train_options import (
-    LICENCE,
     AblationName,
     AnalysisTrainingOptions,
     EvaluationOptions,
     Files,
-    StoredName,
-    TurnsName,
     merge_files,
 )
 from metrist.errors import SpecError, format_count
-from metrist.settings import setting
+from metrist.settings import as_arguments, setting
+from metrist.train.recipe import AnalystSettings
 
 if TYPE_CHECKING:
     from metrist.train.error_analysis import ErrorAnalysisTask
@@ -31,27 +29,12 @@ def error_analysis(
     data: list[Path] | None = setting(None, "Analyses of `metrist build error-analysis`; repeatable.", metavar="FILE"),
     base: str = setting(..., "The causal language model to fine-tune.", metavar="MODEL"),
     training: AnalysisTrainingOptions,
-    rank: int = setting(16, "Rank of the adapter.", min=1),
+    analyst: AnalystSettings,
     alpha: float | None = setting(None, "Scale of the adapter.", shown="twice the rank"),
-    adapter_dropout: float = setting(0.0, "Dropout before the adapter.", min=0),
-    targets: str = setting("", "Layers with an adapter, such as q_proj,v_proj.", metavar="A,B", shown="all linear"),
-    save: StoredName | None = setting(
-        None, "Write an adapter, a merged model, or that and a GGUF file.", shown="adapter for LoRA"
-    ),
-    turns: TurnsName | None = setting(
-        None, "Use the chat template, or the bare prompt.", shown="chat, if there is a template"
-    ),
-    max_length: int = setting(1024, "Tokens of a prompt and its analysis; longer ones are left out.", min=2),
-    packing: bool = setting(True, "Let analyses share rows, without seeing each other.", "--packing/--no-packing"),
-    gradient_checkpointing: bool = setting(False, "Compute activations twice to save memory."),
-    shard: bool = setting(False, "Divide all weights over the GPUs (FSDP), with `accelerate launch`."),
-    tasks: str = setting("", "Train on these tasks only.", metavar="A,B"),
-    channels: str = setting("", "Train on these channels only: real, synthetic, human, ….", metavar="A,B"),
     evaluation: EvaluationOptions,
     ablate: AblationName | None = setting(
         None, "Train on each channel or task alone and on everything, and compare them."
     ),
-    licence: str | None = LICENCE,
 ) -> None:
     from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
@@ -62,19 +45,8 @@ def error_analysis(
         data=tuple(merge_files(files, data)),
         dev=training.held_out(),
         method=method,
-        rank=rank,
-        alpha=2.0 * rank if alpha is None else alpha,
-        adapter_dropout=adapter_dropout,
-        targets=_split_names(targets),
-        stored=save,
-        turns=turns,
-        max_length=max_length,
-        packing=packing,
-        gradient_checkpointing=gradient_checkpointing,
-        sharded=shard,
-        tasks=_split_names(tasks),
-        channels=_split_names(channels),
-        licence=licence,
+        alpha=2.0 * analyst.rank if alpha is None else alpha,
+        **as_arguments(analyst),
         **training.task_settings("analyst", training.base_model(base)),
     )
     task = evaluation.attach(task)
@@ -90,7 +62,7 @@ def error_analysis(
         plan.remarks(),
         f"training analyses  {len(plan.train):,}, {int(plan.train.weights.sum()):,} tokens of them to learn",
         *describe_plan(plan, task.recipe.epochs, "analysis"),
-        f"trained            {'an adapter of rank ' + str(rank) if method == 'lora' else 'all weights'}",
+        f"trained            {'an adapter of rank ' + str(analyst.rank) if method == 'lora' else 'all weights'}",
         f"prompt             {'in the chat template' if plan.facts.turns == 'chat' else 'bare'}",
     )
 
@@ -121,7 +93,3 @@ def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: boo
     table = run_ablation(task, ablate, progress)
     if is_first_process():
         print_table(table, "text")
-
-
-def _split_names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())

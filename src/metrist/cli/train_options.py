@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
 from metrist.errors import SpecError
-from metrist.settings import setting
+from metrist.settings import as_arguments, select_arguments, setting
 from metrist.train import HELD_OUT, TUNING
+from metrist.train.recipe import Recipe, RecipeSettings, Schedule
 
 if TYPE_CHECKING:
     from metrist.models.devices import Options
     from metrist.train.error_analysis import ErrorAnalysisTask
-    from metrist.train.recipe import Recipe
 
 
-#: How the learning rate falls.
-ScheduleName = Literal["linear", "cosine", "constant"]
-#: The number format to compute in; weights are stored as float32.
-DtypeName = Literal["auto", "float32", "bfloat16"]
-#: Which of the model's vectors represents the answer.
-PoolingName = Literal["auto", "answer", "mean", "first", "last"]
 #: Which side of a long context is kept.
 KeepName = Literal["end", "start", "both"]
 #: Bits per stored weight; float32 loses nothing, and 16 bits (float16) next to nothing.
@@ -94,7 +88,7 @@ def merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
+class TrainingOptions(RecipeSettings):
     """Options of every training, with the defaults of `metrist train likelihood`."""
 
     _defaults: ClassVar[Mapping[str, float]] = {"epochs": 1, "batch": 20, "lr": 5e-5}
@@ -108,17 +102,6 @@ class TrainingOptions:
     )
     epochs: int | None = setting(None, "Number of passes over the pairs.", min=1, shown=f"1; 3 {_OWN_FORMAT}")
     batch: int | None = setting(None, "Pairs per update.", min=1, shown=f"20; 16 {_OWN_FORMAT}")
-    lr: float | None = setting(None, "Peak learning rate.", shown="5e-05")
-    schedule: ScheduleName = setting("linear", "How the learning rate falls after the warm-up.")
-    warmup: float = setting(0.0, "Share of the steps in which the learning rate rises.")
-    weight_decay: float = setting(0.0, "AdamW's weight decay.")
-    clip: float = setting(1.0, "Maximum norm of the gradients; 0: no limit.")
-    seed: int = setting(0, "Seed of order, split and dropout.", min=0)
-    dtype: DtypeName = setting("auto", "Number format to compute in; auto: bfloat16 on GPUs that support it.")
-    max_tokens: int | None = setting(None, "Tokens to compute at once.", min=1, shown="as fits the device")
-    bucket: int = setting(1, "Batches drawn together by length, to reduce padding; 1: none.", min=1)
-    eval_every: int | None = setting(None, "Steps between evaluations.", min=1, shown="an epoch")
-    patience: int | None = setting(None, "Stop after N evaluations without improvement.", metavar="N", min=1)
     checkpoint_every: int = setting(500, "Steps between checkpoints.", min=1)
     keep_checkpoints: bool = setting(False, "Do not delete the last checkpoints at the end.")
     resume: bool = setting(False, "Only continue a training that was stopped; never start one.")
@@ -128,13 +111,9 @@ class TrainingOptions:
 
     def recipe(self, base: Options) -> Recipe:
         """Return the recipe, with defaults that depend on the base."""
-        from metrist.train.recipe import Recipe
-
         defaults = self._choose_defaults(base)
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Recipe)}
-        values |= {name: value for name, value in defaults.items() if values[name] is None}
-        values |= {"schedule": self.schedule, "dtype": self.dtype, "clip": self.clip or None}
-        return Recipe(**values)
+        values = select_arguments(Recipe, as_arguments(self))
+        return Recipe(**values | {name: value for name, value in defaults.items() if values[name] is None})
 
     def _choose_defaults(self, base: Options) -> Mapping[str, float]:
         from metrist.models.weights import find_weights
@@ -224,10 +203,6 @@ class ConsistencyTrainingOptions(TrainingOptions):
 
 #: What is trained: a LoRA adapter beside frozen weights, or all weights.
 MethodName = Literal["lora", "full"]
-#: What is written: an adapter beside the base, a model of its own, or that and a GGUF file.
-StoredName = Literal["adapter", "merged", "gguf"]
-#: How the prompt is given: through the model's chat template, or bare.
-TurnsName = Literal["chat", "none"]
 
 
 _PRESET = "by the preset"
@@ -249,7 +224,7 @@ class AnalysisTrainingOptions(TrainingOptions):
     epochs: int | None = setting(None, "Number of passes over the analyses.", min=1, shown=_PRESET)
     batch: int | None = setting(None, "Analyses per update.", min=1, shown=_PRESET)
     lr: float | None = setting(None, "Peak learning rate.", shown=_PRESET)
-    schedule: ScheduleName = setting("cosine", "How the learning rate falls after the warm-up.")
+    schedule: Schedule = "cosine"
     warmup: float = 0.1
     method: MethodName | None = setting(None, "Train an adapter (LoRA) or all weights.", shown=_PRESET)
 

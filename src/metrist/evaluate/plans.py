@@ -105,7 +105,7 @@ class JoinSettings:
         (), "Use a part of a run's scores, such as recall, instead of the whole; repeatable.", metavar="PART"
     )
     lower_is_better: Names = setting((), "A metric or aspect where lower is better.", metavar="NAME")
-    weighted: bool = setting(True, "Ignore the sampling weights of annotated outputs.", " /--unweighted")
+    weighted: bool = setting(True, "Ignore the sampling weights of annotated outputs.", "/--unweighted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
