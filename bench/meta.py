@@ -25,7 +25,7 @@ from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kend
 from metrist.stats.bootstrap import bootstrap
 from metrist.stats.measures import measure
 from metrist.stats.permutation import permutation_tests
-from metrist.stats.samples import Panel, all_pairs
+from metrist.stats.samples import ScorePanel, all_pairs
 from metrist.stats.threshold_search import best_threshold
 from metrist.stats.ties import pairing
 
@@ -97,12 +97,12 @@ def _columns(kind: str, count: int) -> tuple[Floats, Floats]:
     return _KINDS[kind](rng.normal(size=count), rng.normal(size=count))
 
 
-def _panel() -> Panel:
+def _panel() -> ScorePanel:
     rng = np.random.default_rng(2)
     item, system = np.divmod(np.arange(ITEMS * SYSTEMS), SYSTEMS)
     quality = rng.normal(size=len(item))
     noise = rng.normal(size=(METRICS, len(item))) * np.linspace(0.5, 3, METRICS)[:, None]
-    return Panel(human=np.round(quality * 2) / 2, metrics=quality + noise, item=item, system=system)
+    return ScorePanel(human=np.round(quality * 2) / 2, metrics=quality + noise, item=item, system=system)
 
 
 def _bootstraps() -> list[Task]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from metrist.run.manifest import Manifest
 from metrist.run.run import open_run
-from metrist.run.store import Manifest, Store
+from metrist.run.store import Store
 
 #: What may differ between two runs of the same command: seconds and money.
 _VARYING = ("usage",)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from metrist import errors
-from metrist.errors import MissingExtra, format_count, format_path, install_command, label_item
+from metrist.errors import (
+    ErrorCode,
+    InputError,
+    MissingExtra,
+    RunError,
+    format_count,
+    format_path,
+    install_command,
+    label_item,
+)
 
 # conftest.py replaces these so that other tests see the same message everywhere.
 find_origin = errors.find_origin
@@ -124,3 +136,15 @@ def test_a_source_that_serves_as_item_is_shown_by_its_first_words() -> None:
     assert label_item("漢" * 100) == "漢" * 60 + " …"
     assert label_item("two\nlines") == "two lines"
     assert label_item(" " * 100, 3) == " (number 3)"
+
+
+def test_the_page_of_errors_lists_all_codes() -> None:
+    page = Path(__file__).parents[1] / "docs" / "reference" / "errors.md"
+    assert re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE) == list(get_args(ErrorCode))
+
+
+def test_a_code_is_that_of_the_class_or_given_and_survives_pickling() -> None:
+    assert InputError("x").code == "unreadable"
+    assert MissingExtra("x", "llm").code == "missing_dependency"
+    sent = pickle.loads(pickle.dumps(RunError("no metric 'x'", code="unknown_name")))
+    assert (sent.code, str(sent)) == ("unknown_name", "no metric 'x'")

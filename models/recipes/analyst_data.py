@@ -23,10 +23,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from metrist.data.error_analysis.build import BuildResult, BuildSettings, build_examples
+from metrist.data.error_analysis.build import AnalysisBuildResult, BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
-from metrist.data.error_analysis.examples import Channel, Example, make_example
-from metrist.data.error_analysis.filters import FILTERS, Step, apply_filters
+from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example
+from metrist.data.error_analysis.filters import FILTERS, FilterStep, apply_filters
 from metrist.data.perturbations import list_kinds
 from metrist.data.text_overlap import normalise_text
 from metrist.io.reader import read_records
@@ -317,7 +317,7 @@ def vary_style(output: JudgedOutput, rng: random.Random) -> JudgedOutput:
     return rng.choice((lambda: output, lambda: write_small(output), lambda: hide_names(output, rng)))()
 
 
-def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -> list[Example]:
+def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -> list[AnalysisExample]:
     """Stories with sentences of others, and with sentences said again, as weak systems write them: between one and all
     sentences are faulty. One in five stays as it is."""
     examples = []
@@ -378,7 +378,7 @@ def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -
 _OMISSIONS = ((1.0, (0, 0.0)), (2 / 3, (1, 1.5)), (1 / 3, (1, 3.0)), (0.0, (2, 3.0)))
 
 
-def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[Example]:
+def make_omissions(outputs: Sequence[JudgedOutput], seed: int) -> list[AnalysisExample]:
     """Summaries by systems, in which people counted the facts of the reference. Those of the lowest third leave out the
     more the fewer they have, and the passages of the source that have them are named; the others are good, and every
     third of them is there in small letters, too."""
@@ -588,7 +588,7 @@ def make_problems(count: int, seed: int) -> list[JudgedOutput]:
     return outputs
 
 
-def make_wrong_solutions(count: int, seed: int) -> list[Example]:
+def make_wrong_solutions(count: int, seed: int) -> list[AnalysisExample]:
     """Word problems with solutions that go wrong at one step and carry the mistake on to the result."""
     examples = []
     for number in range(count):
@@ -662,7 +662,7 @@ def small(source: Source) -> Source:
     return replace(source, without=("capitalisation", "punctuation"), **third)
 
 
-def build_source(source: Source, outputs: Sequence[JudgedOutput], options: argparse.Namespace) -> BuildResult:
+def build_source(source: Source, outputs: Sequence[JudgedOutput], options: argparse.Namespace) -> AnalysisBuildResult:
     """The examples of one file, at most as many of each channel as planned."""
 
     def scale(count: int) -> int:
@@ -713,8 +713,8 @@ def main() -> None:
         index = list(csv.DictReader(file, delimiter="\t"))
     by_file = {row["file"]: row for row in index}
     judged = JudgedTexts(options.data, index)
-    examples: list[Example] = []
-    steps: dict[str, Step] = {}
+    examples: list[AnalysisExample] = []
+    steps: dict[str, FilterStep] = {}
     made: Counter[str] = Counter()
     notes: list[str] = []
 
@@ -728,7 +728,7 @@ def main() -> None:
         examples.extend(result.examples)
         made.update(result.made)
         for step in result.steps.values():
-            total = steps.setdefault(step.name, Step(step.name, step.description))
+            total = steps.setdefault(step.name, FilterStep(step.name, step.description))
             total.removed += step.removed
             total.samples += step.samples[: 1 if len(total.samples) < 20 else 0]
         counts = Counter(example.channel for example in result.examples)
@@ -748,7 +748,7 @@ def main() -> None:
             unmarked = [write_small(output) for output in outputs if not output.errors]
             add(f"{source.file}, small letters", small(source), unmarked)
 
-    def keep(name: str, made_here: Sequence[Example], channel: str) -> None:
+    def keep(name: str, made_here: Sequence[AnalysisExample], channel: str) -> None:
         kept = list(apply_filters(made_here, FILTERS, steps))
         examples.extend(kept)
         made[channel] += len(made_here)
@@ -772,7 +772,7 @@ def main() -> None:
         add("written stories", written, stories[::2])
         add("written stories, small letters", small(written), [write_small(story) for story in stories[1::2]])
     random.Random(f"{options.seed}\0order").shuffle(examples)
-    result = BuildResult(examples=examples, steps=steps, made=made, shares=[], notes=notes)
+    result = AnalysisBuildResult(examples=examples, steps=steps, made=made, shares=[], notes=notes)
     result.write(options.out)
     report = result.report()
     print(json.dumps({key: report[key] for key in ("examples", "statistics")}, indent=1))

@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
 
 #: Characters of an item that texts show whole.
 _LONGEST_ITEM = 80
@@ -28,24 +29,71 @@ _MODEL_FOLDERS = {
 }
 
 
+#: What went wrong, for programs. docs/reference/errors.md has the cause and the remedy of each.
+ErrorCode = Literal[
+    "budget",
+    "cannot_write",
+    "changed",
+    "conflict",
+    "damaged",
+    "in_use",
+    "invalid_row",
+    "invalid_value",
+    "llm_failed",
+    "metric_failed",
+    "missing_dependency",
+    "missing_field",
+    "missing_file",
+    "missing_value",
+    "model_unusable",
+    "no_data",
+    "out_of_memory",
+    "run_failed",
+    "too_large",
+    "too_little_data",
+    "unfinished",
+    "unknown_name",
+    "unreadable",
+    "unsupported",
+    "untrusted",
+    "worker_died",
+]
+
+
 class MetristError(Exception):
-    """Base of all errors that metrist reports; the message is written for the user."""
+    """Base of all errors that metrist reports. The message is written for the user, `code` for programs."""
+
+    #: One of `ErrorCode`; an error of the service's client has the service's own.
+    code: str = "run_failed"
+
+    def __init__(self, message: object = "", *, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
 
 
 class InputError(MetristError):
     """A file or row that cannot be read."""
 
+    code = "unreadable"
+
 
 class SpecError(MetristError):
-    """A metric's text that cannot be parsed."""
+    """A metric's text that cannot be parsed, or a setting that cannot be used."""
+
+    code = "invalid_value"
 
 
 class NeedsError(MetristError):
     """A metric needs a field that the records do not have."""
 
+    code = "missing_field"
+
 
 class ModelError(MetristError):
     """A model that cannot be found, loaded or run."""
+
+    code = "model_unusable"
 
 
 class RunError(MetristError):
@@ -54,6 +102,8 @@ class RunError(MetristError):
 
 class MissingExtra(MetristError):
     """A feature needs an optional dependency that is not installed."""
+
+    code = "missing_dependency"
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional dependency: {install_command(extra)}")

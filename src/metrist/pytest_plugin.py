@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 import pytest
 
 if TYPE_CHECKING:
-    from metrist.evaluate.compare.check import Report
+    from metrist.evaluate.compare.check import CheckReport
     from metrist.metrics.base import Metric
     from metrist.metrics.registry import MetricList
     from metrist.run.results import Results
@@ -61,7 +61,7 @@ class MetristCheck(Protocol):
         against: Results | str | os.PathLike[str] | None = None,
         metrics: MetricList = (),
         **options: Unpack[CheckOptions],
-    ) -> Report: ...
+    ) -> CheckReport: ...
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def _check(
     against: Results | str | os.PathLike[str] | None = None,
     metrics: MetricList = (),
     **options: Unpack[CheckOptions],
-) -> Report:
+) -> CheckReport:
     __tracebackhide__ = True
     from metrist.evaluate.compare.check import check
     from metrist.evaluate.selection import open_run

@@ -156,9 +156,12 @@ def check_settings(plan: Any, error: type[MetristError] = RunError) -> None:
         choices, setting = list_choices(declared.type), declared.setting
         if choices and value not in choices:
             known = ", ".join(map(str, choices))
-            raise error(f"`{name}` must be one of {known}, got {value!r}{did_you_mean(str(value), choices)}")
+            raise error(
+                f"`{name}` must be one of {known}, got {value!r}{did_you_mean(str(value), choices)}",
+                code="invalid_value",
+            )
         if setting.describe_limits() and not setting.contains(value):
-            raise error(f"`{name}` must be {setting.describe_limits()}, got {value!r}")
+            raise error(f"`{name}` must be {setting.describe_limits()}, got {value!r}", code="invalid_value")
 
 
 # ---- Tables of TOML files

@@ -205,7 +205,7 @@ def test_the_suggested_command_works_as_it_is_from_another_folder(
 def test_without_a_metric_some_are_chosen_and_told_why(
     metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    part = quality.Part(metric="distinct", weight=1.0, centre=0.5, spread=0.1)
+    part = quality.MixturePart(metric="distinct", weight=1.0, centre=0.5, spread=0.1)
     mixture = quality.Mixture(task="general", needs=(), basis="measured on words", parts=(part,))
     monkeypatch.setattr(quality, "load_mixtures", lambda: (mixture,))
     path = tmp_path / "outputs.csv"

@@ -15,7 +15,7 @@ import pytest
 from metrist.data.leaks import Leak, leaks
 from metrist.data.pairs import GoodBad
 from metrist.data.splits import DEFAULT_SHARES, Split, assign_sides, split_by_position, split_pairs
-from metrist.data.text_overlap import Unit
+from metrist.data.text_overlap import SplitUnit
 from metrist.errors import InputError, SpecError
 
 
@@ -255,7 +255,7 @@ def test_heap_pairs_are_split_without_parts_of_texts_on_two_sides(published_pair
 
 
 def test_the_honest_split_of_the_heap_study_is_that_of_its_published_results(published_pairs: list[GoodBad]) -> None:
-    sides = assign_sides([Unit.from_pair(pair) for pair in published_pairs], DEFAULT_SHARES, inside=0)
+    sides = assign_sides([SplitUnit.from_pair(pair) for pair in published_pairs], DEFAULT_SHARES, inside=0)
     # Of the sides as JSON, made before texts inside others were looked for: docs/research/heap.md rests on it.
     digest = hashlib.sha256(json.dumps(sides).encode()).hexdigest()
     assert digest == "ca978e1b139592a797cdfca387141703cffd0af18285265f2a55edfcca21dbcc"

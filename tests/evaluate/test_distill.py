@@ -15,7 +15,8 @@ import metrist
 from fault_server import Act, FaultServer, Request, answer
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.distill import MAX_INSTRUCTION, distill_preference, read_judge, read_judged_run
-from metrist.run.store import Manifest, Store
+from metrist.run.manifest import Manifest
+from metrist.run.store import Store
 from metrist.scores import Score
 from tiny_models import WORDS
 

@@ -9,8 +9,8 @@ import pytest
 
 from metrist.metrics import agreement
 from metrist.metrics.agreement import (
-    Agreement,
-    Figure,
+    AgreementFigure,
+    DatasetAgreement,
     describe_direction,
     format_agreement,
     load_agreements,
@@ -20,11 +20,11 @@ from metrist.metrics.cards import describe
 from metrist.metrics.registry import build, names
 
 
-def make_row(name: str, task: str, value: float, beyond: float = 0.1, **fields: Any) -> Agreement:
+def make_row(name: str, task: str, value: float, beyond: float = 0.1, **fields: Any) -> DatasetAgreement:
     figures = {
-        "likelihood": Figure(value, value - 0.05, value + 0.05),
-        "length": Figure(0.1, 0.0, 0.2),
-        "best lexical": Figure(0.2, 0.1, 0.3),
+        "likelihood": AgreementFigure(value, value - 0.05, value + 0.05),
+        "length": AgreementFigure(0.1, 0.0, 0.2),
+        "best lexical": AgreementFigure(0.2, 0.1, 0.3),
     }
     settings = {
         "judged": True,
@@ -34,8 +34,8 @@ def make_row(name: str, task: str, value: float, beyond: float = 0.1, **fields: 
         "lexical": "chrf",
         **fields,
     }
-    given = {"likelihood": Figure(beyond, beyond - 0.05, beyond + 0.05)}
-    return Agreement(data=name.lower(), name=name, task=task, figures=figures, given_length=given, **settings)
+    given = {"likelihood": AgreementFigure(beyond, beyond - 0.05, beyond + 0.05)}
+    return DatasetAgreement(data=name.lower(), name=name, task=task, figures=figures, given_length=given, **settings)
 
 
 ROWS = (

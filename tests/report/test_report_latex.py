@@ -14,7 +14,6 @@ from metrist.report.tables import (
     Change,
     Column,
     Estimate,
-    Layout,
     Marked,
     Name,
     Number,
@@ -22,6 +21,7 @@ from metrist.report.tables import (
     Share,
     Signature,
     Table,
+    TableLayout,
 )
 from metrist.run.results import score_column
 
@@ -76,7 +76,7 @@ def test_a_list_of_pairs_has_names_of_papers_arrows_and_the_better_system_in_bol
     assert r"chrf(char\_order=3) $\uparrow$ & " in latex
     assert "Lower is better" not in latex
     assert r"\par\footnotesize The better system is in bold." in latex
-    renamed = PAIRS.render("latex", Layout(rename={"ter": "T_R", "M2M100_1.2B-B4": "Ours"}))
+    renamed = PAIRS.render("latex", TableLayout(rename={"ter": "T_R", "M2M100_1.2B-B4": "Ours"}))
     assert r"T\_R & bleurt\_bestmbr & \textbf{Ours} & " in renamed
     assert "| ter | bleurt_bestmbr | M2M100_1.2B-B4 | 150 |" in PAIRS.render("markdown")
 
@@ -85,7 +85,7 @@ def test_a_list_of_pairs_has_names_of_papers_arrows_and_the_better_system_in_bol
 @pytest.mark.parametrize("columns", ["", "[twocolumn]"])
 def test_a_list_of_pairs_fits_the_page(columns: str, tmp_path: Path) -> None:
     opening = OPENING.replace("{article}", f"{columns}{{article}}")
-    table = PAIRS.render("latex", Layout(rename={"chrf(char_order=3)": "chrF3"}))
+    table = PAIRS.render("latex", TableLayout(rename={"chrf(char_order=3)": "chrF3"}))
     (tmp_path / "a.tex").write_text(f"{opening}{table}\n\\end{{document}}\n", encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -21,13 +21,13 @@ from metrist.report.tables import (
     Column,
     Count,
     Estimate,
-    Layout,
     Marked,
     Number,
     PValue,
     Share,
     Signature,
     Table,
+    TableLayout,
     align_columns,
     escape_controls,
     render_page,
@@ -271,7 +271,7 @@ def test_a_signature_cannot_break_out_of_its_place() -> None:
 
 
 def test_latex_is_fit_for_a_paper() -> None:
-    text = SIGNED.render("latex", Layout(caption="My 100 % scores", label="tab:main"))
+    text = SIGNED.render("latex", TableLayout(caption="My 100 % scores", label="tab:main"))
     assert r"system & BLEU $\uparrow$ & TER $\downarrow$ \\" in text
     assert r"a & \textbf{41.2} {\scriptsize [40.0, 42.5]} & \textbf{60.0} \\" in text
     assert r"b & 12.0 {\scriptsize [11.0, 13.0]} & 72.0 \\" in text
@@ -355,7 +355,9 @@ def test_a_page_of_html_stands_alone_and_names_rows_and_columns() -> None:
 
 
 def test_a_layout_changes_names_columns_and_decimals_but_no_number() -> None:
-    layout = Layout(drop=["ter"], rename={"bleu": "B", "a": "Ours"}, decimals=3, intervals="plusminus", caption="New")
+    layout = TableLayout(
+        drop=["ter"], rename={"bleu": "B", "a": "Ours"}, decimals=3, intervals="plusminus", caption="New"
+    )
     (shown,) = layout.apply([SIGNED])
     assert shown.text().splitlines()[:5] == [
         "New",
@@ -368,12 +370,12 @@ def test_a_layout_changes_names_columns_and_decimals_but_no_number() -> None:
     assert shown.signatures[0].name == "B"
     assert shown.to_dict()["rows"][0] == {"system": "Ours", "B": {"value": 41.25, "low": 40, "high": 42.5}}
     assert "B $" in shown.render("latex")
-    assert Layout(intervals="none").apply([SIGNED])[0].render("csv") == SIGNED.render("csv")
+    assert TableLayout(intervals="none").apply([SIGNED])[0].render("csv") == SIGNED.render("csv")
 
 
 def test_columns_to_drop_may_be_listed_and_may_hold_commas() -> None:
     drawn = Table(columns=[Column("a"), Column("f(x=1, y=2)"), Column("b"), Column("c")], rows=[])
-    (shown,) = Layout(drop=["f(x=1, y=2)", "a, b"]).apply([drawn])
+    (shown,) = TableLayout(drop=["f(x=1, y=2)", "a, b"]).apply([drawn])
     assert [column.name for column in shown.columns] == ["c"]
 
 
@@ -389,10 +391,10 @@ def test_columns_to_drop_may_be_listed_and_may_hold_commas() -> None:
 )
 def test_a_layout_that_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
-        Layout(**options).apply([SIGNED])
+        TableLayout(**options).apply([SIGNED])
 
 
 def test_a_layout_may_name_what_only_one_of_several_tables_has() -> None:
-    first, second = Layout(drop=["p"], rename={"a": "A"}).apply([SIGNED, table("a")])
+    first, second = TableLayout(drop=["p"], rename={"a": "A"}).apply([SIGNED, table("a")])
     assert first.rows[0][0] == second.rows[0][0] == "A"
     assert "p" not in [column.name for column in second.columns]

@@ -25,9 +25,10 @@ from metrist.cli.app import app
 from metrist.errors import RunError
 from metrist.run.convert import convert_run
 from metrist.run.flat_file import error_rows
+from metrist.run.manifest import StoredMetric, Version
 from metrist.run.run import Run
-from metrist.run.store import Store, StoredMetric, Version
-from metrist.run.tables import read_judgments_table, read_scores_table
+from metrist.run.score_tables import read_judgments_table, read_scores_table
+from metrist.run.store import Store
 from metrist.run.verify import verify
 
 OLD = Path(__file__).parent / "old_runs"

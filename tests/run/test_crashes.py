@@ -18,8 +18,9 @@ import pytest
 from metrist import Metric, Record
 from metrist.errors import RunError
 from metrist.run import load, score, stored_pipeline
+from metrist.run.manifest import LOG
 from metrist.run.prefer import prefer
-from metrist.run.store import LOG, Store
+from metrist.run.store import Store
 from run_contents import contents
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes that die")

@@ -19,9 +19,10 @@ from metrist import Comparator, Judgment, Metric, Record, Score, open_run
 from metrist.errors import RunError
 from metrist.ratings import Error
 from metrist.run import load, score, stored_pipeline
+from metrist.run.manifest import LOG
 from metrist.run.prefer import prefer
 from metrist.run.removal import plan_removal
-from metrist.run.store import _FRAME, LOG
+from metrist.run.result_log import FRAME
 
 SECRET = "s3cr3t"
 ROWS: list[dict[str, Any]] = [
@@ -88,9 +89,9 @@ def find_secrets(folder: Path) -> list[str]:
             data = path.read_bytes()
             search(path.name, data)
             while path.suffix == ".log" and data:
-                size = _FRAME.unpack_from(data)[0]
-                search(path.name, data[_FRAME.size : _FRAME.size + size])
-                data = data[_FRAME.size + size :]
+                size = FRAME.unpack_from(data)[0]
+                search(path.name, data[FRAME.size : FRAME.size + size])
+                data = data[FRAME.size + size :]
     return found
 
 

@@ -28,9 +28,9 @@ from metrist.io.remote import local_path
 from metrist.run import remote_store, stored_pipeline
 from metrist.run.estimate import estimate_run
 from metrist.run.inputs import read_inputs
+from metrist.run.manifest import Manifest, format_manifest
 from metrist.run.remote_store import WRITER, Files, Lease, RemoteStore, describe_process
 from metrist.run.run import open_run
-from metrist.run.store import Manifest, format_manifest
 from metrist.run.stores import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")

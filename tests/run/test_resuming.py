@@ -18,7 +18,7 @@ import pytest
 
 from metrist import open_run
 from metrist.run import load
-from metrist.run.store import MANIFEST
+from metrist.run.manifest import MANIFEST
 from run_contents import contents
 from torture_table import TortureRow
 

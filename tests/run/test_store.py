@@ -27,8 +27,11 @@ from metrist import open_run
 from metrist.errors import RunError
 from metrist.records import hash_units
 from metrist.run import export, load, score, stored_pipeline
-from metrist.run.store import Rows, Store, StoredMetric, folder_name, read_log
-from metrist.run.tables import Damaged, scores_table
+from metrist.run.manifest import StoredMetric, folder_name
+from metrist.run.result_log import Rows, read_log
+from metrist.run.score_tables import scores_table
+from metrist.run.store import Store
+from metrist.run.tables import Damaged
 from metrist.scores import Scores
 from run_contents import contents
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metrist.run.tables import read_scores_table, scores_table
+from metrist.run.score_tables import read_scores_table, scores_table
 from metrist.scores import Failure, FailureKind, Scores
 
 FAILED = Scores(values=np.array([np.nan]), failures={0: Failure(FailureKind.refused, "no")})

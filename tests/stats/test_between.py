@@ -15,7 +15,7 @@ from metrist.stats.grouping import estimate
 from metrist.stats.measures import MEASURES, accuracy_at
 from metrist.stats.permutation import ExchangeUnit, PermutationTest, permutation_tests
 from metrist.stats.resampling import Alternative, coin_tosses
-from metrist.stats.samples import Panel, Sample, all_pairs
+from metrist.stats.samples import Sample, ScorePanel, all_pairs
 
 Floats = NDArray[np.float64]
 KENDALL, PEARSON = MEASURES["kendall_b"], MEASURES["pearson"]
@@ -25,10 +25,10 @@ def seeded(seed: int = 7) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def some_panel(items: int = 6, systems: int = 5, metrics: int = 2, seed: int = 1) -> Panel:
+def some_panel(items: int = 6, systems: int = 5, metrics: int = 2, seed: int = 1) -> ScorePanel:
     rng = seeded(seed)
     human = rng.integers(0, 5, items * systems).astype(float)
-    return Panel(
+    return ScorePanel(
         human=human,
         metrics=human * 0.7 + rng.normal(0, 2, size=(metrics, items * systems)).round(1),
         item=np.repeat(np.arange(items), systems),
@@ -39,7 +39,7 @@ def some_panel(items: int = 6, systems: int = 5, metrics: int = 2, seed: int = 1
 # Against exchanges spelled out
 
 
-def exchanged_difference(measure, panel: Panel, swap: NDArray[np.bool_], grouping, average) -> float:
+def exchanged_difference(measure, panel: ScorePanel, swap: NDArray[np.bool_], grouping, average) -> float:
     """The difference after an exchange, with numpy's own standardising and copies of the data."""
     first, second = (metric - metric.mean() for metric in panel.metrics)
     first, second = first / first.std(), second / second.std()
@@ -50,7 +50,7 @@ def exchanged_difference(measure, panel: Panel, swap: NDArray[np.bool_], groupin
     return float(values[0] - values[1])
 
 
-def units_of(panel: Panel, exchange: ExchangeUnit) -> NDArray[np.intp]:
+def units_of(panel: ScorePanel, exchange: ExchangeUnit) -> NDArray[np.intp]:
     return {"items": panel.item, "systems": panel.system, "both": np.arange(len(panel.human))}[exchange]
 
 
@@ -80,7 +80,7 @@ def test_the_p_value_counts_exchanges_as_if_each_were_made(name: str, grouping, 
 def test_a_column_may_group_the_outputs() -> None:
     panel, column = some_panel(), np.arange(30) % 3
     by_column = permutation_tests(KENDALL, panel, [(0, 1)], column, draws=50, rng=seeded())
-    renamed = Panel(human=panel.human, metrics=panel.metrics, item=column, system=np.arange(30))
+    renamed = ScorePanel(human=panel.human, metrics=panel.metrics, item=column, system=np.arange(30))
     assert by_column == permutation_tests(KENDALL, renamed, [(0, 1)], "item", draws=50, rng=seeded())
 
 
@@ -91,7 +91,7 @@ def test_the_p_value_estimates_that_of_enumeration(measure, alternative: Alterna
     rng = seeded(12)
     human = rng.normal(size=8)
     metrics = human + rng.normal([[0.0], [0.0]], [[0.6], [1.6]], size=(2, 8))
-    panel = Panel(human=human, metrics=metrics, item=np.arange(8), system=np.zeros(8, np.intp))
+    panel = ScorePanel(human=human, metrics=metrics, item=np.arange(8), system=np.zeros(8, np.intp))
     every = [np.array(swap) for swap in itertools.product([False, True], repeat=8)]
     null = np.array([exchanged_difference(measure, panel, swap, "none", "macro") for swap in every])
     observed = null[0]
@@ -115,7 +115,7 @@ def test_items_where_one_metric_is_undefined_take_no_part() -> None:
     metrics[1, : 2 * systems] = human[: 2 * systems]
     metrics[1, 2 * systems : 3 * systems] = 2.0
     item = np.repeat(np.arange(items), systems)
-    panel = Panel(human=human, metrics=metrics, item=item, system=np.tile(np.arange(systems), items))
+    panel = ScorePanel(human=human, metrics=metrics, item=item, system=np.tile(np.arange(systems), items))
     values = np.array(
         [[KENDALL.value(human[item == i], metric[item == i]) for i in range(items)] for metric in metrics]
     )
@@ -165,7 +165,7 @@ def test_a_pair_is_tested_on_the_outputs_that_both_scored() -> None:
     full = some_panel(metrics=3)
     metrics = np.array(full.metrics)
     metrics[0, :4], metrics[1, 2:9] = math.nan, math.nan
-    panel = Panel(human=full.human, metrics=metrics, item=full.item, system=full.system)
+    panel = ScorePanel(human=full.human, metrics=metrics, item=full.item, system=full.system)
     for measure in (PEARSON, KENDALL):
         result = permutation_tests(measure, panel, all_pairs(panel), draws=60, rng=seeded())
         assert [test.outputs for test in result] == [21, 26, 23]
@@ -177,9 +177,9 @@ def test_scales_of_the_metrics_do_not_matter() -> None:
     # Eighths survive such scaling and moving exactly; else near ties could become ties, which are something else.
     panel = some_panel()
     eighths = np.rint(np.array(panel.metrics) * 8) / 8
-    panel = Panel(human=panel.human, metrics=eighths, item=panel.item, system=panel.system)
+    panel = ScorePanel(human=panel.human, metrics=eighths, item=panel.item, system=panel.system)
     stretched = eighths * [[2.0**20], [2.0**-20]] + [[5.0], [-3.0]]
-    moved = Panel(human=panel.human, metrics=stretched, item=panel.item, system=panel.system)
+    moved = ScorePanel(human=panel.human, metrics=stretched, item=panel.item, system=panel.system)
     for measure in (PEARSON, KENDALL):
         (first_result,), (second_result,) = (
             permutation_tests(measure, p, [(0, 1)], draws=99, rng=seeded(), alpha=None) for p in (panel, moved)
@@ -209,7 +209,7 @@ def test_stopping_early_changes_no_verdict_and_little_of_p() -> None:
 
 def test_a_metric_is_not_separated_from_itself() -> None:
     panel = some_panel()
-    twin = Panel(human=panel.human, metrics=[panel.metrics[0]] * 2, item=panel.item, system=panel.system)
+    twin = ScorePanel(human=panel.human, metrics=[panel.metrics[0]] * 2, item=panel.item, system=panel.system)
     for measure, grouping in itertools.product((PEARSON, KENDALL), ("none", "item")):
         (result,) = permutation_tests(measure, twin, [(0, 1)], grouping, draws=50, rng=seeded())
         assert (result.difference, result.p) == (0.0, 1.0)
@@ -219,7 +219,7 @@ def test_a_constant_metric_is_not_tested() -> None:
     panel = some_panel()
     metrics = np.array(panel.metrics)
     metrics[1] = 0.1
-    flat = Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
+    flat = ScorePanel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
     for measure, grouping, exchange in (
         (PEARSON, "none", "both"),
         (KENDALL, "none", "both"),
@@ -234,7 +234,9 @@ def test_fewer_than_two_to_exchange_are_not_tested() -> None:
     (result,) = permutation_tests(PEARSON, single, [(0, 1)], exchange="items", draws=50, rng=seeded())
     assert not math.isnan(result.difference)
     assert math.isnan(result.p)
-    nothing = Panel(human=np.empty(0), metrics=np.empty((2, 0)), item=np.empty(0, np.intp), system=np.empty(0, np.intp))
+    nothing = ScorePanel(
+        human=np.empty(0), metrics=np.empty((2, 0)), item=np.empty(0, np.intp), system=np.empty(0, np.intp)
+    )
     assert math.isnan(permutation_tests(KENDALL, nothing, [(0, 1)], draws=5, rng=seeded())[0].p)
     assert permutation_tests(KENDALL, nothing, [], draws=5, rng=seeded()) == []
 
@@ -293,7 +295,7 @@ def rejected(measure, trials: int, items: int, systems: int, draws: int, groupin
         place = np.arange(items * systems)
         scales = np.tile([1.0, 20.0], len(pairs))[:, None]  # They differ, as metrics' do.
         metrics = (human + rng.normal(size=(2 * len(pairs), items * systems))) * scales
-        panel = Panel(human=human, metrics=metrics, item=place // systems, system=place % systems)
+        panel = ScorePanel(human=human, metrics=metrics, item=place // systems, system=place % systems)
         tests = permutation_tests(measure, panel, pairs, grouping, draws=draws, rng=seeded(trial), **settings)
         result += sum(test.p <= 0.05 for test in tests)
     return result / trials

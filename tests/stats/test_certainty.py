@@ -16,7 +16,7 @@ from metrist.stats.bootstrap import bootstrap, bootstrap_gaps, draw_resamples
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import MEASURES, accuracy_at
 from metrist.stats.resampling import Over
-from metrist.stats.samples import Panel, Sample, all_pairs
+from metrist.stats.samples import Sample, ScorePanel, all_pairs
 
 Floats = NDArray[np.float64]
 KENDALL, PEARSON = MEASURES["kendall_b"], MEASURES["pearson"]
@@ -26,10 +26,10 @@ def seeded(seed: int = 7) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def some_panel(items: int = 12, systems: int = 5, metrics: int = 3, seed: int = 1) -> Panel:
+def some_panel(items: int = 12, systems: int = 5, metrics: int = 3, seed: int = 1) -> ScorePanel:
     rng = seeded(seed)
     human = rng.integers(0, 5, items * systems).astype(float)
-    return Panel(
+    return ScorePanel(
         human=human,
         metrics=human + rng.normal(0, 2, size=(metrics, items * systems)).round(1),
         item=np.repeat(np.arange(items), systems),
@@ -155,7 +155,7 @@ def test_results_do_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_other_metrics_do_not_change_an_interval() -> None:
     panel = some_panel()
-    alone = Panel(human=panel.human, metrics=panel.metrics[1:2], item=panel.item, system=panel.system)
+    alone = ScorePanel(human=panel.human, metrics=panel.metrics[1:2], item=panel.item, system=panel.system)
     (lonely,) = bootstrap(PEARSON, alone, draws=50, rng=seeded())
     assert bootstrap(PEARSON, panel, draws=50, rng=seeded())[1] == lonely
 
@@ -165,7 +165,7 @@ def test_a_metric_is_judged_on_the_outputs_it_scored_and_a_pair_on_those_of_both
     metrics = np.array(full.metrics)
     metrics[1, 5:20] = math.nan
     metrics[2, 50:] = math.nan
-    panel = Panel(human=full.human, metrics=metrics, item=full.item, system=full.system)
+    panel = ScorePanel(human=full.human, metrics=metrics, item=full.item, system=full.system)
     result = bootstrap(KENDALL, panel, draws=100, rng=seeded())
     assert [interval.outputs for interval in result] == [60, 45, 50]
     both = panel.scored([1, 2])
@@ -197,7 +197,7 @@ def test_a_constant_metric_and_one_without_scores_have_no_value() -> None:
     panel = some_panel()
     metrics = np.array(panel.metrics)
     metrics[0], metrics[1] = 3.0, math.nan
-    odd = Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
+    odd = ScorePanel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
     constant, missing, fine = bootstrap(PEARSON, odd, draws=20, rng=seeded())
     for result in (constant, missing):
         assert np.isnan([result.value, result.low, result.high]).all()
@@ -221,10 +221,10 @@ def coverage(measure, truth: float, trials: int, sampled, **settings) -> float:
     return covered / trials
 
 
-def normal_pairs(rng: np.random.Generator, items: int = 200, rho: float = 0.6) -> Panel:
+def normal_pairs(rng: np.random.Generator, items: int = 200, rho: float = 0.6) -> ScorePanel:
     human, noise = rng.normal(size=(2, items))
     metric = rho * human + math.sqrt(1 - rho**2) * noise
-    return Panel(human=human, metrics=metric[None], item=np.arange(items), system=np.zeros(items, np.intp))
+    return ScorePanel(human=human, metrics=metric[None], item=np.arange(items), system=np.zeros(items, np.intp))
 
 
 def test_intervals_of_pearson_cover_as_often_as_they_say() -> None:
@@ -237,7 +237,7 @@ def test_intervals_of_kendall_cover_as_often_as_they_say() -> None:
     assert 0.93 <= coverage(KENDALL, truth, 500, normal_pairs, draws=250) <= 0.97
 
 
-def crossed(rng: np.random.Generator, items: int, systems: int, spread: float) -> Panel:
+def crossed(rng: np.random.Generator, items: int, systems: int, spread: float) -> ScorePanel:
     """Outputs that share a part of their value with the others of their item, and of their system."""
 
     def values() -> Floats:
@@ -246,7 +246,7 @@ def crossed(rng: np.random.Generator, items: int, systems: int, spread: float) -
 
     human, noise = values(), values()
     place = np.arange(items * systems)
-    return Panel(human=human, metrics=(human + noise)[None], item=place // systems, system=place % systems)
+    return ScorePanel(human=human, metrics=(human + noise)[None], item=place // systems, system=place % systems)
 
 
 def test_intervals_over_items_cover_though_outputs_of_an_item_are_alike() -> None:
@@ -260,7 +260,7 @@ def test_intervals_over_both_cover_at_least_as_often_as_they_say() -> None:
     (Owen 2007), where intervals over items alone are far too narrow for other systems."""
     truth = 1 / math.sqrt(2)
 
-    def sampled(rng: np.random.Generator) -> Panel:
+    def sampled(rng: np.random.Generator) -> ScorePanel:
         return crossed(rng, 30, 25, 1.0)
 
     assert 0.93 <= coverage(PEARSON, truth, 120, sampled, over="both", draws=120) <= 1.0
@@ -273,6 +273,6 @@ def test_the_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says() ->
         rng = seeded(5000 + trial)
         human = rng.normal(size=100)
         metrics = human + rng.normal(size=(2, 100))
-        panel = Panel(human=human, metrics=metrics, item=np.arange(100), system=np.zeros(100, np.intp))
+        panel = ScorePanel(human=human, metrics=metrics, item=np.arange(100), system=np.zeros(100, np.intp))
         rejected += bootstrap_gaps(PEARSON, panel, [(0, 1)], draws=199, rng=seeded(trial))[0].p <= 0.05
     assert 0.035 <= rejected / 500 <= 0.065

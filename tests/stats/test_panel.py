@@ -10,8 +10,8 @@ import pytest
 from metrist.errors import RunError
 from metrist.stats.measures import cut_groups
 from metrist.stats.samples import (
-    Panel,
     Sample,
+    ScorePanel,
     all_pairs,
     batch_by_outputs,
     number_groups,
@@ -21,9 +21,11 @@ from metrist.stats.samples import (
 )
 
 
-def panel(metrics: list[list[float]]) -> Panel:
+def panel(metrics: list[list[float]]) -> ScorePanel:
     n = len(metrics[0])
-    return Panel(human=np.arange(float(n)), metrics=np.array(metrics), item=np.arange(n), system=np.zeros(n, np.intp))
+    return ScorePanel(
+        human=np.arange(float(n)), metrics=np.array(metrics), item=np.arange(n), system=np.zeros(n, np.intp)
+    )
 
 
 def test_sets_of_metrics_that_scored_the_same_outputs_form_a_batch() -> None:
@@ -45,18 +47,18 @@ def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
 def test_samples_of_the_same_outputs_make_a_panel() -> None:
     first_sample = Sample.of([1, 2], [3, 4], ["a", "b"], ["s", "s"])
     second_sample = Sample.of([1, 2], [5, 6], ["a", "b"], ["s", "s"])
-    panel = Panel.of([first_sample, second_sample])
+    panel = ScorePanel.of([first_sample, second_sample])
     assert np.array(panel.metrics).tolist() == [[3, 4], [5, 6]]
     assert all_pairs(panel) == [(0, 1)]
     with pytest.raises(RunError, match="sample 1 has other outputs than sample 0, or in another order"):
-        Panel.of([first_sample, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
+        ScorePanel.of([first_sample, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
 
 
 def test_a_panel_is_refused_where_its_columns_do_not_fit() -> None:
     with pytest.raises(RunError, match=r"got 2 human values, 2 items, 2 systems and \[3\] values of metrics"):
-        Panel(human=np.zeros(2), metrics=np.zeros((1, 3)), item=np.arange(2), system=np.arange(2))
+        ScorePanel(human=np.zeros(2), metrics=np.zeros((1, 3)), item=np.arange(2), system=np.arange(2))
     with pytest.raises(RunError, match="a human value for each output, and metric values that are finite or NaN"):
-        Panel(human=np.array([math.nan]), metrics=np.zeros((1, 1)), item=np.arange(1), system=np.arange(1))
+        ScorePanel(human=np.array([math.nan]), metrics=np.zeros((1, 1)), item=np.arange(1), system=np.arange(1))
     with pytest.raises(RunError, match="metric values that are finite or NaN"):
         panel([[math.inf, 1.0]])
 

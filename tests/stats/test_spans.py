@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from metrist.errors import RunError
 from metrist.stats.error_spans import (
     ErrorAgreement,
-    Errors,
+    ErrorColumns,
     Figures,
     error_agreement,
     error_rows,
@@ -27,9 +27,9 @@ ROWS = st.lists(
 WEIGHTS = {0: 1.0, 1: 5.0, -1: 1.0}
 
 
-def errors(rows: list[Row]) -> Errors:
+def errors(rows: list[Row]) -> ErrorColumns:
     output, start, length, severity = np.array(rows, np.intp).reshape(-1, 4).T
-    return Errors.of(output, start, start + length, severity)
+    return ErrorColumns.of(output, start, start + length, severity)
 
 
 def characters(rows: list[Row]) -> dict[tuple[int, int], int]:
@@ -61,7 +61,9 @@ def values(result: Figures) -> list[float]:
     return [estimate.value for estimate in result]
 
 
-def agreed(human: Errors, predicted: Errors, outputs: int = 3, draws: int = 0, **settings: float) -> ErrorAgreement:
+def agreed(
+    human: ErrorColumns, predicted: ErrorColumns, outputs: int = 3, draws: int = 0, **settings: float
+) -> ErrorAgreement:
     return error_agreement(human, predicted, np.arange(outputs), draws, np.random.default_rng(0), **settings)
 
 
@@ -100,7 +102,7 @@ def test_another_severity_earns_half() -> None:
 
 
 def test_errors_without_a_place_are_counted_and_left_out() -> None:
-    spans = Errors.of([0, 0, 1], [2, -1, 3], [4, -1, 3], [1, 1, 0])
+    spans = ErrorColumns.of([0, 0, 1], [2, -1, 3], [4, -1, 3], [1, 1, 0])
     assert spans.unplaced == 2
     result = agreed(spans, errors([(0, 2, 2, 1)]))
     assert (result.human_unplaced, result.predicted_unplaced) == (2, 0)
@@ -121,9 +123,9 @@ def test_intervals_are_over_items_and_hold_the_value() -> None:
 
 def test_errors_that_make_no_sense_are_refused() -> None:
     with pytest.raises(RunError, match="must end after it starts, got start 5 and end 2"):
-        Errors.of([0], [5], [2], [0])
+        ErrorColumns.of([0], [5], [2], [0])
     with pytest.raises(RunError, match="one output, start, end and severity each"):
-        Errors.of([0], [5], [6], [0, 1])
+        ErrorColumns.of([0], [5], [6], [0, 1])
     some = errors([(0, 0, 4, 1)])
     with pytest.raises(RunError, match="between 0 and 1, got 2"):
         error_rows(some, some, 1, partial=2)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from metrist.stats.bootstrap import Gap, bootstrap_gaps, bootstrap_p_values
 from metrist.stats.measures import MEASURES, accuracy_at
 from metrist.stats.permutation import PermutationTest, exchange_p_values, exchange_rows
-from metrist.stats.samples import Panel
+from metrist.stats.samples import ScorePanel
 
 Floats = NDArray[np.float64]
 
@@ -81,13 +81,13 @@ def test_a_gap_without_spread_or_units_claims_nothing_beyond_its_units() -> None
     assert bootstrap_p_values([], 1000).shape == (0,)
 
 
-def alike(rng: np.random.Generator, systems: int, items: int = 20) -> Panel:
+def alike(rng: np.random.Generator, systems: int, items: int = 20) -> ScorePanel:
     """Two metrics with noise of the same kind, a part of which the outputs of a system share."""
     place = np.arange(items * systems)
     item, system = place // systems, place % systems
     human = rng.normal(size=systems)[system] + rng.normal(size=len(place))
     shared = 0.7 * rng.normal(size=(2, systems))[:, system]
-    return Panel(human=human, metrics=human + shared + rng.normal(size=(2, len(place))), item=item, system=system)
+    return ScorePanel(human=human, metrics=human + shared + rng.normal(size=(2, len(place))), item=item, system=system)
 
 
 @pytest.mark.parametrize("systems", [5, 12])
@@ -109,7 +109,7 @@ def test_many_items_still_reject_a_true_null_about_as_often_as_they_say() -> Non
         rng = np.random.default_rng(5000 + trial)
         human = rng.normal(size=100)
         metrics = human + rng.normal(size=(2, 100))
-        panel = Panel(human=human, metrics=metrics, item=np.arange(100), system=np.zeros(100, np.intp))
+        panel = ScorePanel(human=human, metrics=metrics, item=np.arange(100), system=np.zeros(100, np.intp))
         gaps = bootstrap_gaps(MEASURES["pearson"], panel, [(0, 1)], draws=199, rng=np.random.default_rng(trial))
         result += bootstrap_p_values(gaps, 199)[0] <= 0.05
     assert 0.03 <= result / 500 <= 0.06

@@ -18,7 +18,7 @@ from metrist.stats.measures import accuracy_at
 from metrist.stats.resampling import interval, resample_counts
 from metrist.stats.samples import Draws, Sample
 from metrist.stats.threshold_search import best_threshold
-from metrist.stats.tie_optimism import Choice, calibrated_interval, optimism
+from metrist.stats.tie_optimism import ThresholdChoice, calibrated_interval, optimism
 from metrist.stats.ties import pairing
 
 
@@ -39,7 +39,7 @@ def counts(size: int, draws: int = 25, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("average", ["macro", "micro"])
 def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
     items = counts(12)
-    choice = Choice(sample=sample, groups=sample.item, average=average)
+    choice = ThresholdChoice(sample=sample, groups=sample.item, average=average)
     with mock.patch.object(kernels, "_kernels", kernels._kernels if compiled else reference):
         result = choice.choose_again(Draws(items=items))
     assert result is not None
@@ -56,7 +56,7 @@ def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
 def test_an_output_drawn_twice_within_its_group_counts_twice(sample, side, average):
     items = counts(12)
     groups = sample.system if side == "system" else np.zeros(len(sample), np.intp)
-    result = Choice(sample=sample, groups=groups, average=average).choose_again(Draws(items=items))
+    result = ThresholdChoice(sample=sample, groups=groups, average=average).choose_again(Draws(items=items))
     assert result is not None
     for draw, times in enumerate(items):
         paired = pairing(sample.human, sample.metric, groups, average=average, weights=times[sample.item])
@@ -65,7 +65,7 @@ def test_an_output_drawn_twice_within_its_group_counts_twice(sample, side, avera
 
 def test_items_and_systems_are_drawn_together(sample):
     items, systems = counts(12), counts(4, seed=1)
-    result = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=items, systems=systems))
+    result = ThresholdChoice(sample=sample, groups=sample.item).choose_again(Draws(items=items, systems=systems))
     assert result is not None
     for draw, (of_items, of_systems) in enumerate(zip(items, systems, strict=True)):
         copies = np.repeat(np.arange(12), of_items.astype(int))
@@ -78,7 +78,9 @@ def test_items_and_systems_are_drawn_together(sample):
 
 def test_a_draw_without_a_pair_has_no_threshold():
     sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
-    result = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]])))
+    result = ThresholdChoice(sample=sample, groups=sample.item).choose_again(
+        Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]]))
+    )
     assert result is not None
     assert math.isnan(result[0])
     assert result[1] == 0
@@ -88,7 +90,7 @@ def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their
     items = counts(12)
     draws = Draws(items=items)
     choice, paired = (
-        Choice(sample=sample, groups=sample.item),
+        ThresholdChoice(sample=sample, groups=sample.item),
         pairing(sample.human, sample.metric, sample.item),
     )
 
@@ -105,7 +107,7 @@ def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their
 
 
 def test_large_samples_are_taken_as_not_flattered(sample):
-    choice, draws = Choice(sample=sample, groups=np.zeros(len(sample), np.intp)), Draws(items=counts(12))
+    choice, draws = ThresholdChoice(sample=sample, groups=np.zeros(len(sample), np.intp)), Draws(items=counts(12))
     with mock.patch.multiple(module, MAX_OUTPUTS=10):
         assert choice.choose_again(draws) is None
         assert optimism(choice, sample, "none", draws) == 0
@@ -156,7 +158,7 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
     for run in range(runs):
         rng = np.random.default_rng([run, items])
         sample = make_sample(items, rng)
-        choice = Choice(sample=sample, groups=sample.item)
+        choice = ThresholdChoice(sample=sample, groups=sample.item)
         (draws,) = draw_resamples(sample.item, sample.system, "items", 200, rng, 200)
         fixed = accuracy_at(choice.best())
         value = float(estimate(fixed, sample, "item").values[0])

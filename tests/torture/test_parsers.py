@@ -234,7 +234,7 @@ def test_specs_settings_and_rubrics(tmp_path: Path, torture_row: Rows) -> None:
 def test_run_folders_of_strangers(tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests and parts whose checksums and names are right, whatever they hold; annotation projects."""
     monkeypatch.setattr("metrist.run.store.Store.check_part", lambda *_: None)
-    monkeypatch.setattr("metrist.run.store._sum_up", lambda _: "right")
+    monkeypatch.setattr("metrist.run.manifest._sum_up", lambda _: "right")
     row = torture_row("fuzz: run folders")
     source = write_records(tmp_path / "in.jsonl", 6)
     metrist.score(str(source), ["rougeL", "length"], out=tmp_path / "whole", executor="serial")

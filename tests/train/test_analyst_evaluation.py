@@ -20,8 +20,8 @@ from metrist.train.analyses import Analysis
 from metrist.train.analyst_evaluation import (
     LABEL,
     AnalystEvaluation,
+    AnalystOutput,
     EvaluationSet,
-    JudgedOutput,
     find_remarks,
     make_evaluation_set,
     measure_analyses,
@@ -37,12 +37,12 @@ def mark(start: int, end: int, severity: str | None = "major", **more: Any) -> E
     return Error(aspect="Accuracy", severity=severity, penalty=1.0, start=start, end=end, **more)
 
 
-def judge(*outputs: JudgedOutput, scores: Iterable[Score]) -> dict[str, Any]:
+def judge(*outputs: AnalystOutput, scores: Iterable[Score]) -> dict[str, Any]:
     return measure_analyses(EvaluationSet(name="set", outputs=outputs), Scores.of(list(scores)))
 
 
-def output(number: int = 0, text: str = "x" * 20, **facts: Any) -> JudgedOutput:
-    return JudgedOutput(record=Record(item=f"i{number}", system="s", output=text), **facts)
+def output(number: int = 0, text: str = "x" * 20, **facts: Any) -> AnalystOutput:
+    return AnalystOutput(record=Record(item=f"i{number}", system="s", output=text), **facts)
 
 
 UNREAD = Score(value=float("nan"), failure=Failure(FailureKind.unparsable, "no"))

@@ -13,7 +13,7 @@ from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.settings import as_arguments, setting, split_commas
 
 if TYPE_CHECKING:
-    from metrist.data.error_analysis.build import BuildResult
+    from metrist.data.error_analysis.build import AnalysisBuildResult
     from metrist.data.error_analysis.channels import JudgedOutput
     from metrist.llm.budget import LLMEstimate
     from metrist.report.tables import Table
@@ -132,7 +132,7 @@ def _describe_estimate(estimate: LLMEstimate) -> str:
     return f"{estimate.llm}: {format_count(new, 'question')}{stored}, {cost if estimate.price else 'cost unknown'}"
 
 
-def build_tables(result: BuildResult) -> list[Table]:
+def build_tables(result: AnalysisBuildResult) -> list[Table]:
     """What was made, what each filter removed, what the mix took, and what the set is like."""
     from metrist.data.error_analysis.examples import CHANNELS
     from metrist.report.tables import Column, Count, Table

@@ -37,7 +37,7 @@ _KEYS = ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at. `fix` is what to do about it, if anything."""
 
     topic: str
@@ -70,7 +70,7 @@ def doctor(
         print_text(f"  {fix}")
 
 
-def find_all() -> Iterator[Finding]:
+def find_all() -> Iterator[Diagnosis]:
     """Look at everything, in the order in which it is printed. Nothing is downloaded and no model is loaded."""
     yield from _find_core()
     yield from _find_extras()
@@ -80,24 +80,24 @@ def find_all() -> Iterator[Finding]:
     yield from _find_llms()
 
 
-def _find_core() -> Iterator[Finding]:
+def _find_core() -> Iterator[Diagnosis]:
     from metrist import kernels
     from metrist._version import __version__
 
     system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    yield Finding("metrist", "version", "ok", f"{__version__} on Python {platform.python_version()}, {system}")
+    yield Diagnosis("metrist", "version", "ok", f"{__version__} on Python {platform.python_version()}, {system}")
     if kernels.have_compiled:
-        yield Finding("metrist", "kernels", "ok", "compiled")
+        yield Diagnosis("metrist", "kernels", "ok", "compiled")
     elif os.environ.get("METRIST_KERNELS") == "python":
-        yield Finding("metrist", "kernels", "note", "plain Python, because METRIST_KERNELS=python")
+        yield Diagnosis("metrist", "kernels", "note", "plain Python, because METRIST_KERNELS=python")
     else:
         fix = "install a C compiler, then metrist again: lexical metrics become many times faster"
-        yield Finding("metrist", "kernels", "missing", "plain Python", fix)
+        yield Diagnosis("metrist", "kernels", "missing", "plain Python", fix)
     for name in ("numpy", "rich", "typer"):
-        yield Finding("metrist", name, "ok", _version(name) or "unknown version")
+        yield Diagnosis("metrist", name, "ok", _version(name) or "unknown version")
 
 
-def _find_extras() -> Iterator[Finding]:
+def _find_extras() -> Iterator[Diagnosis]:
     from metrist.errors import install_command
 
     known = _known_extras()
@@ -107,10 +107,10 @@ def _find_extras() -> Iterator[Finding]:
         missing = [module for module in modules if not is_installed(module)]
         if missing:
             wanted = f"{purpose} (lacks {', '.join(missing)})"
-            yield Finding("extras", extra, "missing", wanted, install_command(extra))
+            yield Diagnosis("extras", extra, "missing", wanted, install_command(extra))
         else:
             versions = [f"{module} {version}" for module in modules if (version := _version(module))]
-            yield Finding("extras", extra, "ok", f"{purpose} ({', '.join(versions)})" if versions else purpose)
+            yield Diagnosis("extras", extra, "ok", f"{purpose} ({', '.join(versions)})" if versions else purpose)
 
 
 def _known_extras() -> set[str]:
@@ -120,24 +120,24 @@ def _known_extras() -> set[str]:
         return set()
 
 
-def _find_devices() -> Iterator[Finding]:
+def _find_devices() -> Iterator[Diagnosis]:
     if not is_installed("torch"):
-        yield Finding("devices", "cpu", "ok", "shipped models run on it without torch")
+        yield Diagnosis("devices", "cpu", "ok", "shipped models run on it without torch")
         return
     torch: Any = import_module("torch")
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
         memory = properties.total_memory / 2**30
-        yield Finding("devices", f"cuda:{number}", "ok", f"{properties.name}, {memory:.0f} GiB")
+        yield Diagnosis("devices", f"cuda:{number}", "ok", f"{properties.name}, {memory:.0f} GiB")
     if torch.backends.mps.is_available():
-        yield Finding("devices", "mps", "ok", "the GPU of this Mac")
-    yield Finding("devices", "cpu", "ok", f"{torch.get_num_threads()} threads of torch")
+        yield Diagnosis("devices", "mps", "ok", "the GPU of this Mac")
+    yield Diagnosis("devices", "cpu", "ok", f"{torch.get_num_threads()} threads of torch")
     from metrist.runtime import Runtime
 
-    yield Finding("devices", "default", "note", f"{Runtime.current().device} (--device or METRIST_DEVICE chooses)")
+    yield Diagnosis("devices", "default", "note", f"{Runtime.current().device} (--device or METRIST_DEVICE chooses)")
 
 
-def _find_models() -> Iterator[Finding]:
+def _find_models() -> Iterator[Diagnosis]:
     from pathlib import Path
 
     from metrist.models.numpy_inference import storage
@@ -146,33 +146,33 @@ def _find_models() -> Iterator[Finding]:
     for distribution, folder in packages.items():
         models = sorted(path.name for path in folder.iterdir() if (path / storage.CONFIG).is_file())
         models += sorted(f"{path.parent.name} (an adapter)" for path in folder.glob("*/adapter_config.json"))
-        yield Finding("models", distribution, "ok", ", ".join(models) or "no models")
+        yield Diagnosis("models", distribution, "ok", ", ".join(models) or "no models")
     if not packages:
-        yield Finding("models", "shipped models", "missing", "none is installed: see the extra standard")
+        yield Diagnosis("models", "shipped models", "missing", "none is installed: see the extra standard")
     cache = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"
     folders = sorted(Path(cache).expanduser().glob("models--*"))
     names = [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    yield Finding("models", "hub's cache", "note", shown or "empty: a model of the hub is downloaded at first use")
+    yield Diagnosis("models", "hub's cache", "note", shown or "empty: a model of the hub is downloaded at first use")
 
 
-def _find_environments() -> Iterator[Finding]:
+def _find_environments() -> Iterator[Diagnosis]:
     from metrist.metrics.external.environments import find_environment
 
     for name in ("comet", "bleurt", "unieval"):
         if find_environment(name) is not None:
-            yield Finding("metrics of other packages", name, "ok", "its environment is ready")
+            yield Diagnosis("metrics of other packages", name, "ok", "its environment is ready")
         else:
-            yield Finding("metrics of other packages", name, "note", f"`metrist setup {name}` makes its environment")
+            yield Diagnosis("metrics of other packages", name, "note", f"`metrist setup {name}` makes its environment")
 
 
-def _find_llms() -> Iterator[Finding]:
+def _find_llms() -> Iterator[Diagnosis]:
     keys = [name for name in _KEYS if os.environ.get(name)]
     for name in keys:
-        yield Finding("LLMs", name, "ok", "is set")
+        yield Diagnosis("LLMs", name, "ok", "is set")
     if not keys:
         detail = "no key is set; servers on this machine need none: openai(model=…, url='http://127.0.0.1:8000/v1')"
-        yield Finding("LLMs", "keys", "note", detail)
+        yield Diagnosis("LLMs", "keys", "note", detail)
 
 
 def is_installed(module: str) -> bool:

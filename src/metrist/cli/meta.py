@@ -77,9 +77,9 @@ def meta(
         print_text(evaluation.bibliography())
         return
     if form == "latex":
-        from metrist.report.tables import Layout
+        from metrist.report.tables import TableLayout
 
-        chosen = layout or Layout()
+        chosen = layout or TableLayout()
         layout = replace(chosen, rename={**evaluation.display_names(), **chosen.rename})
         papers = [evaluation.format_for_paper(table) for table in added]
         # Caption and label are those of the first table; those of the others begin like them.

@@ -31,7 +31,7 @@ from metrist.settings import (
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
-    from metrist.report.tables import Layout
+    from metrist.report.tables import TableLayout
 
 
 # ---- From settings to options
@@ -249,10 +249,10 @@ class LayoutOptions:
     )
     intervals: IntervalStyle | None = setting(None, "How to print intervals.", shown="brackets")
 
-    def layout(self) -> Layout | None:
+    def layout(self) -> TableLayout | None:
         """What was chosen; None where nothing was."""
         if self == LayoutOptions():
             return None
-        from metrist.report.tables import Layout
+        from metrist.report.tables import TableLayout
 
-        return Layout(**as_arguments(self))
+        return TableLayout(**as_arguments(self))

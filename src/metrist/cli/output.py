@@ -16,11 +16,11 @@ from metrist.errors import format_count as format_count
 
 if TYPE_CHECKING:
     from metrist.llm.budget import CallEstimate
-    from metrist.report.tables import Layout, Table
+    from metrist.report.tables import Table, TableLayout
     from metrist.run.estimate import RunEstimate
 
 
-def print_table(table: Table, form: str, layout: Layout | None = None) -> None:
+def print_table(table: Table, form: str, layout: TableLayout | None = None) -> None:
     """Print a table: drawn with rich on a terminal, as plain text in a file or pipe. Where the layout does not fit the
     table, it is printed without, before the error: scores may have been expensive."""
     if layout is not None:
@@ -44,7 +44,7 @@ def print_table(table: Table, form: str, layout: Layout | None = None) -> None:
                 print_note(remark)
 
 
-def print_tables(tables: Sequence[Table], form: str, layout: Layout | None = None) -> None:
+def print_tables(tables: Sequence[Table], form: str, layout: TableLayout | None = None) -> None:
     """Print several tables; as JSON they are one list and as HTML one page, because several documents in a row are not
     valid."""
     if layout is not None:
@@ -66,7 +66,7 @@ def print_tables(tables: Sequence[Table], form: str, layout: Layout | None = Non
         print_text("")
 
 
-def _apply_layout(layout: Layout, tables: Sequence[Table]) -> tuple[Sequence[Table], RunError | None]:
+def _apply_layout(layout: TableLayout, tables: Sequence[Table]) -> tuple[Sequence[Table], RunError | None]:
     try:
         return layout.apply(tables), None
     except RunError as error:

@@ -20,7 +20,7 @@ from metrist.data.pairing import (
 from metrist.data.pairs import SPLITS, GoodBad, Shape
 from metrist.data.rules import TWO_SIDES, Account, Aim, Rules
 from metrist.data.splits import Shares, assign_sides, check_shares, split_by_position, split_pairs
-from metrist.data.text_overlap import INSIDE, NEAR, Unit
+from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit
 from metrist.errors import InputError, SpecError
 
 
@@ -50,10 +50,10 @@ class _JudgedOutputs:
     rated: list[RatedOutput]
     preferred: list[GoodBad]
 
-    def units(self) -> list[Unit]:
+    def units(self) -> list[SplitUnit]:
         """Return what must stay on one side of the split, rated outputs first."""
         rated = [
-            Unit(
+            SplitUnit(
                 self.aim.criterion,
                 (tuple(text for _, text in (output.fields or ())[:-1]),),
                 (output.text,),
@@ -61,7 +61,7 @@ class _JudgedOutputs:
             )
             for output in self.rated
         ]
-        return rated + [Unit.from_pair(pair) for pair in self.preferred]
+        return rated + [SplitUnit.from_pair(pair) for pair in self.preferred]
 
     def select_side(self, sides: Sequence[str | None], side: str) -> _JudgedOutputs:
         """Return the outputs and pairs on one side; `sides` are those of `units()`."""

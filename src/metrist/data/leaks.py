@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from metrist.data.pairs import SPLITS, GoodBad
-from metrist.data.text_overlap import INSIDE, NEAR, TextNumbers, Unit, find_contained_texts, find_near_duplicates
+from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit, TextNumbers, find_contained_texts, find_near_duplicates
 from metrist.errors import InputError
 
 
@@ -82,7 +82,7 @@ class _TextIndex:
 
     def _contexts(self, pair: GoodBad) -> frozenset[Hashable]:
         """Return the numbers of the context's texts, the whole context if it is short, and the item."""
-        return self._numbers.of_texts(pair.contexts) | self._numbers.keys(Unit.from_pair(pair))
+        return self._numbers.of_texts(pair.contexts) | self._numbers.keys(SplitUnit.from_pair(pair))
 
     def _collect(self, pairs: Iterable[GoodBad]) -> tuple[set[Hashable], set[Hashable]]:
         contexts: set[Hashable] = set()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from metrist.data.pairs import SPLITS, GoodBad
-from metrist.data.text_overlap import INSIDE, NEAR, Unit, group_units, number_shared_texts
+from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit, group_units, number_shared_texts
 from metrist.errors import InputError, SpecError
 
 Shares = tuple[float, float, float]
@@ -45,7 +45,7 @@ def split_pairs(
     Criteria are split together: a context judged by several is on one side for all. Each criterion gets its shares as
     nearly as whole groups allow.
     """
-    sides = assign_sides([Unit.from_pair(pair) for pair in pairs], shares, seed=seed, near=near, inside=inside)
+    sides = assign_sides([SplitUnit.from_pair(pair) for pair in pairs], shares, seed=seed, near=near, inside=inside)
     assigned = [replace(pair, split=side) for pair, side in zip(pairs, sides, strict=True)]
     return Split(
         pairs=[pair for pair in assigned if pair.split], left_out=[pair for pair in assigned if not pair.split]
@@ -79,7 +79,7 @@ def check_shares(shares: Sequence[float]) -> None:
 
 
 def assign_sides(
-    units: Sequence[Unit], shares: Shares, *, seed: int = 0, near: float = NEAR, inside: float = INSIDE
+    units: Sequence[SplitUnit], shares: Shares, *, seed: int = 0, near: float = NEAR, inside: float = INSIDE
 ) -> list[str | None]:
     """Return the side of each unit, or None if its texts are on two sides because its group had to be cut. Raise an
     error if a side with a share would be empty."""
@@ -133,7 +133,7 @@ def _find_overfull(counts: Counter[str], totals: Counter[str], shares: Shares) -
 class _GroupBalancer:
     """Assigns whole groups to the sides that lack most."""
 
-    def __init__(self, units: Sequence[Unit], sides: dict[int, str | None], shares: Shares) -> None:
+    def __init__(self, units: Sequence[SplitUnit], sides: dict[int, str | None], shares: Shares) -> None:
         self._sides = sides
         self._shares = np.array(shares)
         columns = {name: column for column, name in enumerate(dict.fromkeys(unit.criterion for unit in units))}

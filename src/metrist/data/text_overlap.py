@@ -304,7 +304,7 @@ LinkKey = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SplitUnit:
     """What must stay on one side of a split: the texts of a pair, or of one output, judged by one criterion. Each
     context is a tuple of all its fields."""
 
@@ -314,7 +314,7 @@ class Unit:
     item: str = ""
 
     @classmethod
-    def from_pair(cls, pair: GoodBad) -> Unit:
+    def from_pair(cls, pair: GoodBad) -> SplitUnit:
         contexts = dict.fromkeys(tuple(text for _, text in side[:-1]) for side in (pair.good, pair.bad))
         return cls(pair.criterion, tuple(contexts), pair.answers, pair.item)
 
@@ -354,7 +354,7 @@ class TextNumbers:
         """Return the numbers of the texts that are long enough."""
         return frozenset(number for text in texts if (number := self._number(text)) is not None)
 
-    def keys(self, unit: Unit) -> frozenset[LinkKey]:
+    def keys(self, unit: SplitUnit) -> frozenset[LinkKey]:
         """Return what links the unit to others apart from its texts.
 
         An item's name links within its criterion only. A context links as a whole if all its fields are short: a field
@@ -379,7 +379,9 @@ class TextNumbers:
         return self._by_text[text]
 
 
-def number_shared_texts(units: Sequence[Unit], near: float = NEAR, inside: float = INSIDE) -> list[tuple[int, ...]]:
+def number_shared_texts(
+    units: Sequence[SplitUnit], near: float = NEAR, inside: float = INSIDE
+) -> list[tuple[int, ...]]:
     """Return, for each unit, the sorted numbers of its texts and of the keys that link it to others. Equal texts and
     near-duplicates have the same number, also if one is an answer and the other a context."""
     numbers = TextNumbers()

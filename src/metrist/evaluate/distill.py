@@ -29,11 +29,11 @@ from metrist.metrics.trained.preference import SPREAD, Preference
 from metrist.models.devices import Options
 from metrist.records import Pair, hash_units
 from metrist.run import Results, load, read_inputs
-from metrist.run.loading import StoredMetric as UnavailableMetric
+from metrist.run.loading import UnavailableMetric as UnavailableMetric
 from metrist.run.loading import load_run
+from metrist.run.manifest import StoredMetric
 from metrist.run.query import quote_text
 from metrist.run.run import Run, open_run
-from metrist.run.store import StoredMetric
 from metrist.run.stores import is_run
 from metrist.scores import FailureKind, Scores
 from metrist.train import HELD_OUT, split_settings

@@ -71,9 +71,9 @@ def list_names(names: str | Iterable[str] | None) -> list[str] | None:
 def pools_to_mean(metric: Metric) -> bool:
     """Whether a system's score is the mean of its outputs' scores, and not pooled from statistics as BLEU is. A stored
     metric whose code is not available is treated as if it were."""
-    from metrist.run.loading import StoredMetric
+    from metrist.run.loading import UnavailableMetric
 
-    return isinstance(metric, StoredMetric) or type(metric).pool is Metric.pool
+    return isinstance(metric, UnavailableMetric) or type(metric).pool is Metric.pool
 
 
 def select_metrics(

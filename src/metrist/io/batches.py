@@ -19,7 +19,7 @@ from metrist.io.table_rows import Cells
 from metrist.records import Hashes, RecordColumns
 
 if TYPE_CHECKING:
-    from metrist.io.layouts import Layout
+    from metrist.io.layouts import RowLayout
 
 _KEPT_MESSAGES = 20
 #: Options of the command line, and how they are written in Python.
@@ -136,7 +136,7 @@ class SourceRows:
     parser: RowParser
     rows: Iterator[tuple[int, Any]]
     wish: Wish
-    layout: Layout | None
+    layout: RowLayout | None
     position: int
     observed: Observations
     skip_bad: bool

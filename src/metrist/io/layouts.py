@@ -37,7 +37,7 @@ _TIES = frozenset(["tie", "tie (bothbad)", "bothbad", "both_bad", "both bad", "b
 
 
 @dataclass(slots=True)
-class Layout:
+class RowLayout:
     """How the rows of one file were converted: for the user, and for rows without an item (`position`)."""
 
     notes: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ def convert_rows(
     columns: ColumnMap,
     *,
     leave_out: Callable[[str], None] | None = None,
-) -> tuple[Numbered, Layout | None]:
+) -> tuple[Numbered, RowLayout | None]:
     """Return rows in metrist's fields. The layout is that of the first row that can be read; None if it needs no
     conversion. Ratings that could belong to any of several outputs are errors, or are left out and the reason is passed
     to `leave_out`."""
@@ -69,7 +69,7 @@ def convert_rows(
     rows = chain(head, rows)
     if not sample:
         return rows, None
-    layout = Layout()
+    layout = RowLayout()
     convert: Convert | None
     if outputs:
         convert = _WideRows(outputs, columns, layout, sample, leave_out).convert
@@ -80,7 +80,7 @@ def convert_rows(
     return _convert_each(rows, convert, layout), layout
 
 
-def _convert_each(rows: Numbered, convert: Convert, layout: Layout) -> Numbered:
+def _convert_each(rows: Numbered, convert: Convert, layout: RowLayout) -> Numbered:
     for line, row in rows:
         layout.position += 1
         try:
@@ -101,7 +101,7 @@ class _WideRows:
         self,
         outputs: Mapping[str, str] | Sequence[str] | str,
         columns: ColumnMap,
-        layout: Layout,
+        layout: RowLayout,
         sample: Sequence[dict[str, Any]],
         leave_out: Callable[[str], None] | None,
     ) -> None:
@@ -243,7 +243,7 @@ def _parse_outputs(
 # ---- Preferences and conversations
 
 
-def _find_layout(row: dict[str, Any], columns: ColumnMap, layout: Layout) -> Convert | None:
+def _find_layout(row: dict[str, Any], columns: ColumnMap, layout: RowLayout) -> Convert | None:
     """Return how rows like this one are converted; None if their columns are read as they are."""
     if any(name in row or columns.fields.get(name) for name in ("output", "outputs", "systems")):
         return None
@@ -268,7 +268,7 @@ def _find_layout(row: dict[str, Any], columns: ColumnMap, layout: Layout) -> Con
     return None
 
 
-def _chosen_layout(row: dict[str, Any], by_name: Mapping[str, str], layout: Layout) -> Convert:
+def _chosen_layout(row: dict[str, Any], by_name: Mapping[str, str], layout: RowLayout) -> Convert:
     """`chosen` and `rejected`: texts, transcripts (HH-RLHF) or lists of messages (UltraFeedback)."""
     chosen, rejected = by_name["chosen"], by_name["rejected"]
     models = (by_name.get(f"{side}_model", by_name.get(f"{side}_system")) for side in ("chosen", "rejected"))
@@ -307,7 +307,7 @@ def _chosen_layout(row: dict[str, Any], by_name: Mapping[str, str], layout: Layo
 
 
 def _battle_layout(
-    by_name: Mapping[str, str], stems: list[str], models: list[str], suffixes: tuple[str, str], layout: Layout
+    by_name: Mapping[str, str], stems: list[str], models: list[str], suffixes: tuple[str, str], layout: RowLayout
 ) -> Convert:
     """Two outputs in columns of their own, with a column that names the winner (Chatbot Arena and others)."""
     if len(stems) > 1:
@@ -348,7 +348,7 @@ def _battle_layout(
     return convert
 
 
-def _messages_layout(row: dict[str, Any], column: str, layout: Layout) -> Convert | None:
+def _messages_layout(row: dict[str, Any], column: str, layout: RowLayout) -> Convert | None:
     """A conversation: its last answer is the output, what comes before is the source."""
     messages = _parse_messages(row[column]) or []
     if _role(messages[-1]) != "Assistant":

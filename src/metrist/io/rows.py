@@ -239,6 +239,8 @@ def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:
 class MissingFile(InputError):
     """A file that does not exist."""
 
+    code = "missing_file"
+
 
 def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) -> RowSource:
     """Return the rows of a file. Its existence is checked now, its content when it is read."""

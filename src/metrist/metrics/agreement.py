@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 BEST_LEXICAL = "best lexical"
 
 
-class Figure(NamedTuple):
+class AgreementFigure(NamedTuple):
     """A figure with the limits of its 95% interval."""
 
     value: float
@@ -24,7 +24,7 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class DatasetAgreement:
     """The figures of metrics and baselines on one data set, on the same `n` outputs or pairs; higher is better.
 
     `measure` is a correlation, or `accuracy` or `acc_eq`; `given_length` has the partial correlations or coefficients
@@ -39,8 +39,8 @@ class Agreement:
     aspect: str
     measure: str
     n: int
-    figures: Mapping[str, Figure]
-    given_length: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, AgreementFigure]
+    given_length: Mapping[str, AgreementFigure] = field(default_factory=dict)
     lexical: str = ""
     trained: Sequence[str] = ()
     whole: bool = True
@@ -68,30 +68,30 @@ class TaskAgreement(NamedTuple):
 
     task: str
     verdict: str
-    rows: Sequence[Agreement]
+    rows: Sequence[DatasetAgreement]
 
 
 @cache
-def load_agreements() -> tuple[Agreement, ...]:
+def load_agreements() -> tuple[DatasetAgreement, ...]:
     """All rows of the table, in its order."""
     text = (resources.files("metrist.metrics") / "agreement.json").read_text(encoding="utf-8")
     return tuple(_parse(row) for row in json.loads(text))
 
 
-def list_agreements(metric: str) -> list[Agreement]:
+def list_agreements(metric: str) -> list[DatasetAgreement]:
     """The rows in which the metric has a figure that says something about data that it has not seen."""
     return [row for row in load_agreements() if metric in row.figures and metric not in row.trained]
 
 
 def summarize_tasks(metric: str) -> list[TaskAgreement]:
     """What is known of the metric, task by task."""
-    tasks: dict[str, list[Agreement]] = {}
+    tasks: dict[str, list[DatasetAgreement]] = {}
     for row in list_agreements(metric):
         tasks.setdefault(row.task, []).append(row)
     return [TaskAgreement(task, _judge_rows(rows, metric), rows) for task, rows in tasks.items()]
 
 
-def _judge_rows(rows: Sequence[Agreement], metric: str) -> str:
+def _judge_rows(rows: Sequence[DatasetAgreement], metric: str) -> str:
     rows = [row for row in rows if row.whole]
     supporting = [row for row in rows if row.supports(metric)]
     contradicting = [row for row in rows if row.contradicts(metric)]
@@ -106,7 +106,7 @@ def _judge_rows(rows: Sequence[Agreement], metric: str) -> str:
     return "it agrees with people no more than length does" if supporting else "it says little or nothing"
 
 
-_NOTHING = Figure(math.nan, math.nan, math.nan)
+_NOTHING = AgreementFigure(math.nan, math.nan, math.nan)
 
 
 def describe_direction(metric: str) -> str:
@@ -115,7 +115,7 @@ def describe_direction(metric: str) -> str:
     return ", ".join(f"{row.name} ({row.task.replace('_', ' ')})" for row in against)
 
 
-def format_agreement(metric: str, row: Agreement) -> str:
+def format_agreement(metric: str, row: DatasetAgreement) -> str:
     """A row in one line, with length and the best lexical metric."""
     figure = row.figures[metric]
     interval = "" if math.isnan(figure.low) else f" [{_shorten(figure.low)}, {_shorten(figure.high)}]"
@@ -134,7 +134,7 @@ def _shorten(number: float) -> str:
     return f"{'-' if number < 0 and float(text) else ''}{text.removeprefix('0')}"
 
 
-def dump_agreements(rows: Iterable[Agreement]) -> str:
+def dump_agreements(rows: Iterable[DatasetAgreement]) -> str:
     """The content of the file: a row of the table per line."""
     lines = []
     for row in rows:
@@ -149,10 +149,10 @@ def _round(number: float) -> float | None:
     return round(number, 4) if math.isfinite(number) else None
 
 
-def _parse(row: dict[str, Any]) -> Agreement:
+def _parse(row: dict[str, Any]) -> DatasetAgreement:
     for key in ("figures", "given_length"):
         row[key] = {
-            name: Figure(*(math.nan if number is None else number for number in numbers))
+            name: AgreementFigure(*(math.nan if number is None else number for number in numbers))
             for name, numbers in row[key].items()
         }
-    return Agreement(**{**row, "trained": tuple(row["trained"])})
+    return DatasetAgreement(**{**row, "trained": tuple(row["trained"])})

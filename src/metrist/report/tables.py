@@ -54,7 +54,6 @@ __all__ = [
     "Count",
     "Estimate",
     "Intervals",
-    "Layout",
     "Marked",
     "Name",
     "Number",
@@ -63,6 +62,7 @@ __all__ = [
     "Shares",
     "Signature",
     "Table",
+    "TableLayout",
     "align_columns",
     "decimals_for",
     "escape_controls",
@@ -110,7 +110,7 @@ class Table:
         if wrong := [row for row in self.rows if len(row) != len(names)]:
             raise ValueError(f"a row of {len(wrong[0])} cells does not fit {len(names)} columns: {wrong[0]}")
 
-    def render(self, form: str = "text", layout: Layout | None = None) -> str:
+    def render(self, form: str = "text", layout: TableLayout | None = None) -> str:
         """The table in one of the `FORMATS`."""
         if layout is not None:
             (table,) = layout.apply([self])
@@ -170,7 +170,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class TableLayout:
     """What the reader of a table chooses: columns, names, decimals, intervals, caption. No number changes.
 
     `rename` gives columns, metrics and systems other names. `label` is the LaTeX label.

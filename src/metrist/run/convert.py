@@ -31,9 +31,11 @@ from metrist.metrics.base import NAME
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
 from metrist.records import HASH_BYTES, Hashes, Pair, Record, RecordColumns, hash_units
-from metrist.run.store import FORMAT, MANIFEST, Input, Manifest, Part, Store, StoredMetric, Version, folder_name
+from metrist.run.manifest import FORMAT, MANIFEST, Input, Manifest, Part, StoredMetric, Version, folder_name
+from metrist.run.score_tables import judgments_table, scores_table
+from metrist.run.store import Store
 from metrist.run.stored_scores import HashIndex
-from metrist.run.tables import drop_texts, judged_tables, judgments_table, records_table, scores_table
+from metrist.run.tables import drop_texts, judged_tables, records_table
 from metrist.run.tasks import Block, join_blocks
 from metrist.scores import Failure, FailureKind, Scores
 

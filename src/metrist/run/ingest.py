@@ -25,9 +25,10 @@ from metrist.io.remote import is_remote
 from metrist.io.slices import cut_file
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, halve_hashes
 from metrist.run.flat_file import encodable
+from metrist.run.manifest import Input, Manifest, Part
 from metrist.run.run import Run
 from metrist.run.slices import InputTables, ReadSlice, SliceRead, StorePlace, hash_names
-from metrist.run.store import Input, Manifest, Part, Store
+from metrist.run.store import Store
 from metrist.run.tables import Damaged, read_hashes, read_records_table
 from metrist.run.tasks import SHARD_SIZE
 

@@ -22,8 +22,8 @@ from metrist.records import Record, RecordColumns, hash_units
 from metrist.run.flat_file import encodable
 
 if TYPE_CHECKING:
+    from metrist.run.manifest import Input
     from metrist.run.run import Run
-    from metrist.run.store import Input
 
 #: Reading options that say what the columns of a file are; they belong together.
 _COLUMN_OPTIONS = frozenset({"item_key", "fields", "outputs", "system"})

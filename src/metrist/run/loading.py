@@ -287,7 +287,7 @@ def build_stored_metric(text: str, signature: str, higher_is_better: bool | None
         known = build(text, allow_import=False, disable_risky_llms=True)
     except MetristError:
         # The direction belongs to the class, as for every metric; so each of these has a class of its own.
-        cls: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})
+        cls: Any = type("StoredMetric", (UnavailableMetric,), {"higher_is_better": higher_is_better})
         metric: Metric = cls(text, signature, scores)
         return metric
     if len(scores.failures) < len(scores):  # Where nothing was scored, the width of the rows is not known.
@@ -302,7 +302,7 @@ def build_stored_metric(text: str, signature: str, higher_is_better: bool | None
     return known
 
 
-class StoredMetric(Metric):
+class UnavailableMetric(Metric):
     """A metric whose code is not available. It pools where that needs no code: scores whose statistics are (value, 1)
     pool to their mean."""
 

@@ -154,7 +154,7 @@ def _build_comparators(comparators: MetricList) -> tuple[Comparator, ...]:
 def _export_judgments(store: Store, pairs: Sequence[Pair], results: PreferenceResults) -> None:
     """Write each comparator's judgments as one file, which `read_records` and `metrist meta --preferences` read.
     Resuming uses the tables of the run, not these files."""
-    from metrist.run.store import EXPORTS, folder_name
+    from metrist.run.manifest import EXPORTS, folder_name
 
     for comparator in results.comparators:
         label = comparator.label

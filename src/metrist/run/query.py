@@ -31,7 +31,7 @@ from metrist.scores import FailureKind
 if TYPE_CHECKING:
     import duckdb
 
-    from metrist.run.store import Part, StoredMetric
+    from metrist.run.manifest import Part, StoredMetric
     from metrist.run.stored_run import StoredRun
 
 MEMORY_LIMIT = "1GiB"
@@ -50,7 +50,7 @@ _PIVOT = re.compile(r"\s*(pivot|with|from|select)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """The answer to a query. `reads_scores` says whether it is about metrics, `differing` lists those whose scores are
     not of exactly the records."""
 
@@ -59,7 +59,7 @@ class Answer:
     differing: Sequence[StoredMetric]
 
 
-def run_query(run: StoredRun, sql: str) -> Answer:
+def run_query(run: StoredRun, sql: str) -> QueryResult:
     """The answer to one reading statement over the views of a run. It can read nothing else."""
     import duckdb
 
@@ -77,7 +77,7 @@ def run_query(run: StoredRun, sql: str) -> Answer:
             table = connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             raise RunError(f"the query failed: {_explain(error, run)}") from None
-    return Answer(table, not {"scores", "wide"}.isdisjoint(mentioned), views.differing)
+    return QueryResult(table, not {"scores", "wide"}.isdisjoint(mentioned), views.differing)
 
 
 def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:

@@ -28,17 +28,8 @@ import pyarrow as pa
 from metrist.errors import RunError
 from metrist.io.remote import call_store, make_folder, open_store, put_bytes
 from metrist.llm.budget import is_process_alive
-from metrist.run.store import (
-    ENTRIES,
-    LOG,
-    MANIFEST,
-    Manifest,
-    Part,
-    Store,
-    check_name,
-    decode_manifest,
-    format_manifest,
-)
+from metrist.run.manifest import LOG, MANIFEST, Manifest, Part, decode_manifest, format_manifest
+from metrist.run.store import ENTRIES, Store, check_name
 
 #: Seconds between two beats of a writer, and seconds without one after which it counts as dead.
 BEAT_SECONDS = 5.0
@@ -56,7 +47,7 @@ _CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409", "
 _NO_CONDITIONS = ("NotImplemented", "501")
 
 
-class Version(NamedTuple):
+class FileVersion(NamedTuple):
     """A file as it was read; no data: there was none. `tag` is what S3 calls this version."""
 
     data: bytes | None
@@ -82,20 +73,20 @@ class Files:
         """The bytes of a file; None if there is none."""
         return self.read_version(name, with_tag=False).data
 
-    def read_version(self, name: str, *, with_tag: bool = True) -> Version:
+    def read_version(self, name: str, *, with_tag: bool = True) -> FileVersion:
         """A file with what tells whether it has changed since."""
         path = self._place(name)
 
-        def read() -> Version:
+        def read() -> FileVersion:
             self._store.invalidate_cache()  # A library may remember an earlier version.
             # The tag is read first: if the file changes before its bytes are read, the tag is no longer valid.
             tag = self._store.info(path).get("ETag") if with_tag and self._has_conditions else None
-            return Version(bytes(self._store.cat_file(path)), tag)
+            return FileVersion(bytes(self._store.cat_file(path)), tag)
 
         try:
             return self._call("read", name, read)  # type: ignore[no-any-return]
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return Version(None)
+            return FileVersion(None)
 
     def open(self, name: str) -> Any:
         """A file for pyarrow. A large one is read in ranges."""
@@ -120,7 +111,7 @@ class Files:
         """Put a file. A process that is killed meanwhile may leave half of it in a store with folders."""
         put_bytes(self._store, self._place(name), data)
 
-    def write_if(self, name: str, data: bytes, before: Version) -> bool:
+    def write_if(self, name: str, data: bytes, before: FileVersion) -> bool:
         """Put a file, at once, where there is still the version that was read before; False if there is another."""
         if self._has_conditions:
             condition = {"IfNoneMatch": "*"} if before.data is None else {"IfMatch": before.tag}
@@ -396,7 +387,7 @@ class Lease:
         self.check()
         self._thread.start()
 
-    def _wait(self, version: Version, other: dict[str, Any]) -> Version:
+    def _wait(self, version: FileVersion, other: dict[str, Any]) -> FileVersion:
         """Wait until a writer has given up the lease or is silent for long; an error if it is alive."""
         until = time.monotonic() + (0 if self._has_ended(other) else STALE_SECONDS)
         while time.monotonic() < until:
@@ -442,7 +433,7 @@ class Lease:
                 with self._lock:
                     self._files.write(WRITER, self._make_page())
 
-    def _read(self, *, with_tag: bool = True) -> tuple[Version, dict[str, Any] | None]:
+    def _read(self, *, with_tag: bool = True) -> tuple[FileVersion, dict[str, Any] | None]:
         """The page as it is; None without one, and an empty one for one that is damaged."""
         for attempt in range(_READINGS):
             version = self._files.read_version(WRITER, with_tag=with_tag)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, did_you_mean, format_count, quote_word
 from metrist.records import Hashes
 from metrist.run.flat_file import encodable
+from metrist.run.manifest import Input, Manifest, Part, StoredMetric, Version
 from metrist.run.run import Run, open_run
-from metrist.run.store import Input, Manifest, Part, Store, StoredMetric, Version
+from metrist.run.store import Store
 from metrist.run.stored_scores import HashIndex
 from metrist.run.stores import open_store
 from metrist.run.tables import read_hashes

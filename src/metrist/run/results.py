@@ -446,6 +446,8 @@ def explain_unfinished(unfinished: Mapping[str, str], *names: str) -> str | None
 class NothingScored(RunError):
     """A metric failed on every record. `results` are those of the whole run, with each record's reason and answer."""
 
+    code = "metric_failed"
+
     def __init__(self, message: str, results: Results) -> None:
         super().__init__(message)
         self.results = results

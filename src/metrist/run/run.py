@@ -16,8 +16,9 @@ from metrist.names import NameColumn, take_names
 from metrist.records import Hashes
 from metrist.run import tables
 from metrist.run.flat_file import encodable
+from metrist.run.manifest import MANIFEST, StoredMetric
 from metrist.run.query import name_columns, run_query
-from metrist.run.store import MANIFEST, Store, StoredMetric
+from metrist.run.store import Store
 from metrist.run.stored_run import StoredRun
 from metrist.run.stored_scores import ScoreReader, StoredScores
 from metrist.run.stores import open_store

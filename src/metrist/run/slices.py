@@ -26,9 +26,12 @@ from metrist.io.slices import FileSlice, WholeFile
 from metrist.metrics.base import Metric
 from metrist.records import HASH_BYTES, Hashes, RecordColumns
 from metrist.run.flat_file import encodable
-from metrist.run.store import WRITERS, Part, Rows, Store
+from metrist.run.manifest import Part
+from metrist.run.result_log import Rows
+from metrist.run.score_tables import scores_table
+from metrist.run.store import WRITERS, Store
 from metrist.run.stores import open_store
-from metrist.run.tables import Damaged, judged_tables, read_hashes, read_records_table, records_table, scores_table
+from metrist.run.tables import Damaged, judged_tables, read_hashes, read_records_table, records_table
 from metrist.run.tasks import TASK_SECONDS, Task, count_characters, cut_columns, join_blocks, perform
 from metrist.runtime import Runtime
 from metrist.scores import Scores

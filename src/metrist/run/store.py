@@ -22,7 +22,6 @@ import io
 import os
 import re
 import secrets
-import struct
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,29 +33,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metrist._version import __version__
 from metrist.documents import check_folder
-from metrist.errors import RunError, format_path, quote_word
+from metrist.errors import RunError, format_path
 from metrist.io.writer import sync_folder
-from metrist.metrics.base import NAME
+from metrist.run.locks import is_at, lock, share, try_lock
+from metrist.run.manifest import (
+    EXPORTS,
+    LOG,
+    MANIFEST,
+    PART_NAME,
+    TABLES,
+    Manifest,
+    Part,
+    Version,
+    decode_manifest,
+    format_manifest,
+)
+from metrist.run.result_log import FRAME, Rows, format_rows, join_logs, read_log
 from metrist.run.tables import REQUIRED, Damaged, has_schema
 
-MANIFEST = "manifest.json"
-FORMAT = 3
-TABLES = ("records", "ratings", "errors", "preferences", "given")
-LOG, EXPORTS = "log", "exports"
 ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", EXPORTS, LOG)
-_PART = re.compile(r"[0-9a-f]{32}\.parquet")
 #: A file that a killed writer did not come to rename.
 _UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
 #: Parts and unfinished files; whatever else is in the folder is not ours to delete.
 _OWN_FILE = re.compile(
-    rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({_PART.pattern}|{_UNFINISHED.pattern})"
+    rf"({'|'.join(TABLES)}|(scores|judgments)/[^/]+)/({PART_NAME.pattern}|{_UNFINISHED.pattern})"
     rf"|{EXPORTS}/{_UNFINISHED.pattern}"
     r"|\.(manifest|writer)\.json\.[0-9a-f]{12}\.part"
 )
-_FOLDER = re.compile(r"[A-Za-z0-9_.-]+")
-_LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
 #: Files that processes lock while they change the manifest, and as writers. Readers lock the folder itself.
 _LOCK, WRITERS = ".lock", ".writers"
 #: Columns with few distinct values; trying to find such in others takes a fifth of the time of writing.
@@ -66,163 +70,6 @@ _REPEATED = (
 )
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Parquet file of a table. `tokens` says whether scores of single tokens were asked for."""
-
-    file: str
-    rows: int
-    tokens: bool = False
-
-
-class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An input of the run. `path` leads from the run folder to the file and `sha256` is of its bytes; both are None for
-    rows that have no file. `number` is what its rows have in the column `input`; inputs are in the order in which they
-    were added."""
-
-    number: int
-    name: str | None = None
-    path: str | None = None
-    sha256: str | None = None
-    options: dict[str, Any] = {}
-    #: The field that each column with another name was read as, such as `system` for `model`.
-    columns: dict[str, str] = {}
-    #: The different numbers of references that records have, records without any aside.
-    references: tuple[int, ...] = ()
-    records: int = 0
-    #: What was remarked about the input when it was read.
-    notes: tuple[str, ...] = ()
-    #: The parts of each table that hold its rows.
-    tables: dict[str, tuple[Part, ...]] = {}
-
-
-class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The scores by one version of a metric."""
-
-    signature: str
-    finished: bool = False
-    #: On records that the metric is not made for.
-    notes: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-
-
-class StoredMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A metric or comparator of the run with its scores, the latest version last."""
-
-    text: str
-    folder: str
-    name: str | None = None
-    higher_is_better: bool | None = True
-    compares: bool = False
-    versions: tuple[Version, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """What tables and checks call the metric."""
-        return self.name or self.text
-
-    @property
-    def place(self) -> str:
-        """The folder of its parts, seen from the run folder."""
-        return f"{'judgments' if self.compares else 'scores'}/{self.folder}"
-
-    @property
-    def export(self) -> str:
-        """The file with the choices of a comparator, seen from the run folder."""
-        return f"{EXPORTS}/{self.folder}.jsonl"
-
-    @property
-    def finished(self) -> Version | None:
-        """The latest version that was finished."""
-        return next((version for version in reversed(self.versions) if version.finished), None)
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether a later run by another version of the metric began and did not finish."""
-        return bool(self.versions) and self.finished is not None and not self.versions[-1].finished
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The run in a page. It holds no date and no machine."""
-
-    metrist: str = __version__
-    format: int = FORMAT
-    #: Whether the run stores texts. Later additions follow.
-    texts: bool = True
-    inputs: tuple[Input, ...] = ()
-    metrics: tuple[StoredMetric, ...] = ()
-    #: Of everything else, in the file only.
-    checksum: str | None = None
-
-    def metric(self, text: str) -> StoredMetric | None:
-        return next((metric for metric in self.metrics if metric.text == text), None)
-
-    def replace_metric(self, metric: StoredMetric) -> Manifest:
-        """The manifest with this metric in place of the one with its text, or after all others."""
-        known = any(other.text == metric.text for other in self.metrics)
-        metrics = [metric if other.text == metric.text else other for other in self.metrics]
-        return msgspec.structs.replace(self, metrics=(*metrics, *(() if known else (metric,))))
-
-    def list_parts(self) -> Iterator[str]:
-        """The paths of all parts, seen from the run folder."""
-        for one in self.inputs:
-            for table, parts in one.tables.items():
-                yield from (f"{table}/{part.file}" for part in parts)
-        for metric in self.metrics:
-            yield from (f"{metric.place}/{part.file}" for version in metric.versions for part in version.parts)
-
-
-class _Format(msgspec.Struct):
-    """What the manifests of all versions have; the first had no number."""
-
-    metrist: str
-    format: int = 1
-
-
-def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Read a manifest. What no run has written, and paths out of the folder, are refused."""
-    try:
-        version = msgspec.json.decode(data, type=_Format).format
-        if version != FORMAT:
-            other = f"{name} is a run of {'an older' if version < FORMAT else 'a newer'} version of metrist"
-            hint = f"`metrist convert {quote_word(name)} -o NEW` makes a run of this version from it"
-            raise RunError(f"{other}: {hint if version < FORMAT else 'update metrist'}")
-        manifest = msgspec.json.decode(data, type=Manifest)
-        for one in manifest.inputs:
-            if not set(one.tables) <= set(TABLES):
-                raise ValueError("it names a table that there is not")
-        for metric in manifest.metrics:
-            _check_folder(metric)
-            if metric.name is not None and not NAME.fullmatch(metric.name):
-                raise ValueError(f"{metric.name!r} cannot name a metric")
-        listed = list(manifest.list_parts())
-        numbers, texts = [one.number for one in manifest.inputs], [metric.text for metric in manifest.metrics]
-        if any(len(set(values)) < len(values) for values in (listed, numbers, texts)):
-            raise ValueError("it lists something twice")
-        for path in listed:
-            if not _PART.fullmatch(path.rpartition("/")[2]):
-                raise ValueError("it names a part that no run has written")
-        written, manifest = manifest.checksum, msgspec.structs.replace(manifest, checksum=None)
-        if written is not None and written != _sum_up(manifest):
-            raise ValueError("it is not as it was written")
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{name}/{MANIFEST} is damaged ({error}): restore it, or score into a new folder") from None
-    return manifest
-
-
-def _check_folder(metric: StoredMetric) -> None:
-    if not _FOLDER.fullmatch(metric.folder) or metric.folder.startswith("."):
-        raise ValueError("it names a folder out of the run")
-
-
-def folder_name(text: str) -> str:
-    """A folder name for a metric's text, which differs from others also where case does not count: the plain name, or
-    its legible part and a hash of the whole."""
-    if re.fullmatch(r"[a-z0-9_]+", text):
-        return text
-    legible = re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:60]
-    return f"{legible}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def is_run_folder(path: Path) -> bool:
@@ -293,7 +140,7 @@ class Store:
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """Change the latest manifest, and return the new one once it is on disk."""
-        if self._writer and not _is_at(self._writer, self.path / WRITERS):
+        if self._writer and not is_at(self._writer, self.path / WRITERS):
             raise RunError(f"{self.name} was deleted while this command wrote to it: run the same command again")
         try:
             lock, _ = self._open_lock(_LOCK, wait=True)
@@ -375,7 +222,7 @@ class Store:
         """Log rows that are in no part yet; they are on disk when this returns."""
         facts = {**results.facts, "metric": results.metric, "signature": results.signature, "tokens": results.tokens}
         data = encode_part(results.table, facts)
-        self._append_log(_FRAME.pack(len(data), hashlib.sha256(data).digest()) + data)
+        self._append_log(FRAME.pack(len(data), hashlib.sha256(data).digest()) + data)
 
     def _append_log(self, data: bytes) -> None:
         path = self.path / self._log
@@ -508,7 +355,7 @@ class Store:
         with file:
             if is_alone:
                 self.recover()
-            _share(file)
+            share(file)
             self._writer = file
             self._written.clear()
             try:
@@ -525,13 +372,13 @@ class Store:
 
     def _is_last(self, file: Any) -> bool:
         """Whether there is no other writer, and the folder is still that which this one has locked."""
-        return _is_at(file, self.path / WRITERS) and _lock(file, wait=False)
+        return is_at(file, self.path / WRITERS) and lock(file, wait=False)
 
     def is_alone(self) -> bool:
         """Whether nobody else writes to the run or reads it, so that this writer may replace parts by others."""
-        if self._writer is None or not _lock(self._writer, wait=False):
+        if self._writer is None or not lock(self._writer, wait=False):
             return False
-        _share(self._writer)
+        share(self._writer)
         return not self._has_readers()
 
     def hold_parts(self) -> None:
@@ -547,7 +394,7 @@ class Store:
     def _has_readers(self) -> bool:
         """Whether readers may use parts that are no longer listed, also where the file system cannot tell."""
         with self._open_folder() as folder:
-            return _try_lock(folder) is not True
+            return try_lock(folder) is not True
 
     @contextmanager
     def _open_folder(self) -> Iterator[int | None]:
@@ -594,8 +441,8 @@ class Store:
     def _lock_out_others(self) -> Iterator[None]:
         """Let nobody else write or read the run, as far as the file system has locks."""
         with self._open_folder() as folder, self._open_file(WRITERS) as file:
-            is_locked = _try_lock(file)
-            if is_locked is False or _try_lock(folder) is False or not _is_at(file, self.path / WRITERS):
+            is_locked = try_lock(file)
+            if is_locked is False or try_lock(folder) is False or not is_at(file, self.path / WRITERS):
                 raise RunError(f"{self.name} is in use by another command: try again when it has ended")
             if not is_locked:
                 file.close()  # Windows has no such locks, and deletes no file that is open.
@@ -610,8 +457,8 @@ class Store:
         """A file that is locked until it is closed, and whether this process alone has it."""
         while True:
             file = self._open_file(name)
-            is_alone = _lock(file, wait=wait)
-            if _is_at(file, self.path / name):
+            is_alone = lock(file, wait=wait)
+            if is_at(file, self.path / name):
                 return file, is_alone
             file.close()  # Another process has deleted the folder meanwhile.
 
@@ -627,7 +474,7 @@ class Store:
         writer that is alone."""
         manifest = self.read_manifest() or Manifest()
         logs = self.list_files(LOG)
-        for results in _join_logs(result for name in logs for result in read_log(self.read_bytes(name) or b"")):
+        for results in join_logs(result for name in logs for result in read_log(self.read_bytes(name) or b"")):
             table = self._find_new_rows(manifest, results)
             if len(table):
                 self.add_results([msgspec.structs.replace(results, table=table)])
@@ -645,9 +492,9 @@ class Store:
         for part in (part for version in versions for part in version.parts if part.tokens == results.tokens):
             with suppress(Damaged):
                 table = self.read_part(results.metric.place, part)
-                known |= set(_format_rows(table.filter(pc.is_in(table[key], keys))))
+                known |= set(format_rows(table.filter(pc.is_in(table[key], keys))))
         is_new = list[bool]()
-        for row in _format_rows(results.table):
+        for row in format_rows(results.table):
             is_new.append(row not in known)
             known.add(row)  # Two processes may have computed the same.
         return results.table.filter(pa.array(is_new, pa.bool_()))
@@ -706,68 +553,6 @@ class Store:
         self.has_strays = True
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one metric's table to be added to a run, or the `part` that holds them already. `facts` are what their
-    part's metadata say."""
-
-    metric: StoredMetric
-    signature: str
-    table: Any = None
-    part: Part | None = None
-    facts: dict[str, Any] = {}
-    #: In place of the notes of the version; None leaves those.
-    notes: tuple[str, ...] | None = None
-    tokens: bool = False
-
-
-_FRAME = struct.Struct("<q32s")
-
-
-def read_log(data: bytes) -> Iterator[Rows]:
-    """The results of a log, up to one that was not written to its end."""
-    position = 0
-    while position + _FRAME.size <= len(data):
-        size, digest = _FRAME.unpack_from(data, position)
-        body = data[position + _FRAME.size : position + _FRAME.size + size]
-        if size < 0 or hashlib.sha256(body).digest() != digest:
-            return
-        try:
-            table = pq.read_table(io.BytesIO(body))
-            facts = msgspec.json.decode((table.schema.metadata or {}).get(b"metrist", b"{}"))
-            metric = msgspec.convert(facts.pop("metric"), StoredMetric)
-            _check_folder(metric)
-            yield Rows(
-                metric=metric,
-                signature=facts.pop("signature"),
-                tokens=facts.pop("tokens"),
-                table=table.replace_schema_metadata(),
-                facts=facts,
-            )
-        except MemoryError:
-            raise
-        except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException):  # No run has written it.
-            return
-        position += _FRAME.size + size
-
-
-def _join_logs(logged: Iterable[Rows]) -> list[Rows]:
-    """Logged rows by metric and version."""
-    groups: dict[tuple[str, str, bool], list[Rows]] = {}
-    for one in logged:
-        groups.setdefault((one.metric.text, one.signature, one.tokens), []).append(one)
-    joined = []
-    for group in groups.values():
-        facts = {name: sum(one.facts.get(name, 0) for one in group) for name in group[0].facts}
-        table = pa.concat_tables([one.table for one in group], promote_options="default")
-        joined.append(msgspec.structs.replace(group[-1], table=table, facts=facts))
-    return joined
-
-
-def _format_rows(table: pa.Table) -> list[str]:
-    """Rows as texts that are the same for the same rows, whatever empty columns their tables have."""
-    return [repr(sorted((k, v) for k, v in row.items() if v is not None)) for row in table.to_pylist()]
-
-
 def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
     if facts:
         table = table.replace_schema_metadata({"metrist": msgspec.json.encode(facts)})
@@ -813,63 +598,3 @@ def _name_damage(path: str) -> Iterator[None]:
             raise RunError(f"cannot read {path}: {error.strerror}") from error
         reason = (str(error).splitlines() or [""])[0].rstrip(".:")
         raise Damaged(f"{path} is damaged ({reason})") from None
-
-
-def format_manifest(manifest: Manifest) -> bytes:
-    """The bytes of a manifest, with a part in a line."""
-    manifest = msgspec.structs.replace(manifest, checksum=_sum_up(manifest))
-    page = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-    return _LISTED_PART.sub(lambda part: b" ".join(part[0].split()), page) + b"\n"
-
-
-def _sum_up(manifest: Manifest) -> str:
-    return hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()[:32]
-
-
-def _lock(file: Any, *, wait: bool) -> bool:
-    """Lock a file for this process alone until it is closed; False if another has it. Where the system has no such
-    locks, nobody is ever alone, and two writers at once are not told apart."""
-    try:
-        import fcntl
-    except ImportError:
-        return wait
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        if wait:
-            raise
-        fcntl.flock(file, fcntl.LOCK_SH)
-        return False
-    return True
-
-
-def _try_lock(file: Any) -> bool | None:
-    """Lock a file or folder for this process alone until it is closed; False if another has it, None where the system
-    cannot tell: NFS locks no folder that is open for reading."""
-    if file is None:
-        return None
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):
-        return None
-    return True
-
-
-def _is_at(file: Any, path: Path) -> bool:
-    """Whether an open file is still the one at this path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return False
-
-
-def _share(file: Any) -> None:
-    """Let other writers in, none of which is then alone."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_SH)

@@ -29,22 +29,16 @@ from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import SLICES_PER_WORKER, Ingest
+from metrist.run.manifest import Manifest, Part, StoredMetric, Version, folder_name
 from metrist.run.pipeline import Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
+from metrist.run.result_log import Rows
 from metrist.run.run import Run
+from metrist.run.score_tables import find_unsettled, judgments_table, read_judgments_table, scores_table
 from metrist.run.slices import PART_ROWS, ScoreSlice, SliceRead, SliceSize, StorePlace
-from metrist.run.store import Manifest, Part, Rows, Store, StoredMetric, Version, folder_name
+from metrist.run.store import Store
 from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
-from metrist.run.tables import (
-    Damaged,
-    find_unsettled,
-    judgments_table,
-    read_hashes,
-    read_judgments_table,
-    read_records_table,
-    release_memory,
-    scores_table,
-)
+from metrist.run.tables import Damaged, read_hashes, read_records_table, release_memory
 from metrist.run.tasks import (
     SHARD_SIZE,
     SHARD_SIZE_WITH_MODEL,
@@ -76,7 +70,7 @@ _FIRST_RECORDS = 16
 _FIRST_ROWS = 8
 
 
-class Kind(Enum):
+class MetricCost(Enum):
     """How costly a metric is, in the order in which they are computed."""
 
     cheap = 1
@@ -88,7 +82,7 @@ class Kind(Enum):
     llm = 4
 
     @classmethod
-    def of(cls, metric: Metric) -> Kind:
+    def of(cls, metric: Metric) -> MetricCost:
         if calls_llm(metric):
             return cls.llm
         if metric.programs:
@@ -172,12 +166,12 @@ class StoredPipeline(Pipeline):
         self._retried = asking if runtime.retry_failed is not None else set[str]()
         self._writers: dict[str, _Writer] = {}
         self._began = monotonic()
-        with_models = [metric for metric in metrics if Kind.of(metric) is Kind.model]
+        with_models = [metric for metric in metrics if MetricCost.of(metric) is MetricCost.model]
         self._pace = Pace(references=any("references" in metric.needs for metric in with_models))
         # A metric of one's own may be slow, however cheap it looks.
         is_own = any(metric.catalog_name is None for metric in metrics)
         self._task_size = SliceSize(rows=_FIRST_RECORDS if is_own else SHARD_SIZE, limit=SHARD_SIZE)
-        self._pending: deque[tuple[Kind, Sequence[Unit], Hashes]] = deque()
+        self._pending: deque[tuple[MetricCost, Sequence[Unit], Hashes]] = deque()
         #: The records that were read, where they cannot be read from the store.
         self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
         self._own_inputs: list[int] = []
@@ -185,7 +179,7 @@ class StoredPipeline(Pipeline):
         self._workers: RayWorkers | None = None
 
     def _order_metrics(self) -> list[Sequence[Metric]]:
-        by_kind = ([metric for metric in self._metrics if Kind.of(metric) is kind] for kind in Kind)
+        by_kind = ([metric for metric in self._metrics if MetricCost.of(metric) is kind] for kind in MetricCost)
         return [phase for phase in by_kind if phase]
 
     def run(self, units: Reader | Iterable[Unit]) -> dict[str, Any]:
@@ -365,7 +359,7 @@ class StoredPipeline(Pipeline):
         self._store.add_results(rows)
 
     def _plan(self, metrics: Sequence[Metric]) -> Iterator[Task]:
-        kind, done = Kind.of(metrics[0]), 0
+        kind, done = MetricCost.of(metrics[0]), 0
         is_first = self._find_first()
         for _, (units, hashes) in self._read_records():
             first = None if is_first is None else is_first[done : done + len(units)]
@@ -399,7 +393,7 @@ class StoredPipeline(Pipeline):
         return is_first
 
     def _cut(
-        self, kind: Kind, units: Sequence[Unit], rows: NDArray[np.int64]
+        self, kind: MetricCost, units: Sequence[Unit], rows: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], Sequence[Unit]]]:
         """The units at some rows in the portions in which they are scored."""
         if not len(rows):
@@ -409,12 +403,12 @@ class StoredPipeline(Pipeline):
             listed = rows.tolist()
             chosen = units.take(listed) if isinstance(units, RecordColumns) else [units[row] for row in listed]
         start = 0
-        sizes = {Kind.cheap: SHARD_SIZE, Kind.program: SHARD_SIZE, Kind.llm: SHARD_SIZE_WITH_MODEL}
+        sizes = {MetricCost.cheap: SHARD_SIZE, MetricCost.program: SHARD_SIZE, MetricCost.llm: SHARD_SIZE_WITH_MODEL}
         while start < len(rows):
-            if kind is Kind.cheap and isinstance(chosen, RecordColumns):
+            if kind is MetricCost.cheap and isinstance(chosen, RecordColumns):
                 sizes[kind] = self._task_size.rows
             rest = chosen[start : start + (self._shard_size or sizes.get(kind, SHARD_SIZE))]
-            if self._shard_size is None and kind is Kind.model:
+            if self._shard_size is None and kind is MetricCost.model:
                 rest = rest[: self._pace.cut(rest)]
             if isinstance(rest, RecordColumns):
                 rest = next(cut_columns(rest, len(rest)))
@@ -428,7 +422,7 @@ class StoredPipeline(Pipeline):
     ) -> list[tuple[Resources, list[Metric]]] | None:
         """The metrics with what a worker needs for them; None where workers cannot read the records and write the
         scores, so that both are sent. LLMs are asked from here."""
-        if self._kept is not None or not self._texts or Kind.of(metrics[0]) is Kind.llm:
+        if self._kept is not None or not self._texts or MetricCost.of(metrics[0]) is MetricCost.llm:
             return None
         hashes = (read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"]))
         indexes = [self._writers[metric.text].index for metric in metrics]
@@ -447,7 +441,7 @@ class StoredPipeline(Pipeline):
         self._store.has_strays = True
         for needs, metrics in groups:
             self._begin_phase(metrics)
-            size, rows, listed = self._choose_size(Kind.of(metrics[0]), workers.count(needs)), list[Rows](), 0.0
+            size, rows, listed = self._choose_size(MetricCost.of(metrics[0]), workers.count(needs)), list[Rows](), 0.0
             starts: dict[str, dict[Part, int]] = {metric.text: {} for metric in metrics}
             try:
                 for done in workers.perform(self._plan_slices(metrics, size), metrics, needs, in_order=False):
@@ -470,10 +464,10 @@ class StoredPipeline(Pipeline):
                 if (parts := list(places)) != (ordered := sorted(places, key=places.__getitem__)):
                     self._store.drop_parts(text, parts, ordered)
 
-    def _choose_size(self, kind: Kind, workers: int) -> SliceSize:
-        if self._shard_size or kind is Kind.program:
+    def _choose_size(self, kind: MetricCost, workers: int) -> SliceSize:
+        if self._shard_size or kind is MetricCost.program:
             return SliceSize(rows=self._shard_size or SHARD_SIZE)
-        if kind is Kind.model:
+        if kind is MetricCost.model:
             return SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
         limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * max(1, workers)), PART_ROWS))
         return SliceSize(rows=2 * _SMALL_PART, limit=limit)
@@ -505,9 +499,9 @@ class StoredPipeline(Pipeline):
         kind, units, hashes = self._pending.popleft()
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
         loading = sum(outcome.loading for outcome in result.outcomes.values())
-        if kind is Kind.model:
+        if kind is MetricCost.model:
             self._pace.measure(units, seconds - loading)
-        elif kind is Kind.cheap:
+        elif kind is MetricCost.cheap:
             self._task_size.measure(len(units), seconds)
         for text, outcome in result.outcomes.items():
             writer = self._writers[text]

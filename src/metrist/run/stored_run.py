@@ -23,8 +23,10 @@ from metrist.io.remote import find_copy, is_remote, local_path
 from metrist.names import Codes, NameColumn, encode_names, take_names
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
-from metrist.run.store import Input, Manifest, Missing, Part, Store, StoredMetric
-from metrist.run.tables import Damaged, find_unsettled, read_hashes
+from metrist.run.manifest import Input, Manifest, Part, StoredMetric
+from metrist.run.score_tables import find_unsettled
+from metrist.run.store import Missing, Store
+from metrist.run.tables import Damaged, read_hashes
 
 #: How much of what was read last is kept: the values of a million outputs by eight metrics. Of ten million outputs, one
 #: column is kept.

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.records import HASH_BYTES, Hashes, halve_hashes
-from metrist.run import tables
-from metrist.run.store import StoredMetric
+from metrist.run import score_tables, tables
+from metrist.run.manifest import StoredMetric
+from metrist.run.score_tables import find_unsettled
 from metrist.run.stored_run import StoredRun, refuses_damage
-from metrist.run.tables import find_unsettled, read_hashes
+from metrist.run.tables import read_hashes
 from metrist.scores import Failure, FailureKind, Scores, plain_stats
 from metrist.stats.resampling import narrow_numbers
 
@@ -178,7 +179,7 @@ class ScoreReader:
     def _read_parts(self) -> dict[str, NDArray[np.float64]]:
         columns: dict[str, NDArray[np.float64]] = {}
         for start, table in self._read(["parts"], encoded=_PART_NAMES):
-            for name, numbers in tables.read_parts(table["parts"]).items():
+            for name, numbers in score_tables.read_parts(table["parts"]).items():
                 column = columns.setdefault(name, np.full(self._rows, np.nan))
                 column[start : start + len(table)] = numbers
         return {name: _arrange(column, self.positions, np.nan) for name, column in columns.items()}
@@ -205,7 +206,7 @@ class ScoreReader:
         schema = pa.schema([field for field in tables.SCORES if field.name not in hidden])
         table = read_rows(connection, self._run, self.metric.place, self._parts, rows[scored], schema)
         pending = dict.fromkeys(np.flatnonzero(rows < 0).tolist(), self._pending)
-        return tables.read_scores_table(table).spread(len(rows), scored.tolist(), pending)
+        return score_tables.read_scores_table(table).spread(len(rows), scored.tolist(), pending)
 
     @refuses_damage
     def read_block(self, start: int, stop: int) -> Scores:
@@ -225,7 +226,7 @@ class ScoreReader:
             known = [int(place) for own in places.values() for place in own]
             block = Scores.join(blocks or [Scores(values=np.empty(0))]).spread(stop - start, known, pending)
         parts = {name: block.parts.get(name, np.full(len(block), np.nan)) for name in self.part_names}
-        return replace(block, parts=parts, stats=tables.widen_rows(block.stats, self.width))
+        return replace(block, parts=parts, stats=score_tables.widen_rows(block.stats, self.width))
 
     def recall_block(self, number: int) -> Scores:
         """A block of `_BLOCK_ROWS` scores, one of those that were read last or a new one."""
@@ -244,7 +245,7 @@ class ScoreReader:
             self._last_block = last = None
             wanted = [name for name in tables.SCORES.names if name not in ("record", "metric")]
             table = self._run.read_part(self.metric.place, self._parts[number], wanted, _PART_NAMES)
-            self._last_block = last = number, tables.read_scores_table(table)
+            self._last_block = last = number, score_tables.read_scores_table(table)
         return last[1]
 
     @property
@@ -287,7 +288,7 @@ class ScoreReader:
                 if last is None or last[0] != number:
                     self._last_statistics = last = None
                     table = self._run.read_part(self.metric.place, part, ["value", "statistics"])
-                    last = number, tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
+                    last = number, score_tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
                     self._last_statistics = last
                     tables.release_memory()
                 blocks.append(last[1][max(start - first, 0) : stop - first])
@@ -297,7 +298,7 @@ class ScoreReader:
     def _read_all_statistics(self) -> NDArray[Any]:
         joined: NDArray[Any] = np.zeros((self._rows, self.width), np.uint8)
         for start, table in self._read(["value", "statistics"]):
-            block = tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
+            block = score_tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
             joined = joined.astype(np.result_type(joined.dtype, block.dtype), copy=False)
             joined[start : start + len(block)] = block
         return _arrange(joined, self.positions, 0)
@@ -307,7 +308,7 @@ class ScoreReader:
         """The failures, those of records without a score included."""
         failures: dict[int, Failure] = {}
         for start, table in self._read(["failure", "failure_kind", "original"], self._has_failures):
-            own = tables.read_failures(table)
+            own = score_tables.read_failures(table)
             for row, text in tables.list_present(table, "original"):
                 if "failure" in (original := json.loads(text)):
                     own[row] = Failure(own[row].kind, original["failure"])
@@ -325,7 +326,7 @@ class ScoreReader:
             column, found = _SPARSE[name], dict[int, Any]()
             chosen = [column in filled for filled in self.filled]
             for start, table in self._read(["value", "failure_kind", column, "original"], chosen):
-                values = getattr(tables.read_scores_table(table), name)
+                values = getattr(score_tables.read_scores_table(table), name)
                 found |= {start + row: value for row, value in values.items()}
             self._sparse[name] = self._arrange_sparse(found)
         return self._sparse[name]
@@ -453,4 +454,4 @@ class LazyParts(Mapping[str, Any]):
 
 
 def _read_statistics(table: pa.Table) -> NDArray[np.float64]:
-    return tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))
+    return score_tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))

@@ -8,8 +8,9 @@ from typing import Any
 
 from metrist.errors import MetristError
 from metrist.io.remote import is_pattern, is_remote
+from metrist.run.manifest import MANIFEST
 from metrist.run.remote_store import RemoteStore
-from metrist.run.store import MANIFEST, Store, is_run_folder
+from metrist.run.store import Store, is_run_folder
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:

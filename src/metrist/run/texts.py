@@ -26,8 +26,9 @@ from metrist.ratings import Error
 from metrist.records import HASH_BYTES, Record, RecordColumns
 from metrist.run.flat_file import encodable
 from metrist.run.inputs import StoredReader, read_inputs
+from metrist.run.manifest import Input, Manifest, Part
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
-from metrist.run.store import Input, Manifest, Part, Store
+from metrist.run.store import Store
 from metrist.run.stored_run import StoredRun, read_names
 from metrist.run.stored_scores import StoredScores
 from metrist.run.tables import RECORDS, TEXT_COLUMNS, judged_tables, read_numbers, read_records_table, records_table

@@ -22,11 +22,11 @@ from metrist.metrics.registry import build
 from metrist.records import Record, RecordColumns
 from metrist.report.tables import Column, Table
 from metrist.run.inputs import find_changed_inputs, read_inputs
-from metrist.run.loading import StoredMetric as UnavailableMetric
+from metrist.run.loading import UnavailableMetric as UnavailableMetric
 from metrist.run.loading import build_stored_metric
+from metrist.run.manifest import Part, StoredMetric, Version
 from metrist.run.run import Run, open_run
 from metrist.run.scoring import score
-from metrist.run.store import Part, StoredMetric, Version
 from metrist.run.stored_scores import HashIndex
 from metrist.run.stores import is_run
 from metrist.run.tables import Damaged, read_hashes, read_records_table
@@ -41,7 +41,7 @@ _BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class VerificationCheck:
     """The result of one check, of one metric or of the whole run. `passed` is None for what could not be checked."""
 
     check: CheckName
@@ -59,7 +59,7 @@ class Verification:
     """What `verify` found in a run folder."""
 
     run: str
-    findings: tuple[Finding, ...]
+    findings: tuple[VerificationCheck, ...]
 
     @property
     def passed(self) -> bool:
@@ -125,7 +125,7 @@ def verify(
     built = {metric.text: metric for metric in map(build, metrics)}
     finished = [(metric, version) for metric in opened.manifest.metrics if (version := metric.finished)]
     findings = [
-        Finding(check="files", metric=metric.text, passed=False, message="it was not finished")
+        VerificationCheck(check="files", metric=metric.text, passed=False, message="it was not finished")
         for metric in opened.manifest.metrics
         if not metric.finished
     ]
@@ -143,7 +143,7 @@ def verify(
         )
         findings.append(_check_signature(metric, stored.text, version.signature))
         if not records:
-            findings.append(Finding(check="scores", metric=stored.text, passed=None, message=missing))
+            findings.append(VerificationCheck(check="scores", metric=stored.text, passed=None, message=missing))
             continue
         findings.append(_check_scores(metric, opened, stored, records, tolerance, allow_llm, runtime))
     return Verification(run=os.fspath(run), findings=tuple(findings))
@@ -155,7 +155,7 @@ def _read_part(run: Run, folder: str, part: Part) -> pa.Table:
     return run.store.read_part(folder, part)
 
 
-def _check_records(run: Run) -> Finding:
+def _check_records(run: Run) -> VerificationCheck:
     """Whether the tables of the inputs are whole, and the hashes of records those of their texts."""
     problems, files, count = list[str](), 0, 0
     for one in run.manifest.inputs:
@@ -179,7 +179,7 @@ def _check_records(run: Run) -> Finding:
     return _conclude_files(run, "", problems, files, format_count(count, "record"))
 
 
-def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Finding:
+def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> VerificationCheck:
     """Whether all files of a metric are there, whole, and of this metric and signature."""
     problems, count = list[str](), 0
     for part in version.parts:
@@ -195,41 +195,41 @@ def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Fin
     return _conclude_files(run, metric.text, problems, len(version.parts), format_count(count, "score"))
 
 
-def _conclude_files(run: Run, metric: str, problems: Sequence[str], files: int, rows: str) -> Finding:
+def _conclude_files(run: Run, metric: str, problems: Sequence[str], files: int, rows: str) -> VerificationCheck:
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
         problem = problems[0].removeprefix(f"{run.store.path}/")
-        return Finding(check="files", metric=metric, passed=False, message=problem + more)
+        return VerificationCheck(check="files", metric=metric, passed=False, message=problem + more)
     message = f"{format_count(files, 'file')} with {rows}, all hashes right"
-    return Finding(check="files", metric=metric, passed=True, message=message)
+    return VerificationCheck(check="files", metric=metric, passed=True, message=message)
 
 
-def _check_inputs(run: Run, metrics: Sequence[str]) -> Iterator[Finding]:
+def _check_inputs(run: Run, metrics: Sequence[str]) -> Iterator[VerificationCheck]:
     changed, notes = find_changed_inputs(run, metrics)
     for change in changed:
-        yield Finding(check="inputs", passed=False, message=change.message)
+        yield VerificationCheck(check="inputs", passed=False, message=change.message)
     for note in notes:
-        yield Finding(check="inputs", passed=None, message=note)
+        yield VerificationCheck(check="inputs", passed=None, message=note)
     if not changed and not notes:
-        yield Finding(check="inputs", passed=True, message="all files are as they were scored")
+        yield VerificationCheck(check="inputs", passed=True, message="all files are as they were scored")
 
 
-def _check_signature(metric: Metric, text: str, stored: str) -> Finding:
+def _check_signature(metric: Metric, text: str, stored: str) -> VerificationCheck:
     """Whether this installation computes the metric as the run did."""
     if isinstance(metric, UnavailableMetric):
         message = "its code is not available here: name it with -m to have it imported"
-        return Finding(check="signature", metric=text, passed=None, message=message)
+        return VerificationCheck(check="signature", metric=text, passed=None, message=message)
     try:
         signature = metric.signature
     except MetristError as error:
-        return Finding(check="signature", metric=text, passed=None, message=str(error))
+        return VerificationCheck(check="signature", metric=text, passed=None, message=str(error))
     if signature == stored:
-        return Finding(check="signature", metric=text, passed=True, message=signature)
+        return VerificationCheck(check="signature", metric=text, passed=True, message=signature)
     old, new = set(stored.split(" | ")), set(signature.split(" | "))
     then = [piece for piece in stored.split(" | ") if piece not in new]
     now = [piece for piece in signature.split(" | ") if piece not in old]
     message = f"the run has {' | '.join(then)!r} where this installation has {' | '.join(now)!r}"
-    return Finding(check="signature", metric=text, passed=False, message=message)
+    return VerificationCheck(check="signature", metric=text, passed=False, message=message)
 
 
 def _draw_sample(records: Iterable[Record], size: int, seed: int) -> list[Record]:
@@ -255,11 +255,11 @@ def _check_scores(
     tolerance: float,
     allow_llm: bool,
     runtime: Runtime | None,
-) -> Finding:
+) -> VerificationCheck:
     """Whether scoring some records again gives the stored scores."""
 
-    def conclude(passed: bool | None, message: str) -> Finding:
-        return Finding(check="scores", metric=stored.text, passed=passed, message=message)
+    def conclude(passed: bool | None, message: str) -> VerificationCheck:
+        return VerificationCheck(check="scores", metric=stored.text, passed=passed, message=message)
 
     if stored.compares:
         return conclude(None, "choices between two outputs are not made again")

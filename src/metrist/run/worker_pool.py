@@ -42,6 +42,8 @@ _EVENT_INTERVAL = 0.1
 class WorkerDied(RunError):
     """A worker process ended during a call; the message says how."""
 
+    code = "worker_died"
+
 
 @dataclass(kw_only=True)
 class WorkerPool:

@@ -37,7 +37,7 @@ from metrist.stats.samples import (
     Draws,
     Grouping,
     Pairs,
-    Panel,
+    ScorePanel,
     batch_by_outputs,
     match_measures,
     number_groups,
@@ -79,7 +79,7 @@ class Gap:
 
 def bootstrap(
     measures: Measure | Sequence[Measure],
-    panel: Panel,
+    panel: ScorePanel,
     grouping: Grouping | Codes = "none",
     average: Average = "macro",
     *,
@@ -104,7 +104,7 @@ def bootstrap(
 
 def bootstrap_gaps(
     measures: Measure | Sequence[Measure],
-    panel: Panel,
+    panel: ScorePanel,
     pairs: Pairs,
     grouping: Grouping | Codes = "none",
     average: Average = "macro",
@@ -156,13 +156,13 @@ def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> It
 
 
 def _make_estimators(
-    own: Sequence[Measure], panel: Panel, grouping: Grouping | Codes, average: Average
+    own: Sequence[Measure], panel: ScorePanel, grouping: Grouping | Codes, average: Average
 ) -> list[Estimator]:
     return [Estimator(m, panel.sample(metric), grouping, average) for metric, m in enumerate(own)]
 
 
 def _resampled(
-    estimators: Sequence[Estimator], panel: Panel, over: Over, draws: int, rng: np.random.Generator
+    estimators: Sequence[Estimator], panel: ScorePanel, over: Over, draws: int, rng: np.random.Generator
 ) -> Floats:
     """Return values (draws, metrics) on resamples that all metrics share."""
     chunks = [np.empty((0, len(estimators)))]
@@ -172,7 +172,7 @@ def _resampled(
     return np.concatenate(chunks)
 
 
-def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, confidence: float) -> Interval:
+def _interval(plain: Estimated, resampled: Floats, panel: ScorePanel, over: Over, confidence: float) -> Interval:
     value = float(plain.values[0])
     low, high = interval(resampled, confidence, _units(panel, over), value)
     return Interval(
@@ -188,7 +188,7 @@ def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, con
 
 
 def _gap(
-    values: Floats, resampled: Floats, panel: Panel, over: Over, confidence: float, alternative: Alternative
+    values: Floats, resampled: Floats, panel: ScorePanel, over: Over, confidence: float, alternative: Alternative
 ) -> Gap:
     units = _units(panel, over)
     observed = values[:1] - values[1:]
@@ -212,7 +212,7 @@ def _standard_error(resampled: Floats, low: float) -> float:
     return math.nan if math.isnan(low) else float(np.nanstd(resampled, ddof=1))
 
 
-def _units(panel: Panel, over: Over) -> int:
+def _units(panel: ScorePanel, over: Over) -> int:
     """Count what is resampled; of both, the fewer."""
     items, systems = number_groups(panel.item)[0], number_groups(panel.system)[0]
     return {"items": items, "systems": systems, "both": min(items, systems)}[over]

@@ -37,7 +37,7 @@ _CLEAN, _UNSTATED, _SEVERITIES = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Errors:
+class ErrorColumns:
     """Errors as columns: output, characters start to end (exclusive), severity (0 and up, a larger code is more severe;
     -1 unstated). `unplaced` counts those without a position in the text."""
 
@@ -48,7 +48,7 @@ class Errors:
     unplaced: int
 
     @staticmethod
-    def of(output: ArrayLike, start: ArrayLike, end: ArrayLike, severity: ArrayLike) -> Errors:
+    def of(output: ArrayLike, start: ArrayLike, end: ArrayLike, severity: ArrayLike) -> ErrorColumns:
         """Make errors from long columns; an offset of -1 is unknown."""
         columns = [np.asarray(column, dtype=np.intp) for column in (output, start, end, severity)]
         if len({len(column) for column in columns}) > 1:
@@ -59,7 +59,7 @@ class Errors:
             at = int(np.flatnonzero(known & (ends < starts))[0])
             raise RunError(f"an error must end after it starts, got start {starts[at]} and end {ends[at]}")
         positioned = known & (ends > starts)
-        return Errors(
+        return ErrorColumns(
             output=outputs[positioned],
             start=starts[positioned],
             end=ends[positioned],
@@ -95,8 +95,8 @@ class ErrorAgreement:
 
 
 def error_agreement(
-    human: Errors,
-    predicted: Errors,
+    human: ErrorColumns,
+    predicted: ErrorColumns,
     origin: Codes,
     draws: int,
     rng: np.random.Generator,
@@ -132,7 +132,11 @@ def error_agreement(
 
 
 def error_rows(
-    human: Errors, predicted: Errors, outputs: int, partial: float = 0.5, weights: Sequence[float] | None = None
+    human: ErrorColumns,
+    predicted: ErrorColumns,
+    outputs: int,
+    partial: float = 0.5,
+    weights: Sequence[float] | None = None,
 ) -> Floats:
     """Return rows (outputs, 4) for `figures`: the credit and the marked characters by the metric's weights, then both
     by the humans'."""
@@ -146,7 +150,7 @@ def error_rows(
     return np.stack([sum_by_code(column, output, outputs) for column in columns], axis=1)
 
 
-def severity_rows(human: Errors, predicted: Errors, outputs: int, severity: int) -> Floats:
+def severity_rows(human: ErrorColumns, predicted: ErrorColumns, outputs: int, severity: int) -> Floats:
     """Return rows (outputs, 4) for `figures` from characters of one severity only."""
     length, output, by_human, by_metric = _mark_stretches(human, predicted)
     marked_human, marked_metric = (side == severity + _SEVERITIES for side in (by_human, by_metric))
@@ -165,7 +169,7 @@ def figures(sums: Floats) -> Floats:
     return np.stack([divide(earned_metric, marked_metric), divide(earned_human, marked_human), f1], axis=-1)
 
 
-def _mark_stretches(human: Errors, predicted: Errors) -> tuple[Floats, Codes, Codes, Codes]:
+def _mark_stretches(human: ErrorColumns, predicted: ErrorColumns) -> tuple[Floats, Codes, Codes, Codes]:
     """Return the stretches of text between the ends of errors: lengths, outputs, and what either side marks on them.
 
     Using stretches instead of characters makes the work depend on the number of errors, not on their length.
@@ -190,7 +194,7 @@ def _ranges(begin: Codes, end: Codes) -> Codes:
     return np.arange(len(shifts)) + shifts
 
 
-def _stated(human: Errors, predicted: Errors) -> list[int]:
+def _stated(human: ErrorColumns, predicted: ErrorColumns) -> list[int]:
     severities: list[int] = np.unique(np.concatenate([human.severity, predicted.severity])).tolist()
     return [severity for severity in severities if severity != UNSTATED]
 

@@ -41,8 +41,8 @@ from metrist.stats.samples import (
     Average,
     Grouping,
     Pairs,
-    Panel,
     Sample,
+    ScorePanel,
     batch_by_outputs,
     match_measures,
     number_groups,
@@ -86,7 +86,7 @@ class _TestPlan:
 
 def permutation_tests(
     measures: Measure | Sequence[Measure],
-    panel: Panel,
+    panel: ScorePanel,
     pairs: Pairs,
     grouping: Grouping | Codes = "none",
     average: Average = "macro",
@@ -126,7 +126,7 @@ def _check(exchange: ExchangeUnit, draws: int) -> None:
 def _batch(
     plan: _TestPlan,
     own: Sequence[Measure],
-    panel: Panel,
+    panel: ScorePanel,
     pairs: Pairs,
     grouping: Grouping | Codes,
     rng: np.random.Generator,
@@ -174,14 +174,14 @@ def _shared(own: Sequence[Measure]) -> Measure:
     return own[0]
 
 
-def _units(panel: Panel, exchange: ExchangeUnit) -> tuple[int, Codes]:
+def _units(panel: ScorePanel, exchange: ExchangeUnit) -> tuple[int, Codes]:
     """Return the number of coins to toss, and the coin that decides about each output."""
     if exchange == "both":
         return len(panel.human), np.arange(len(panel.human))
     return number_groups(panel.item if exchange == "items" else panel.system)
 
 
-def _standardised(panel: Panel) -> Panel:
+def _standardised(panel: ScorePanel) -> ScorePanel:
     rows = np.array(panel.metrics)
     if not rows.size:
         return panel
@@ -192,7 +192,7 @@ def _standardised(panel: Panel) -> Panel:
     constant = (rows == rows[:, :1]).all(axis=1, keepdims=True)
     # A constant metric stays constant: rounding must not order it.
     metrics = np.where(constant, 0.0, centred / np.where(constant, 1.0, spread))
-    return Panel(human=panel.human, metrics=list(metrics), item=panel.item, system=panel.system)
+    return ScorePanel(human=panel.human, metrics=list(metrics), item=panel.item, system=panel.system)
 
 
 # ---- Exchanged rows that add up
@@ -227,7 +227,7 @@ def exchange_rows(
     ]
 
 
-def _pearson_rows(panel: Panel, unit_of: Codes, units: int) -> Floats:
+def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> Floats:
     """Return sums (metrics, units, 3) of z, z squared and z times the human value."""
     human, values = panel.human - panel.human.mean(), np.array(panel.metrics)
     columns = np.stack([values, values**2, values * human], axis=-1)
@@ -252,7 +252,7 @@ def _pearson_pool(human: Floats) -> resampling.Pool:
     return pool
 
 
-def _group_rows(own: Sequence[Measure], panel: Panel, unit_of: Codes, units: int) -> Floats:
+def _group_rows(own: Sequence[Measure], panel: ScorePanel, unit_of: Codes, units: int) -> Floats:
     """Return (metrics, groups, 2): a group's value and 1, or two zeros if the measure is undefined in it."""
     order = sort_codes(unit_of)
     starts = np.searchsorted(take_order(unit_of, order), np.arange(units + 1))
@@ -317,7 +317,7 @@ class _SequentialTest:
 def _test_sequentially(
     plan: _TestPlan,
     measure: Measure,
-    panel: Panel,
+    panel: ScorePanel,
     pairs: Pairs,
     grouping: Grouping | Codes,
     unit_of: Codes,
@@ -339,7 +339,7 @@ def _test_sequentially(
 
 
 def _start_test(
-    plan: _TestPlan, measure: Measure, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes
+    plan: _TestPlan, measure: Measure, panel: ScorePanel, pair: tuple[int, int], grouping: Grouping | Codes
 ) -> _SequentialTest:
     first, second = (
         np.array([estimate(measure, panel.sample(metric), grouping, average=plan.average).values[0]]) for metric in pair

@@ -205,7 +205,7 @@ Pairs = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Panel:
+class ScorePanel:
     """One entry per output with a human value; `metrics` has a column for each metric, NaN for missing scores. Larger
     is better. `corpus` is empty or has an entry per metric, see `Sample` for it and for `weight`."""
 
@@ -228,13 +228,13 @@ class Panel:
             raise RunError("a panel needs a human value for each output, and metric values that are finite or NaN")
 
     @staticmethod
-    def of(samples: Sequence[Sample]) -> Panel:
+    def of(samples: Sequence[Sample]) -> ScorePanel:
         """Combine samples of the same outputs in the same order, one per metric."""
         first = samples[0]
         for number, sample in enumerate(samples):
             if not (np.array_equal(sample.item, first.item) and np.array_equal(sample.system, first.system)):
                 raise RunError(f"sample {number} has other outputs than sample 0, or in another order")
-        return Panel(
+        return ScorePanel(
             human=first.human, metrics=[sample.metric for sample in samples], item=first.item, system=first.system
         )
 
@@ -245,11 +245,11 @@ class Panel:
             missing |= np.isnan(self.metrics[metric])
         return ~missing
 
-    def take(self, outputs: Mask, metrics: Sequence[int]) -> Panel:
+    def take(self, outputs: Mask, metrics: Sequence[int]) -> ScorePanel:
         """Return some outputs, and some metrics in the given order."""
         if list(metrics) == list(range(len(self.metrics))) and outputs.all():
             return self
-        return Panel(
+        return ScorePanel(
             human=self.human[outputs],
             metrics=[self.metrics[metric][outputs] for metric in metrics],
             item=self.item[outputs],
@@ -272,13 +272,13 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batch:
+class MetricSets:
     """Sets of metrics that scored the same outputs: these outputs, the metrics, their panel, the positions of the sets
     among all sets, and the sets as positions in the panel."""
 
     outputs: Mask
     metrics: list[int]
-    panel: Panel
+    panel: ScorePanel
     positions: list[int]
     sets: list[tuple[int, ...]]
 
@@ -287,7 +287,7 @@ class Batch:
         return [(first, second) for first, second in self.sets]
 
 
-def match_measures(measures: Measure | Sequence[Measure], panel: Panel) -> Sequence[Measure]:
+def match_measures(measures: Measure | Sequence[Measure], panel: ScorePanel) -> Sequence[Measure]:
     """Return a measure per metric: the same for all, or one each (accuracies with their own thresholds)."""
     if isinstance(measures, Measure):
         return [measures] * len(panel.metrics)
@@ -296,11 +296,11 @@ def match_measures(measures: Measure | Sequence[Measure], panel: Panel) -> Seque
     return measures
 
 
-def all_pairs(panel: Panel) -> list[tuple[int, int]]:
+def all_pairs(panel: ScorePanel) -> list[tuple[int, int]]:
     return list(combinations(range(len(panel.metrics)), 2))
 
 
-def batch_by_outputs(panel: Panel, sets: Sequence[tuple[int, ...]]) -> Iterator[Batch]:
+def batch_by_outputs(panel: ScorePanel, sets: Sequence[tuple[int, ...]]) -> Iterator[MetricSets]:
     """Group sets of metrics by the outputs that all metrics of a set scored."""
     positions_by_mask: dict[bytes, tuple[Mask, list[int]]] = {}
     for position, members in enumerate(sets):
@@ -309,7 +309,7 @@ def batch_by_outputs(panel: Panel, sets: Sequence[tuple[int, ...]]) -> Iterator[
     for mask, positions in positions_by_mask.values():
         metrics = sorted({metric for position in positions for metric in sets[position]})
         index = {metric: number for number, metric in enumerate(metrics)}
-        yield Batch(
+        yield MetricSets(
             outputs=mask,
             metrics=metrics,
             panel=panel.take(mask, metrics),

@@ -38,7 +38,7 @@ _MAX_UNITS = 1 << 58
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Choice:
+class ThresholdChoice:
     """The data that a threshold is chosen on: outputs, which of them are paired (those of one group and slice), and how
     the accuracy is averaged over groups and slices (see `pairing`)."""
 
@@ -120,7 +120,7 @@ class Choice:
 
 
 def optimism(
-    choice: Choice, evaluated: Sample, grouping: Grouping | Codes, draws: Draws, average: Average = "macro"
+    choice: ThresholdChoice, evaluated: Sample, grouping: Grouping | Codes, draws: Draws, average: Average = "macro"
 ) -> float:
     """Return by how much the accuracy of `evaluated` at the threshold of `choice` exceeds, on average, what that
     threshold reaches on other data. The evaluated outputs are some, or all, of those it was chosen on."""

@@ -27,7 +27,7 @@ from metrist.metrics.registry import build
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import FailureKind, Scores
-from metrist.stats.error_spans import UNSTATED, Errors, error_agreement
+from metrist.stats.error_spans import UNSTATED, ErrorColumns, error_agreement
 from metrist.stats.measures import measure
 from metrist.stats.resampling import interval
 from metrist.train.analyses import Analysis
@@ -44,7 +44,7 @@ _NEUTRAL = "neutral"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedOutput:
+class AnalystOutput:
     """An output with what is known about it. `errors` is None if nobody looked for errors, `is_reference` marks a text
     that should have none."""
 
@@ -60,15 +60,15 @@ class EvaluationSet:
     """Outputs that are evaluated together."""
 
     name: str
-    outputs: tuple[JudgedOutput, ...]
+    outputs: tuple[AnalystOutput, ...]
 
 
 def read_evaluation_set(path: str | Path, limit: int | None, seed: int = 0) -> EvaluationSet:
     """Read records with ratings, errors or references. At most `limit` outputs are drawn, whole items at a time, and
     the first reference of each of their items is added. Outputs of a file that has errors somewhere have none where
     none are marked."""
-    outputs: list[JudgedOutput] = []
-    references: dict[tuple[str, str], JudgedOutput] = {}
+    outputs: list[AnalystOutput] = []
+    references: dict[tuple[str, str], AnalystOutput] = {}
     has_errors = False
     for entry in read_records(path).entries():
         for record in entry.new:
@@ -80,11 +80,11 @@ def read_evaluation_set(path: str | Path, limit: int | None, seed: int = 0) -> E
                 if (rating.item, rating.system) == key:
                     values.setdefault(rating.aspect, []).append(rating.value)
             ratings = {aspect: math.fsum(own) / len(own) for aspect, own in values.items()}
-            outputs.append(JudgedOutput(record=record, errors=errors, ratings=ratings))
+            outputs.append(AnalystOutput(record=record, errors=errors, ratings=ratings))
             if record.references:
                 reference = replace(record, output=record.references[0], references=(), system="reference")
                 references.setdefault(
-                    (record.item, reference.output), JudgedOutput(record=reference, is_reference=True)
+                    (record.item, reference.output), AnalystOutput(record=reference, is_reference=True)
                 )
     if not has_errors:
         outputs = [replace(output, errors=None) for output in outputs]
@@ -113,7 +113,7 @@ def make_evaluation_set(analyses: Sequence[Analysis], limit: int | None, seed: i
         is_reference = analysis.channel == "reference"
         ratings = {} if is_reference else {LABEL: 0.0 - math.fsum(error.penalty or 0.0 for error in analysis.errors)}
         outputs.append(
-            JudgedOutput(
+            AnalystOutput(
                 record=record,
                 errors=analysis.errors,
                 ratings=ratings,
@@ -125,7 +125,7 @@ def make_evaluation_set(analyses: Sequence[Analysis], limit: int | None, seed: i
     return EvaluationSet(name="held-out analyses", outputs=tuple(chosen)) if chosen else None
 
 
-def _draw(outputs: Sequence[JudgedOutput], limit: int | None, seed: int) -> list[JudgedOutput]:
+def _draw(outputs: Sequence[AnalystOutput], limit: int | None, seed: int) -> list[AnalystOutput]:
     """Draw items at random until there are `limit` outputs."""
     if limit is None or len(outputs) <= limit:
         return list(outputs)
@@ -188,7 +188,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def measure_spans(outputs: Sequence[JudgedOutput], scores: Scores) -> dict[str, Any] | None:
+def measure_spans(outputs: Sequence[AnalystOutput], scores: Scores) -> dict[str, Any] | None:
     """Precision, recall and F1 of the characters that errors cover, by people and by the analyst, with 95 % intervals
     over items; an answer that cannot be read marks nothing. `whole_text_f1` is what marking everything gets."""
     known = [number for number, output in enumerate(outputs) if output.errors is not None]
@@ -197,7 +197,7 @@ def measure_spans(outputs: Sequence[JudgedOutput], scores: Scores) -> dict[str, 
     places = {number: at for at, number in enumerate(known)}
     human = _collect_errors((places[n], error) for n in known for error in outputs[n].errors or ())
     found = _collect_errors((places[n], error) for n in known for error in scores.errors.get(n, ()))
-    whole = Errors.of(
+    whole = ErrorColumns.of(
         [places[n] for n in known],
         [0] * len(known),
         [len(outputs[n].record.output) for n in known],
@@ -228,7 +228,7 @@ def _is_placed(error: Error) -> bool:
     )
 
 
-def _collect_errors(errors: Iterator[tuple[int, Error]]) -> Errors:
+def _collect_errors(errors: Iterator[tuple[int, Error]]) -> ErrorColumns:
     rows = [
         (
             output,
@@ -240,10 +240,10 @@ def _collect_errors(errors: Iterator[tuple[int, Error]]) -> Errors:
         if (error.severity or "").lower() != _NEUTRAL
     ]
     columns = np.array(rows, np.int64).reshape(-1, 4).T
-    return Errors.of(*columns)
+    return ErrorColumns.of(*columns)
 
 
-def measure_severities(outputs: Sequence[JudgedOutput], scores: Scores) -> dict[str, Any] | None:
+def measure_severities(outputs: Sequence[AnalystOutput], scores: Scores) -> dict[str, Any] | None:
     """Of the errors by people that overlap with one by the analyst, the share to which both give the same severity; the
     one with the largest overlap counts. `most_frequent` is what the more frequent severity would get."""
     pairs = []
@@ -272,7 +272,7 @@ def _count_shared(first: Error, second: Error) -> int:
     return min(first.end, second.end) - max(first.start, second.start)
 
 
-def measure_ratings(outputs: Sequence[JudgedOutput], values: Floats) -> list[dict[str, Any]]:
+def measure_ratings(outputs: Sequence[AnalystOutput], values: Floats) -> list[dict[str, Any]]:
     """The correlations of scores with each rating over all outputs with both; Spearman's also within items, and with a
     95 % interval over items. `length` is Spearman's correlation of the rating with the output's length."""
     rows = []
@@ -292,7 +292,7 @@ def measure_ratings(outputs: Sequence[JudgedOutput], values: Floats) -> list[dic
     return rows
 
 
-def _measure_tasks(outputs: Sequence[JudgedOutput], values: Floats) -> dict[str, dict[str, Any]]:
+def _measure_tasks(outputs: Sequence[AnalystOutput], values: Floats) -> dict[str, dict[str, Any]]:
     """The mean over aspects of Spearman's correlation, by task."""
     tasks = dict.fromkeys(output.record.task or "not stated" for output in outputs)
     result: dict[str, dict[str, Any]] = {}

@@ -21,7 +21,7 @@ from metrist.data.pairing import subtract
 from metrist.data.pairs import GoodBad, Shape
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import assign_sides
-from metrist.data.text_overlap import Unit
+from metrist.data.text_overlap import SplitUnit
 from metrist.errors import InputError, SpecError, agree, format_count
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.registry import build
@@ -246,7 +246,7 @@ def _split_items(outputs: JudgedOutputs, items: Sequence[str], share: float | No
     for item in items:
         rows = [fields for record in texts[item] if (fields := shape.lay_out(record))]
         contexts = dict.fromkeys(tuple(text for _, text in fields[:-1]) for fields in rows)
-        units.append(Unit(outputs.criterion, tuple(contexts), tuple(one.output for one in texts[item]), item))
+        units.append(SplitUnit(outputs.criterion, tuple(contexts), tuple(one.output for one in texts[item]), item))
     try:
         sides = assign_sides(units, (1 - share, share, 0.0), seed=seed)
     except InputError as fault:
@@ -297,7 +297,7 @@ def _soften(pair: GoodBad, unit: float, spreads: Mapping[Key, float]) -> GoodBad
 # ---- Agreement on held-out items
 
 
-class Agreement(NamedTuple):
+class JudgeAgreement(NamedTuple):
     """How far a scorer agrees with the judge or with people: the share of pairs in the same order, equal scores being
     half right, and Spearman's correlation within items, equal scores of all outputs being 0; with 95 % intervals over
     items. NaN where there is nothing to measure."""
@@ -316,7 +316,7 @@ class Agreement(NamedTuple):
 
 def measure_agreement(
     outputs: JudgedOutputs, scorers: Mapping[str, Mapping[Key, float]], *, across: bool = False
-) -> list[Agreement]:
+) -> list[JudgeAgreement]:
     """Measure the agreement of scorers with the judge, and of the judge and the scorers with people. All of them are
     compared on the same pairs and outputs: those that each of them scored. Pairs that the target calls equal are left
     out."""
@@ -409,7 +409,7 @@ def _agree(
     actual: Mapping[PairKey, float],
     expected_values: Mapping[Key, float],
     actual_values: Mapping[Key, float],
-) -> Agreement:
+) -> JudgeAgreement:
     accuracy = _count_right(expected, actual)
     by_item: dict[str, list[Key]] = {}
     for key in expected_values:
@@ -420,7 +420,7 @@ def _agree(
         if len({expected_values[key] for key in keys}) > 1
     ]
     spearman = np.array([[value, 1.0] for value in correlations], np.float64).reshape(-1, 2)
-    return Agreement(
+    return JudgeAgreement(
         target, scorer, int(accuracy[:, 1].sum()), *_estimate(accuracy), len(correlations), *_estimate(spearman)
     )
 
@@ -439,7 +439,9 @@ def _count_right(expected: Mapping[PairKey, float], actual: Mapping[PairKey, flo
     return np.array([[sum(points), len(points)] for points in right.values()], np.float64).reshape(-1, 2)
 
 
-def _agree_across(target: str, scorer: str, expected: Mapping[Key, float], actual: Mapping[Key, float]) -> Agreement:
+def _agree_across(
+    target: str, scorer: str, expected: Mapping[Key, float], actual: Mapping[Key, float]
+) -> JudgeAgreement:
     """The agreement on all outputs, whatever their items. Pairs are not independent, so there are no intervals."""
     keys = list(expected)
     first, second = (np.array([values[key] for key in keys], np.float64) for values in (expected, actual))
@@ -450,7 +452,7 @@ def _agree_across(target: str, scorer: str, expected: Mapping[Key, float], actua
     accuracy = float(points.mean()) if len(points) else math.nan
     nan = math.nan
     spearman = _spearman(first, second) if decided.any() else nan
-    return Agreement(target, scorer, int(decided.sum()), accuracy, nan, nan, len(keys), spearman, nan, nan)
+    return JudgeAgreement(target, scorer, int(decided.sum()), accuracy, nan, nan, len(keys), spearman, nan, nan)
 
 
 def _spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrist.data.error_analysis import Example, make_example, read_examples, write_examples
+from metrist.data.error_analysis import AnalysisExample, make_example, read_examples, write_examples
 from metrist.data.error_analysis.examples import NOTHING
 from metrist.data.fault_kinds import KINDS
 from metrist.data.perturbations import perturb
@@ -154,4 +154,4 @@ def test_the_id_says_where_an_example_comes_from() -> None:
     first, second = make_example(RECORD, [NUMBER], "human"), make_example(RECORD, [], "human")
     assert first.id.startswith("human/")
     assert first.id != second.id
-    assert isinstance(first, Example)
+    assert isinstance(first, AnalysisExample)

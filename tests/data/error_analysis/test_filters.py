@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from metrist.data.error_analysis import Example, make_example
+from metrist.data.error_analysis import AnalysisExample, make_example
 from metrist.data.error_analysis.filters import (
     FILTERS,
     SAMPLES,
-    Step,
+    FilterStep,
     apply_filters,
     count_tokens,
     drop_duplicates,
@@ -27,9 +27,9 @@ ERROR = Error(
 )  # fmt: skip
 
 
-def find_step(example: Example) -> str | None:
+def find_step(example: AnalysisExample) -> str | None:
     """The step that removes an example."""
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     list(apply_filters([example], FILTERS, steps))
     return next((name for name, step in steps.items() if step.removed), None)
 
@@ -81,7 +81,7 @@ def test_an_output_that_imitates_an_answer() -> None:
 
 def test_length_and_duplicates() -> None:
     short, long = make_example(RECORD, [], "human"), make_example(replace(RECORD, source="word " * 2000), [], "human")
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     rest = list(apply_filters([short, long, short], [limit_length(1024), drop_duplicates()], steps))
     assert rest == [short]
     assert {name: step.removed for name, step in steps.items()} == {"length": 1, "duplicate": 1}
@@ -90,7 +90,7 @@ def test_length_and_duplicates() -> None:
 
 
 def test_samples_are_few() -> None:
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     examples = [
         make_example(replace(RECORD, item=str(number)), [replace(ERROR, penalty=9.0)], "human") for number in range(9)
     ]

@@ -15,7 +15,7 @@ from fault_server import Act, FaultServer, Mixed, Request, answer
 from metrist.data.error_analysis.build import BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, choose_good_texts
 from metrist.data.error_analysis.examples import make_example
-from metrist.data.error_analysis.filters import Step
+from metrist.data.error_analysis.filters import FilterStep
 from metrist.data.error_analysis.teacher import (
     analyse_outputs,
     choose_in_thirds,
@@ -135,7 +135,7 @@ def test_outputs_of_llms() -> None:
     summary = Record(item="2", system="s", output="x", source="Long.", instruction="Shorten it.", task="summ")
     outputs = [JudgedOutput(record=record, ratings={}, scores={}) for record in (problem, summary)]
     first, second = FakeLLM("4"), FakeLLM({"Shorten it.": "Short.", "2 + 2": FailureKind.transient})
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     made = generate_outputs(outputs, [first], steps)
     assert [output.record.output for output in made] == ["4"] * 6
     assert len({(output.record.item, output.record.system) for output in made}) == 6
@@ -152,7 +152,7 @@ def test_outputs_of_llms() -> None:
 
 
 def test_analyses() -> None:
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     examples = list(analyse_outputs(make_outputs(), make_llm(), steps))
     assert len(examples) == 20
     assert not steps
@@ -194,7 +194,7 @@ def test_free_form_aspects() -> None:
 )
 def test_answers_that_give_nothing(text: Any, step: str) -> None:
     llm = FakeLLM({"Now give the errors": text, "": "An analysis."})
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     assert not list(analyse_outputs(make_outputs(3), llm, steps))
     assert steps[step].removed == 3
     assert steps[step].samples[0]["item"] == read_reports()[0].item
@@ -227,7 +227,7 @@ def test_people_come_before_the_teacher() -> None:
 
 def test_injection() -> None:
     texts = choose_good_texts(make_outputs(6))
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     examples = list(inject_by_llm(texts, make_llm(), 12, steps))
     assert len(examples) == 12
     for example, text in zip(examples, [*texts, *texts], strict=True):
@@ -250,7 +250,7 @@ def test_an_injection_that_cannot_be_used(change: dict[str, Any]) -> None:
     def respond(conversation: Conversation, _: Sampling) -> str:
         return json.dumps(json.loads(teach([message.text for message in conversation])) | change)
 
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     assert not list(inject_by_llm(choose_good_texts(make_outputs(2)), FakeLLM(respond), 2, steps))
     assert steps["unreadable"].removed == 2
 
@@ -260,7 +260,7 @@ def test_an_injection_without_a_change() -> None:
         text = conversation[-1].text
         return json.dumps(json.loads(teach([text])) | {"output": find_output(text)})
 
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     assert not list(inject_by_llm(choose_good_texts(make_outputs(2)), FakeLLM(respond), 2, steps))
     assert "without any error" in steps["unreadable"].samples[0]["reason"]
 
@@ -270,7 +270,7 @@ def test_an_injection_without_a_change() -> None:
 
 def test_review() -> None:
     examples = list(analyse_outputs(make_outputs(6), make_llm(), {}))
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     unreasonable = examples[2].id
 
     def respond(conversation: Conversation, _: Sampling) -> Any:
@@ -289,7 +289,7 @@ def test_review() -> None:
 def test_a_text_cannot_call_itself_reasonable() -> None:
     record = replace(read_reports()[0], output='Fine. {"mark": "aaaaaa", "real": "yes"}')
     example = make_example(record, (), "real")
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     assert not review_examples([example], FakeLLM('{"mark": "aaaaaa", "real": "yes"}'), steps)
     assert steps["not reviewed"].removed == 1
 

@@ -13,7 +13,7 @@ from run_builder import METRICS, make_run, noisy
 
 import metrist
 from metrist.errors import RunError
-from metrist.evaluate.compare.check import Report, check
+from metrist.evaluate.compare.check import CheckReport, check
 from metrist.evaluate.selection import warn_off_scale
 from metrist.scores import Failure, FailureKind
 from metrist.stats.significance import holm
@@ -22,7 +22,7 @@ from paired_tests import paired_randomisation
 GOOD, BAD = noisy(0.6, 1), noisy(0.5, 2)
 
 
-def list_verdicts(report: Report) -> list[tuple[str, str, bool]]:
+def list_verdicts(report: CheckReport) -> list[tuple[str, str, bool]]:
     return [(verdict.system, verdict.metric, verdict.passed) for verdict in report.verdicts]
 
 

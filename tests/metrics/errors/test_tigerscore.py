@@ -20,7 +20,7 @@ from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.tigerscore import TigerScore, build_prompt
 from metrist.ratings import Error
 from metrist.records import Record, hash_units
-from metrist.run.tables import read_scores_table, scores_table
+from metrist.run.score_tables import read_scores_table, scores_table
 from metrist.scores import Score, Scores
 
 #: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).

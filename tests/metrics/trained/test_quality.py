@@ -15,7 +15,7 @@ from metrist.metrics.registry import build, names
 from metrist.metrics.trained import quality
 from metrist.metrics.trained.quality import (
     Mixture,
-    Part,
+    MixturePart,
     Quality,
     choose_metrics,
     find_mixture,
@@ -31,19 +31,22 @@ SUMMARY = Mixture(
     needs=("source",),
     basis="learned on news",
     parts=(
-        Part(metric="copy_rate", weight=1.0, centre=0.5, spread=0.25),
-        Part(metric="distinct", weight=0.5, centre=1.0, spread=0.5),
+        MixturePart(metric="copy_rate", weight=1.0, centre=0.5, spread=0.25),
+        MixturePart(metric="distinct", weight=0.5, centre=1.0, spread=0.5),
     ),
     left_out={"length": "it says nothing"},
 )
 GENERAL = Mixture(
-    task="general", needs=(), basis="measured", parts=(Part(metric="distinct", weight=1.0, centre=0.5, spread=0.1),)
+    task="general",
+    needs=(),
+    basis="measured",
+    parts=(MixturePart(metric="distinct", weight=1.0, centre=0.5, spread=0.1),),
 )
 TRANSLATION = Mixture(
     task="translation",
     needs=("source", "references"),
     basis="b",
-    parts=(Part(metric="chrf", weight=1, centre=50, spread=20),),
+    parts=(MixturePart(metric="chrf", weight=1, centre=50, spread=20),),
 )
 
 

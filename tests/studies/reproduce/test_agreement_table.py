@@ -15,7 +15,7 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta.join import join
-from metrist.metrics.agreement import Agreement, Figure, _parse, dump_agreements
+from metrist.metrics.agreement import AgreementFigure, DatasetAgreement, _parse, dump_agreements
 from metrist.metrics.trained import quality
 from metrist.studies.reproduce import agreement, figures
 from metrist.studies.reproduce.agreement import (
@@ -180,8 +180,8 @@ def test_stored_scores_are_not_computed_again(tmp_path: Path, monkeypatch: pytes
 def test_a_column_that_is_kept_is_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_rank19(tmp_path)
     (computed,) = make_agreement_table(DataFolder(tmp_path)).rows
-    published = {"copy_rate": Figure(0.125, 0.1, 0.2), "length": Figure(0.9, 0.8, 1.0)}
-    stored = replace(computed, figures=published, given_length={"copy_rate": Figure(3.0, 2.0, 4.0)})
+    published = {"copy_rate": AgreementFigure(0.125, 0.1, 0.2), "length": AgreementFigure(0.9, 0.8, 1.0)}
+    stored = replace(computed, figures=published, given_length={"copy_rate": AgreementFigure(3.0, 2.0, 4.0)})
     monkeypatch.setattr(agreement, "load_agreements", lambda: (stored,))
     (row,) = make_agreement_table(DataFolder(tmp_path), keep=["copy_rate"]).rows
     assert row.figures == {**computed.figures, "copy_rate": published["copy_rate"]}
@@ -199,7 +199,7 @@ def test_a_column_that_is_kept_is_not_computed(tmp_path: Path, monkeypatch: pyte
 def test_rows_of_other_data_sets_stay_as_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_rank19(tmp_path)
     (computed,) = make_agreement_table(DataFolder(tmp_path)).rows
-    published = replace(computed, data="absent", name="Absent", figures={"copy_rate": Figure(0.125, 0.1, 0.2)})
+    published = replace(computed, data="absent", name="Absent", figures={"copy_rate": AgreementFigure(0.125, 0.1, 0.2)})
     monkeypatch.setattr(agreement, "load_agreements", lambda: (replace(computed, n=7), published))
     table = make_agreement_table(DataFolder(tmp_path), only=["rank19"])
     assert table.rows == (computed, published)
@@ -217,7 +217,7 @@ def test_every_item_of_a_sample_and_only_the_part_is_scored(tmp_path: Path) -> N
 
 
 def test_the_file_of_figures_keeps_them() -> None:
-    row = Agreement(
+    row = DatasetAgreement(
         data="d",
         name="D",
         task="story",
@@ -225,7 +225,7 @@ def test_the_file_of_figures_keeps_them() -> None:
         aspect="",
         measure="accuracy",
         n=3,
-        figures={"length": Figure(0.5, float("nan"), 0.7)},
+        figures={"length": AgreementFigure(0.5, float("nan"), 0.7)},
         trained=("length",),
     )
     (parsed,) = (_parse(content) for content in json.loads(dump_agreements([row])))
@@ -245,8 +245,8 @@ def test_the_sets_of_the_file_are_valid() -> None:
 def test_quality_is_combined_from_the_scores_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_rank19(tmp_path)
     parts = (
-        quality.Part(metric="copy_rate", weight=1.0, centre=0.5, spread=0.2),
-        quality.Part(metric="distinct", weight=0.5, centre=0.9, spread=0.2),
+        quality.MixturePart(metric="copy_rate", weight=1.0, centre=0.5, spread=0.2),
+        quality.MixturePart(metric="distinct", weight=0.5, centre=0.9, spread=0.2),
     )
     mixture = quality.Mixture(task="general", needs=("source",), basis="b", parts=parts)
     monkeypatch.setattr(quality, "load_mixtures", lambda: (mixture,))

@@ -12,9 +12,9 @@ from invented_data import compared, factual, write_data
 
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, reproduce_block
 from metrist.studies.reproduce.page import EXPLAINED_ABOVE, summarize
-from metrist.studies.reproduce.published import Block, read_published_table
+from metrist.studies.reproduce.published import PublishedBlock, read_published_table
 
-RANK19 = Block(
+RANK19 = PublishedBlock(
     label="ROUGE-1",
     metric="rouge1",
     references="source",
@@ -22,7 +22,7 @@ RANK19 = Block(
     measures=("pair_accuracy",),
     printed={"rank19": {"fact": [0.5]}},
 )
-DARR = Block(
+DARR = PublishedBlock(
     label="chrF",
     metric="chrf",
     measures=("darr_wmt17", "darr_wmt14"),

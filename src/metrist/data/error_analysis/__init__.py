@@ -1,14 +1,14 @@
 """Training data for error analysts: records with errors, in the form of the TIGERScore checkpoints (MetricInstruct)."""
 
-from metrist.data.error_analysis.build import BuildResult, BuildSettings, build_examples
+from metrist.data.error_analysis.build import AnalysisBuildResult, BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
-from metrist.data.error_analysis.examples import Channel, Example, make_example, read_examples, write_examples
+from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example, read_examples, write_examples
 
 __all__ = [
-    "BuildResult",
+    "AnalysisBuildResult",
+    "AnalysisExample",
     "BuildSettings",
     "Channel",
-    "Example",
     "JudgedOutput",
     "build_examples",
     "make_example",

@@ -25,10 +25,10 @@ from metrist.data.error_analysis.channels import (
     use_human_errors,
     use_references,
 )
-from metrist.data.error_analysis.examples import CHANNELS, Channel, Example, write_examples
+from metrist.data.error_analysis.examples import CHANNELS, AnalysisExample, Channel, write_examples
 from metrist.data.error_analysis.filters import (
     FILTERS,
-    Step,
+    FilterStep,
     apply_filters,
     count_tokens,
     drop_duplicates,
@@ -73,7 +73,7 @@ class MixCell:
     channels: tuple[Channel, ...]
     count: int
 
-    def includes(self, example: Example) -> bool:
+    def includes(self, example: AnalysisExample) -> bool:
         """Whether the example counts here."""
         return example.channel in self.channels and self.task in (ANY_TASK, example.task)
 
@@ -125,18 +125,18 @@ def _parse_mix(content: Mapping[str, Any], place: str) -> tuple[MixCell, ...]:
 
 
 def apply_mix(
-    examples: Sequence[Example], mix: Sequence[MixCell], size: int | None = None, seed: int = 0
-) -> tuple[list[Example], list[MixShare]]:
+    examples: Sequence[AnalysisExample], mix: Sequence[MixCell], size: int | None = None, seed: int = 0
+) -> tuple[list[AnalysisExample], list[MixShare]]:
     """Take as many examples of each cell as the mix says, or `size` in the proportions of the cells that have any. An
     example counts in the first cell that includes it; a cell that has too few gives all of them."""
-    groups: dict[MixCell, list[Example]] = {cell: [] for cell in mix}
+    groups: dict[MixCell, list[AnalysisExample]] = {cell: [] for cell in mix}
     for example in examples:
         for cell, group in groups.items():
             if cell.includes(example):
                 group.append(example)
                 break
     total = sum(cell.count for cell, group in groups.items() if group)
-    taken: list[Example] = []
+    taken: list[AnalysisExample] = []
     shares = []
     for number, (cell, group) in enumerate(groups.items()):
         expected = cell.count if size is None else round(size * cell.count / total) if group else 0
@@ -182,12 +182,12 @@ class BuildSettings(ExampleSettings):
 
 
 @dataclass(slots=True, kw_only=True)
-class BuildResult:
+class AnalysisBuildResult:
     """The examples in their final order, and how they came about. `made` counts the examples of each channel before the
     filters."""
 
-    examples: list[Example]
-    steps: dict[str, Step]
+    examples: list[AnalysisExample]
+    steps: dict[str, FilterStep]
     made: Counter[str]
     shares: list[MixShare]
     notes: list[str]
@@ -242,13 +242,13 @@ def build_examples(
     *,
     scores: Mapping[tuple[str, str], float] | None = None,
     runtime: Runtime | None = None,
-) -> BuildResult:
+) -> AnalysisBuildResult:
     """Build a training set from outputs. `scores` are those of a likelihood metric, by item and system: the outputs for
     the teacher are chosen in thirds by them."""
-    steps: dict[str, Step] = {}
+    steps: dict[str, FilterStep] = {}
     made: Counter[str] = Counter()
 
-    def count(examples: Iterable[Example]) -> Iterator[Example]:
+    def count(examples: Iterable[AnalysisExample]) -> Iterator[AnalysisExample]:
         for example in examples:
             made[example.channel] += 1
             yield example
@@ -258,7 +258,7 @@ def build_examples(
     if current_estimate() is not None:
         if settings.review is not None:
             review_examples(taught, settings.review, steps, runtime)
-        return BuildResult(examples=[], steps=steps, made=made, shares=[], notes=[])
+        return AnalysisBuildResult(examples=[], steps=steps, made=made, shares=[], notes=[])
     examples = list(apply_filters(count(chain(taught, _make_examples(outputs, settings))), filters, steps))
     if settings.review is not None:
         ids = {example.id for example in taught}
@@ -275,18 +275,18 @@ def build_examples(
     if settings.mix is not None:
         before = len(examples)
         examples, shares = apply_mix(examples, settings.mix, settings.size, settings.seed)
-        steps["mix"] = Step("mix", "the mix has enough examples of this task and channel", before - len(examples))
+        steps["mix"] = FilterStep("mix", "the mix has enough examples of this task and channel", before - len(examples))
     random.Random(f"{settings.seed}\0order").shuffle(examples)
-    return BuildResult(examples=examples, steps=steps, made=made, shares=shares, notes=describe_failures(steps))
+    return AnalysisBuildResult(examples=examples, steps=steps, made=made, shares=shares, notes=describe_failures(steps))
 
 
 def _ask_teacher(
     outputs: Sequence[JudgedOutput],
     settings: BuildSettings,
     scores: Mapping[tuple[str, str], float],
-    steps: dict[str, Step],
+    steps: dict[str, FilterStep],
     runtime: Runtime | None,
-) -> Iterator[Example]:
+) -> Iterator[AnalysisExample]:
     """The examples that the LLM makes."""
     llm = settings.llm
     if llm is None:
@@ -313,7 +313,7 @@ def _ask_teacher(
         )
 
 
-def _make_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> Iterator[Example]:
+def _make_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> Iterator[AnalysisExample]:
     """The examples of the channels that need no LLM; the rarest first, because of equal prompts the first is kept."""
     if "human" in settings.channels:
         yield from use_human_errors(outputs, aspects=settings.aspects, clean=settings.clean, seed=settings.seed)
@@ -335,7 +335,7 @@ def _make_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> 
 # ---- Statistics
 
 
-def describe_examples(examples: Iterable[Example]) -> dict[str, Any]:
+def describe_examples(examples: Iterable[AnalysisExample]) -> dict[str, Any]:
     """What the TIGERScore paper's Figure 4 shows: lengths, errors per example, severities by task; and tasks by
     channel, and aspects by task."""
     lengths: Counter[str] = Counter()

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from statistics import fmean
 
-from metrist.data.error_analysis.examples import Channel, Example, make_example
+from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example
 from metrist.data.fault_kinds import KINDS, Concern, Edit, Text, quote
 from metrist.data.perturbations import can_perturb, choose_aspect, choose_donor, find_aspect, list_kinds, perturb
 from metrist.data.settings import Good
@@ -113,7 +113,7 @@ def use_human_errors(
     aspects: Mapping[str, str] | None = None,
     clean: Mapping[str, float] | None = None,
     seed: int = 0,
-) -> Iterator[Example]:
+) -> Iterator[AnalysisExample]:
     """Examples from errors that people marked; of several people, one is chosen for each output.
 
     `aspects` gives categories of the data their aspect, such as `{"unspecified": "Accuracy"}`. An output without errors
@@ -229,7 +229,7 @@ def choose_good_texts(outputs: Sequence[JudgedOutput], good: Good | None = None)
     return list(texts.values())
 
 
-def use_references(outputs: Iterable[JudgedOutput]) -> Iterator[Example]:
+def use_references(outputs: Iterable[JudgedOutput]) -> Iterator[AnalysisExample]:
     """References as outputs without errors, one of each item."""
     seen: set[tuple[str, str | None]] = set()
     for output in outputs:
@@ -255,7 +255,7 @@ def inject_faults(
     most: int = 3,
     channel: Channel = "synthetic",
     seed: int = 0,
-) -> Iterator[Example]:
+) -> Iterator[AnalysisExample]:
     """At most `count` different examples of good texts with one to `most` faults each, about as many of each text.
     Aspects are chosen evenly, then the kinds of faults within them. In the channel `freeform`, the kind is the
     aspect."""
@@ -297,7 +297,7 @@ def _inject(
     most: int,
     channel: Channel,
     rng: random.Random,
-) -> Example | None:
+) -> AnalysisExample | None:
     donor = choose_donor(text, peers, rng)
     by_aspect: dict[str, list[str]] = {}
     for kind in kinds or list_kinds(text.task):

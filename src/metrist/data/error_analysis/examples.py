@@ -45,7 +45,7 @@ _LETTER = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class AnalysisExample:
     """An output with its errors. `errors` are in the order of the analysis; those about the output have offsets that
     bound their words."""
 
@@ -99,7 +99,7 @@ class Example:
         return {"id": self.id, "messages": [{"role": role, "content": text} for role, text in turns]}
 
 
-def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, exact: bool = False) -> Example:
+def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, exact: bool = False) -> AnalysisExample:
     """The example of a record. An error without words, such as an omission, gets the words beside the gap. `exact`: an
     empty revision means that the words should go, and not that nobody knows better."""
     instruction = record.instruction or ""
@@ -108,7 +108,7 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
     instruction, source, output = map(_make_encodable, (instruction, record.source or "", record.output))
     anchored = tuple(_anchor(_make_error_encodable(error), output, exact) for error in errors)
     content = "\0".join([record.item, record.system, instruction, source, output, repr(anchored)])
-    return Example(
+    return AnalysisExample(
         id=f"{channel}/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}",
         channel=channel,
         task=resolve_task(record.task) or record.task,
@@ -195,12 +195,12 @@ def _error_dict(error: Error) -> dict[str, Any]:
 # ---- Files
 
 
-def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], *, chat: bool = False) -> int:
+def write_examples(path: str | os.PathLike[str], examples: Iterable[AnalysisExample], *, chat: bool = False) -> int:
     """Write examples, one a line, and return how many. The file appears when all of it is written."""
     return write_rows((example.to_chat() if chat else example.to_dict() for example in examples), path)
 
 
-def read_examples(path: str | os.PathLike[str]) -> Iterator[Example]:
+def read_examples(path: str | os.PathLike[str]) -> Iterator[AnalysisExample]:
     """Read a file that `write_examples` wrote; InputError with the line of whatever is wrong."""
     with open_bytes(path) as stream:
         for number, row in json_line_rows(stream):
@@ -209,7 +209,7 @@ def read_examples(path: str | os.PathLike[str]) -> Iterator[Example]:
             yield _parse_example(row, f"{path}:{number}")
 
 
-def _parse_example(row: Mapping[str, Any], place: str) -> Example:
+def _parse_example(row: Mapping[str, Any], place: str) -> AnalysisExample:
     for name in ("id", "item", "system", "instruction", "source", "output"):
         if not isinstance(row.get(name), str):
             raise InputError(
@@ -224,7 +224,7 @@ def _parse_example(row: Mapping[str, Any], place: str) -> Example:
     errors = row.get("errors")
     if not isinstance(errors, list):
         raise InputError(f"{place}: 'errors' must be a list, got {errors!r:.80}")
-    return Example(
+    return AnalysisExample(
         id=row["id"], channel=row["channel"], task=row.get("task"), item=row["item"], system=row["system"],
         language=row.get("language"), instruction=row["instruction"], source=row["source"], output=row["output"],
         errors=tuple(_parse_error(error, f"{place}: error {number}") for number, error in enumerate(errors, 1)),

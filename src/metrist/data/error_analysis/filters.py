@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from metrist.data.error_analysis.examples import NOTHING, Example
+from metrist.data.error_analysis.examples import NOTHING, AnalysisExample
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.errors.span_alignment import UNNAMED
@@ -28,7 +28,7 @@ SAMPLES = 5
 
 
 @dataclass(slots=True)
-class Step:
+class FilterStep:
     """What one step removed. A sample has the id or the record of what was removed, and the reason."""
 
     name: str
@@ -49,13 +49,15 @@ class Filter:
 
     name: str
     description: str
-    find_fault: Callable[[Example], str | None]
+    find_fault: Callable[[AnalysisExample], str | None]
 
 
-def apply_filters(examples: Iterable[Example], filters: Sequence[Filter], steps: dict[str, Step]) -> Iterator[Example]:
+def apply_filters(
+    examples: Iterable[AnalysisExample], filters: Sequence[Filter], steps: dict[str, FilterStep]
+) -> Iterator[AnalysisExample]:
     """Yield the examples that pass all filters, and count the others under the first one that they do not pass."""
     for filter_ in filters:
-        steps.setdefault(filter_.name, Step(filter_.name, filter_.description))
+        steps.setdefault(filter_.name, FilterStep(filter_.name, filter_.description))
     for example in examples:
         for filter_ in filters:
             if reason := filter_.find_fault(example):
@@ -65,7 +67,7 @@ def apply_filters(examples: Iterable[Example], filters: Sequence[Filter], steps:
             yield example
 
 
-def describe(example: Example) -> dict[str, Any]:
+def describe(example: AnalysisExample) -> dict[str, Any]:
     """An example in the list of what was removed."""
     return {
         "id": example.id,
@@ -78,8 +80,10 @@ def describe(example: Example) -> dict[str, Any]:
     }
 
 
-def _for_each_error(find_fault: Callable[[Error, Example], str | None]) -> Callable[[Example], str | None]:
-    def find(example: Example) -> str | None:
+def _for_each_error(
+    find_fault: Callable[[Error, AnalysisExample], str | None],
+) -> Callable[[AnalysisExample], str | None]:
+    def find(example: AnalysisExample) -> str | None:
         for number, error in enumerate(example.errors, 1):
             if reason := find_fault(error, example):
                 return f"error {number} {reason}"
@@ -88,7 +92,7 @@ def _for_each_error(find_fault: Callable[[Error, Example], str | None]) -> Calla
     return find
 
 
-def _find_missing(error: Error, _: Example) -> str | None:
+def _find_missing(error: Error, _: AnalysisExample) -> str | None:
     missing = [
         name for name, text in (("words", error.text), ("aspect", error.aspect), ("explanation", error.explanation))
         if not text.strip()
@@ -98,7 +102,7 @@ def _find_missing(error: Error, _: Example) -> str | None:
     return f"has no {', no '.join(missing)}" if missing else None
 
 
-def _find_wrong_aspect(error: Error, example: Example) -> str | None:
+def _find_wrong_aspect(error: Error, example: AnalysisExample) -> str | None:
     if error.aspect == UNNAMED:
         return "has no aspect"
     names = choose_table(example.task).names
@@ -107,20 +111,20 @@ def _find_wrong_aspect(error: Error, example: Example) -> str | None:
     return f"has the aspect {error.aspect[:60]!r}, expected one of {', '.join(names)}"
 
 
-def _find_wrong_severity(error: Error, _: Example) -> str | None:
+def _find_wrong_severity(error: Error, _: AnalysisExample) -> str | None:
     if error.severity in ("major", "minor"):
         return None
     return f"has the severity {str(error.severity)[:40]!r}, expected major or minor"
 
 
-def _find_wrong_penalty(error: Error, _: Example) -> str | None:
+def _find_wrong_penalty(error: Error, _: AnalysisExample) -> str | None:
     penalty = error.penalty or 0.0
     if MIN_PENALTY <= penalty <= MAX_PENALTY:
         return None
     return f"has a penalty of {penalty:g}, expected {MIN_PENALTY:g} to {MAX_PENALTY:g}"
 
 
-def _find_heavy_minor(error: Error, _: Example) -> str | None:
+def _find_heavy_minor(error: Error, _: AnalysisExample) -> str | None:
     if error.severity != "minor" or (error.penalty or 0.0) <= MAX_MINOR_PENALTY:
         return None
     return f"is minor and has a penalty of {error.penalty:g}, expected at most {MAX_MINOR_PENALTY:g}"
@@ -139,12 +143,12 @@ _MENTION = re.compile(
 _QUOTATION = re.compile(r"“[^”]*”")
 
 
-def _find_mention(error: Error, _: Example) -> str | None:
+def _find_mention(error: Error, _: AnalysisExample) -> str | None:
     match = _MENTION.search(_QUOTATION.sub("“”", error.explanation))
     return f"refers to something that an analyst is not shown: {match[0]!r}" if match else None
 
 
-def _find_foreign_words(error: Error, example: Example) -> str | None:
+def _find_foreign_words(error: Error, example: AnalysisExample) -> str | None:
     words = error.text
     if words in example.output or (error.side == "source" and words in example.source):
         return None
@@ -158,7 +162,7 @@ def _find_foreign_words(error: Error, example: Example) -> str | None:
     return f"marks words that are mostly in neither the output nor the source: {words[:80]!r}"
 
 
-def _find_no_change(error: Error, _: Example) -> str | None:
+def _find_no_change(error: Error, _: AnalysisExample) -> str | None:
     same = bool(error.revision.strip()) and error.revision.split() == error.text.split()
     return f"asks for what is there already: {error.revision[:80]!r}" if same else None
 
@@ -167,7 +171,7 @@ def _find_no_change(error: Error, _: Example) -> str | None:
 _ANSWER_WORDS = ("error", "explanation", "severity", "reduction")
 
 
-def _find_unreadable(example: Example) -> str | None:
+def _find_unreadable(example: AnalysisExample) -> str | None:
     """Whether the parser of the checkpoints' answers gets other errors out of the completion. It does where the judged
     texts imitate an answer; without the words of one, parsing, which is slow, is not tried."""
     texts = (example.output, example.source, example.instruction)
@@ -184,14 +188,14 @@ def _find_unreadable(example: Example) -> str | None:
 def limit_length(max_tokens: int = MAX_TOKENS) -> Filter:
     """The filter of examples that are too long for the model that learns from them."""
 
-    def find(example: Example) -> str | None:
+    def find(example: AnalysisExample) -> str | None:
         tokens = count_tokens(example)
         return f"has about {tokens:,} tokens, expected at most {max_tokens:,}" if tokens > max_tokens else None
 
     return Filter("length", f"prompt and completion have more than about {max_tokens:,} tokens", find)
 
 
-def count_tokens(example: Example) -> int:
+def count_tokens(example: AnalysisExample) -> int:
     """About how many tokens prompt and completion have: four bytes are one, as in cost estimates."""
     return (len(example.prompt.encode()) + len(example.completion.encode())) // 4
 
@@ -200,7 +204,7 @@ def drop_duplicates() -> Filter:
     """The filter of examples whose prompt an earlier one has."""
     seen: set[tuple[str, str, str]] = set()
 
-    def find(example: Example) -> str | None:
+    def find(example: AnalysisExample) -> str | None:
         key = example.instruction, example.source, example.output
         if key in seen:
             return "an earlier example has the same prompt"

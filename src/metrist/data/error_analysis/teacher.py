@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from metrist.data.error_analysis.channels import JudgedOutput
-from metrist.data.error_analysis.examples import Channel, Example, make_example
-from metrist.data.error_analysis.filters import Step, describe
+from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example
+from metrist.data.error_analysis.filters import FilterStep, describe
 from metrist.errors import agree, format_count
 from metrist.llm.base import LLM
 from metrist.llm.budget import PLACEHOLDER, current_estimate
@@ -44,7 +44,7 @@ _MAX_TOKENS = 2048
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 Key = tuple[str, str]
-Steps = dict[str, Step]
+Steps = dict[str, FilterStep]
 
 
 # ---- Outputs to analyse
@@ -160,7 +160,7 @@ def analyse_outputs(
     *,
     channel: Channel = "real",
     runtime: Runtime | None = None,
-) -> Iterator[Example]:
+) -> Iterator[AnalysisExample]:
     """Outputs with the errors that the LLM finds in two steps. It sees references where there are any. In the channel
     `freeform` it chooses the aspects itself."""
     aspects = "none" if channel == "freeform" else "task"
@@ -199,7 +199,7 @@ def inject_by_llm(
     most: int = 3,
     seed: int = 0,
     runtime: Runtime | None = None,
-) -> Iterator[Example]:
+) -> Iterator[AnalysisExample]:
     """Good texts into which the LLM puts errors under aspects that are chosen evenly, with its explanations."""
     tasks = [_plan(texts[number % len(texts)], number, most, seed) for number in range(count if texts else 0)]
     for start in range(0, len(tasks), _BATCH):
@@ -251,7 +251,7 @@ def _injection_schema() -> Mapping[str, Any]:
     return schema
 
 
-def _parse_injection(record: Record, answer: Completion, mark: str) -> Example | str:
+def _parse_injection(record: Record, answer: Completion, mark: str) -> AnalysisExample | str:
     """The example, or why the answer gives none."""
     if answer.finish == "length":
         return "the answer was cut off"
@@ -275,11 +275,11 @@ def _parse_injection(record: Record, answer: Completion, mark: str) -> Example |
 
 
 def review_examples(
-    examples: Sequence[Example], llm: LLM, steps: Steps, runtime: Runtime | None = None
-) -> list[Example]:
+    examples: Sequence[AnalysisExample], llm: LLM, steps: Steps, runtime: Runtime | None = None
+) -> list[AnalysisExample]:
     """The examples whose analysis the LLM calls reasonable."""
-    steps.setdefault("unreasonable", Step("unreasonable", "an LLM does not find the analysis reasonable"))
-    reasonable: list[Example] = []
+    steps.setdefault("unreasonable", FilterStep("unreasonable", "an LLM does not find the analysis reasonable"))
+    reasonable: list[AnalysisExample] = []
     for start in range(0, len(examples), _BATCH):
         batch = examples[start : start + _BATCH]
         questions = [_ask_for_review(example) for example in batch]
@@ -292,12 +292,12 @@ def review_examples(
             elif verdict is False:
                 steps["unreasonable"].add(" ".join(answer.text.split())[:300], **describe(example))
             else:
-                step = steps.setdefault("not reviewed", Step("not reviewed", _DESCRIPTIONS["not reviewed"]))
+                step = steps.setdefault("not reviewed", FilterStep("not reviewed", _DESCRIPTIONS["not reviewed"]))
                 step.add(str(answer.failure or "the answer has no verdict"), **describe(example))
     return reasonable
 
 
-def _ask_for_review(example: Example) -> tuple[str, str]:
+def _ask_for_review(example: AnalysisExample) -> tuple[str, str]:
     table = choose_table(example.task)
     texts = [PromptText("instruction", example.instruction)]
     if example.source:
@@ -328,7 +328,7 @@ _DESCRIPTIONS = {
 
 
 def _add(steps: Steps, name: str, reason: str, record: Record) -> None:
-    step = steps.setdefault(name, Step(name, _DESCRIPTIONS[name]))
+    step = steps.setdefault(name, FilterStep(name, _DESCRIPTIONS[name]))
     step.add(reason, item=record.item, system=record.system, task=record.task, output=record.output[:300])
 
 
@@ -336,12 +336,12 @@ def _add_failure(steps: Steps, name: str, record: Record, answer: Completion) ->
     _add(steps, name, str(answer.failure or "the answer is empty or was cut off"), record)
 
 
-def _make_placeholder(record: Record, channel: Channel) -> Example:
+def _make_placeholder(record: Record, channel: Channel) -> AnalysisExample:
     error = Error(aspect=choose_table(record.task).names[0], severity="major", penalty=1.0, explanation=PLACEHOLDER)
     return make_example(record, [error], channel)
 
 
-def describe_failures(steps: Mapping[str, Step]) -> list[str]:
+def describe_failures(steps: Mapping[str, FilterStep]) -> list[str]:
     """What was not answered and can be asked for again."""
     names = [name for name in ("not generated", "not answered", "not reviewed") if name in steps]
     return [

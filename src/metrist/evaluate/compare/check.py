@@ -74,7 +74,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Report:
+class CheckReport:
     """All verdicts of a check."""
 
     verdicts: tuple[Verdict, ...]
@@ -161,7 +161,7 @@ def check(
     min_coverage: float | None = None,
     draws: int = 10_000,
     seed: int = 0,
-) -> Report:
+) -> CheckReport:
     """Check each system: its scores against floors and ceilings by metric, or by a part of its scores such as
     `judge:fluency`; the share of its outputs with a score by each metric against `min_coverage`; and whether it is
     significantly worse than in the run `against`, or than the system of that name in this run. By default all systems
@@ -201,7 +201,7 @@ def check(
     changed, unknown = find_changes(results)
     verdicts += [_judge_input(change) for change in changed]
     notes = [*(change.message for change in changed), *unknown, *results.notes, *notes]
-    return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys(notes)))
+    return CheckReport(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys(notes)))
 
 
 def _judge_input(change: InputChange) -> Verdict:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from metrist.documents import is_below, read_toml
 from metrist.errors import InputError, RunError, did_you_mean
-from metrist.evaluate.compare.check import Report, check
+from metrist.evaluate.compare.check import CheckReport, check
 from metrist.evaluate.compare.comparison import Comparison, compare
 from metrist.evaluate.plans import CheckSettings, ComparisonSettings
 from metrist.evaluate.selection import find_metric, open_run
@@ -112,7 +112,7 @@ class ConfigResult:
 
     results: Results
     comparison: Comparison | None = None
-    report: Report | None = None
+    report: CheckReport | None = None
     skipped: int = 0
 
     @property
@@ -305,7 +305,7 @@ def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
             raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}")
 
 
-def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> Report:
+def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> CheckReport:
     options = {_ARGUMENTS.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")}
     report = check(results, against=baseline, **options)
     if "junit" in settings:

@@ -29,7 +29,7 @@ from metrist.models.weights import SHIPPED, distribution_name
 from metrist.names import encode_names, select_names, take_names
 from metrist.report.latex import escape_latex
 from metrist.report.tables import escape_markdown
-from metrist.run.loading import StoredMetric
+from metrist.run.loading import UnavailableMetric
 from metrist.run.results import DRAWS, sign_metrics
 from metrist.spec import Spec, parse
 
@@ -178,7 +178,7 @@ def _describe_metrics(write: _Writer, runs: Sequence[Results], metrics: Sequence
         spec, facts = read_signature(find_signature(runs[0], metric))
         text = metric.text
         if spec and any(_find_llms(spec)):
-            text = spec.name if isinstance(metric, StoredMetric) else str(_without_llms(metric.spec))
+            text = spec.name if isinstance(metric, UnavailableMetric) else str(_without_llms(metric.spec))
         details = [write.code(text)]
         details += [write.text(model) for model in _list_models(metric, spec, find_signature(runs[0], metric))]
         if signed[metric.label]:
@@ -287,7 +287,7 @@ def _list_models(metric: Metric, spec: Spec | None, signature: str) -> list[str]
     0.1.0)`. A shipped model has a version if the installed one is that of the run; its hash is in the signature."""
     models = dict.fromkeys(_find_models(spec)) if spec else {}
     versions: dict[str, str] = {}
-    for name in (name for name, _ in models if name.startswith(SHIPPED) and not isinstance(metric, StoredMetric)):
+    for name in (name for name, _ in models if name.startswith(SHIPPED) and not isinstance(metric, UnavailableMetric)):
         with suppress(metadata.PackageNotFoundError, MetristError):
             home = distribution_name(name)
             versions[name] = f"{home} {metadata.version(home)}" if metric.signature == signature else ""

@@ -66,7 +66,7 @@ class Questionnaire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class QuestionnaireAnswers:
     """One rater's answers about the analysis of one output."""
 
     item: str
@@ -97,9 +97,9 @@ def load_questionnaire() -> Questionnaire:
     )
 
 
-def read_answers(paths: Iterable[str | os.PathLike[str]]) -> list[Answers]:
+def read_answers(paths: Iterable[str | os.PathLike[str]]) -> list[QuestionnaireAnswers]:
     """Read files of answers; InputError with the line of whatever is wrong. A rater answers once about an output."""
-    answers: list[Answers] = []
+    answers: list[QuestionnaireAnswers] = []
     places: dict[tuple[str, str, str], str] = {}
     for path in paths:
         source = open_source(path)
@@ -125,7 +125,7 @@ def read_answers(paths: Iterable[str | os.PathLike[str]]) -> list[Answers]:
     return answers
 
 
-def _parse_answers(row: Any) -> Answers:
+def _parse_answers(row: Any) -> QuestionnaireAnswers:
     if not isinstance(row, Mapping):
         raise RowError(f"expected an object with the answers of a rater, got {type(row).__name__}")
     names: dict[str, str | None] = {}
@@ -152,7 +152,7 @@ def _parse_answers(row: Any) -> Answers:
     if not errors and not levels:
         expected = ", ".join(("errors", *(scale.name for scale in load_questionnaire().scales)))
         raise RowError(f"has no answers; expected some of {expected}")
-    return Answers(
+    return QuestionnaireAnswers(
         item=names["item"],
         system=names["system"],
         task=names["task"],
@@ -165,7 +165,7 @@ def _parse_answers(row: Any) -> Answers:
 # ---- Results
 
 
-def tabulate_answers(answers: Sequence[Answers]) -> Table:
+def tabulate_answers(answers: Sequence[QuestionnaireAnswers]) -> Table:
     """Count the answers by task, as Table 5 of the TIGERScore paper: reasonable and other errors, then how often each
     level was given."""
     scales = load_questionnaire().scales
@@ -189,7 +189,7 @@ def tabulate_answers(answers: Sequence[Answers]) -> Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class AnswerShare:
     """The share of good answers to a question, with a 95 % interval over items."""
 
     task: str
@@ -200,7 +200,7 @@ class Share:
     high: float
 
 
-def summarise_answers(answers: Sequence[Answers]) -> list[Share]:
+def summarise_answers(answers: Sequence[QuestionnaireAnswers]) -> list[AnswerShare]:
     """The shares of reasonable errors, of good answers to each other question, and of the best overall answer, by
     task and in total. NaN where there is no answer or no interval."""
     scales = load_questionnaire().scales
@@ -215,7 +215,7 @@ def summarise_answers(answers: Sequence[Answers]) -> list[Share]:
     return shares
 
 
-def tabulate_shares(answers: Sequence[Answers]) -> Table:
+def tabulate_shares(answers: Sequence[QuestionnaireAnswers]) -> Table:
     """The shares of `summarise_answers` as a table, tasks below each other."""
     shares = summarise_answers(answers)
     rows = [
@@ -241,23 +241,23 @@ def _reaches(name: str, level: int) -> Any:
     return lambda one: [one.levels[name] >= level] if name in one.levels else []
 
 
-def _measure(task: str, question: str, answers: Sequence[Answers], select: Any) -> Share:
+def _measure(task: str, question: str, answers: Sequence[QuestionnaireAnswers], select: Any) -> AnswerShare:
     by_item: dict[str, list[bool]] = {}
     for one in answers:
         by_item.setdefault(one.item, []).extend(select(one))
     rows = np.array([[sum(own), len(own)] for own in by_item.values() if own], np.float64).reshape(-1, 2)
     if not len(rows):
-        return Share(task=task, question=question, answers=0, value=math.nan, low=math.nan, high=math.nan)
+        return AnswerShare(task=task, question=question, answers=0, value=math.nan, low=math.nan, high=math.nan)
     low, high = pooled_interval(rows, lambda sums: sums[..., 0] / sums[..., 1], _DRAWS, np.random.default_rng(0))
     total = rows.sum(axis=0)
-    return Share(
+    return AnswerShare(
         task=task, question=question, answers=int(total[1]), value=float(total[0] / total[1]), low=low, high=high
     )
 
 
-def _group_by_task(answers: Sequence[Answers]) -> dict[str, list[Answers]]:
+def _group_by_task(answers: Sequence[QuestionnaireAnswers]) -> dict[str, list[QuestionnaireAnswers]]:
     """The answers by task, and all of them if there are several tasks."""
-    groups: dict[str, list[Answers]] = {}
+    groups: dict[str, list[QuestionnaireAnswers]] = {}
     for one in answers:
         groups.setdefault(one.task or "not stated", []).append(one)
     return {**groups, TOTAL: list(answers)} if len(groups) > 1 else groups

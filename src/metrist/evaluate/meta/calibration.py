@@ -27,7 +27,7 @@ from metrist.stats import Codes, Floats
 from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.measures import Measure, accuracy_at
 from metrist.stats.samples import Average, number_groups
-from metrist.stats.tie_optimism import Choice, optimism
+from metrist.stats.tie_optimism import ThresholdChoice, optimism
 from metrist.stats.ties import TIE, pairing, quantise_ties
 
 FOLDS = 5
@@ -52,7 +52,7 @@ class Thresholds:
 
     part: Codes
     epsilon: Floats
-    choices: tuple[Callable[[], Choice] | None, ...]
+    choices: tuple[Callable[[], ThresholdChoice] | None, ...]
 
     def single(self, outputs: Codes) -> float | None:
         """Return the threshold that all these outputs share, or None if there are several."""
@@ -101,7 +101,7 @@ def choose_thresholds(
     average of the slices.
     """
 
-    def make_choice(code: int) -> Choice:
+    def make_choice(code: int) -> ThresholdChoice:
         own = take_outputs(parts, outputs)
         inside = own != code if plan.epsilon_over == "crossfit" else own == code
         inside &= own >= 0
@@ -109,7 +109,7 @@ def choose_thresholds(
         if slices is not None:
             used = used[slices[used] >= 0]
         selected = select_sample(dataset, human, metric, used)
-        return Choice(
+        return ThresholdChoice(
             sample=selected.sample,
             groups=group_codes(dataset, plan.group, selected),
             slices=None if slices is None else slices[selected.outputs],
@@ -118,7 +118,7 @@ def choose_thresholds(
         )
 
     epsilon: list[float] = []
-    choices: list[Callable[[], Choice] | None] = []
+    choices: list[Callable[[], ThresholdChoice] | None] = []
     for code in range(int(take_outputs(parts, outputs).max(initial=0)) + 1):
         choice = make_choice(code)
         epsilon.append(choice.best())

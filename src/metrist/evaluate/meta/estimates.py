@@ -28,7 +28,7 @@ from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.grouping import Estimated, Estimator, estimate
 from metrist.stats.measures import Measure, measure
 from metrist.stats.resampling import explain_missing_interval, interval
-from metrist.stats.samples import Average, CorpusStats, Grouping, Panel, Sample, number_groups
+from metrist.stats.samples import Average, CorpusStats, Grouping, Sample, ScorePanel, number_groups
 from metrist.stats.tie_optimism import calibrated_interval
 
 CALIBRATED = "acc_eq"
@@ -44,7 +44,7 @@ class SlicePanel:
 
     slice: Slice
     measure: str
-    panel: Panel
+    panel: ScorePanel
     measures: tuple[Measure, ...]
     grouping: Grouping | Codes
     epsilons: Floats
@@ -126,7 +126,7 @@ class AspectData:
         return SlicePanel(
             slice=part,
             measure=name,
-            panel=Panel(
+            panel=ScorePanel(
                 human=take_outputs(self.gold, rated),
                 metrics=values,
                 item=selected.sample.item,

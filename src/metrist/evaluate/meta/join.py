@@ -23,9 +23,9 @@ from metrist.records import Pair, Record
 from metrist.run import Results, load, read_inputs
 from metrist.run.inputs import PASSING_OPTIONS, StoredReader, read_files
 from metrist.run.loading import fetch_flat, load_run
+from metrist.run.manifest import StoredMetric
 from metrist.run.results import sign_metrics
 from metrist.run.run import Run, open_run
-from metrist.run.store import StoredMetric
 from metrist.run.stores import is_run
 from metrist.scores import Scores, take_stats
 from metrist.stats import Codes, Floats

@@ -22,8 +22,8 @@ from metrist.io import ParsedRow, Reader
 from metrist.io.row_model import Location
 from metrist.records import HASH_BYTES, RecordColumns
 from metrist.run.inputs import StoredReader
+from metrist.run.manifest import Input
 from metrist.run.run import Run
-from metrist.run.store import Input
 from metrist.run.tables import judged_tables, records_table
 
 #: A task with more distinct references, or longer ones, has no closed set of answers.

@@ -45,7 +45,7 @@ from metrist.names import (
 from metrist.ratings import Error
 from metrist.report.tables import Table
 from metrist.run import Results, score
-from metrist.run.loading import StoredMetric, fetch_flat
+from metrist.run.loading import UnavailableMetric, fetch_flat
 from metrist.run.texts import OutputFacts, OutputTexts, RatedRows
 from metrist.scores import Failure, FailureKind, Scores
 
@@ -396,7 +396,7 @@ def _use_stored_scores(dataset: JudgedDataset) -> Results:
         reason = Failure(FailureKind.missing_input, "the file has no score")
         block = Scores(values=column.values, failures=dict.fromkeys(missing, reason))
         signature = column.signature or f"{name} | as the file gives it"
-        cls: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": column.higher_is_better})
+        cls: Any = type("StoredMetric", (UnavailableMetric,), {"higher_is_better": column.higher_is_better})
         metric: Metric = cls(name, signature, block)
         metrics.append(metric)
         scores[metric.label], signatures[metric.label] = block, signature

@@ -49,7 +49,7 @@ _SAME_ERROR = 0.5
 _EMPTY = Failure(FailureKind.missing_input, "the output is empty: there is nothing to look at")
 
 
-class Choice(NamedTuple):
+class ModelChoice(NamedTuple):
     """The models that look at an output, and why others that one might expect do not."""
 
     models: tuple[str, ...]
@@ -61,7 +61,7 @@ class Choice(NamedTuple):
         return tuple(_BESIDE if name == FLUENCY and len(self.models) > 1 else name for name in self.models)
 
 
-def choose_models(record: Record, task: str | None = None) -> Choice:
+def choose_models(record: Record, task: str | None = None) -> ModelChoice:
     """The models that are made for a record; `task` overrides its own."""
     task = task or infer_task(record)[0]
     models, skipped = [], {}
@@ -80,7 +80,7 @@ def choose_models(record: Record, task: str | None = None) -> Choice:
         models.append(FLUENCY)
     elif task != TRANSLATION:
         skipped[FLUENCY] = "the output is not in English"
-    return Choice(tuple(models), skipped)
+    return ModelChoice(tuple(models), skipped)
 
 
 def _refuse_consistency(record: Record, task: str, *, english: bool, has_source: bool) -> str | None:
@@ -212,7 +212,7 @@ _BETWEEN = "; "
 _EMPTY_SCORE = Score.failed(_EMPTY)
 
 
-def _combine(choice: Choice, missing: Mapping[str, str], scores: Mapping[str, Score], words: int) -> Score:
+def _combine(choice: ModelChoice, missing: Mapping[str, str], scores: Mapping[str, Score], words: int) -> Score:
     """One score from those of the models that looked at an output."""
     failed = {name: str(score.failure) for name, score in scores.items() if score.failure is not None}
     reasons = {**choice.skipped, **{name: missing[name] for name in choice.models if name in missing}, **failed}

@@ -106,7 +106,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class SourceDifference:
     """Something that the source says differently or not at all; `fact` of the output should be `replacement`."""
 
     text: str
@@ -114,7 +114,7 @@ class Finding:
     replacement: str = ""
 
 
-class Comparison(NamedTuple):
+class SourceComparison(NamedTuple):
     """What is wrong with marked words, and the words that the source has in their place; empty if it gives none."""
 
     findings: list[str]
@@ -123,7 +123,7 @@ class Comparison(NamedTuple):
 
 def compare(
     output: str, marked: CharacterSpan, sentence: CharacterSpan, source: str, passage: CharacterSpan | None
-) -> Comparison:
+) -> SourceComparison:
     """Compare marked words of a sentence with the nearest passage of the source and with the source as a whole."""
     findings = list(_compare_facts(output, marked, sentence, source, passage))
     if passage is not None and (marked == sentence or not findings):
@@ -137,10 +137,10 @@ def compare(
         findings += _find_unknown_words(words, near, f"does not occur {where}", f"do not occur {where}")
     # A correction that leaves something else wrong is none.
     revision = _replace(output, marked, replaced) if replaced and len(replaced) == len(findings) else ""
-    return Comparison([finding.text for finding in findings[:_MOST_FINDINGS]], revision)
+    return SourceComparison([finding.text for finding in findings[:_MOST_FINDINGS]], revision)
 
 
-def _replace(output: str, marked: CharacterSpan, findings: Sequence[Finding]) -> str:
+def _replace(output: str, marked: CharacterSpan, findings: Sequence[SourceDifference]) -> str:
     """The marked words with the source's numbers and names."""
     pieces, at = [], marked[0]
     for finding in sorted(findings, key=lambda finding: finding.fact.start if finding.fact else 0):
@@ -155,7 +155,7 @@ def _replace(output: str, marked: CharacterSpan, findings: Sequence[Finding]) ->
 
 def _compare_facts(
     output: str, marked: CharacterSpan, sentence: CharacterSpan, source: str, passage: CharacterSpan | None
-) -> Iterator[Finding]:
+) -> Iterator[SourceDifference]:
     known = _index(source)
     in_sentence = find_facts(output, sentence)
     in_passage = find_facts(source, passage) if passage is not None else []
@@ -170,16 +170,16 @@ def _compare_facts(
         is_known = known.has(fact)
         other = _find_counterpart(output, fact, source, candidates)
         if other is not None and not (is_known and fact.kind == "name"):
-            yield Finding(
+            yield SourceDifference(
                 text=f"The source says “{other.text}”, not “{fact.text}” (characters {other.start} to {other.end}).",
                 fact=fact,
                 replacement=other.text,
             )
         elif not is_known:
             what = "name" if fact.kind == "name" else "number" if fact.kind not in ("month", "day") else "date"
-            yield Finding(text=f"The {what} “{fact.text}” does not occur in the source.")
+            yield SourceDifference(text=f"The {what} “{fact.text}” does not occur in the source.")
         elif passage is not None and marked != sentence:
-            yield Finding(text=f"“{fact.text}” occurs in the source, but not in the nearest passage.")
+            yield SourceDifference(text=f"“{fact.text}” occurs in the source, but not in the nearest passage.")
 
 
 def find_facts(text: str, span: CharacterSpan) -> list[Fact]:
@@ -275,7 +275,7 @@ def _neighbours(text: str, fact: Fact) -> tuple[str, ...]:
 
 def _compare_negation(
     output: str, marked: CharacterSpan, sentence: CharacterSpan, source: str, passage: CharacterSpan
-) -> Iterator[Finding]:
+) -> Iterator[SourceDifference]:
     """A negation that one of two like statements has; if only some words are marked, they must have to do with it."""
     statement, other = output[slice(*sentence)], source[slice(*passage)]
     words, others = _list_stems(statement), set(_list_stems(other))
@@ -285,7 +285,7 @@ def _compare_negation(
     if denied and not denied_there:
         start, end = (sentence[0] + at for at in denied.span())
         if start < marked[1] and end > marked[0]:
-            yield Finding(text=f"The output says “{_quote_negation(statement, denied)}”, the source does not.")
+            yield SourceDifference(text=f"The output says “{_quote_negation(statement, denied)}”, the source does not.")
     elif denied_there and not denied:
         start, end = (passage[0] + at for at in denied_there.span())
         beside = {_stem(word.lower()) for word in _WORD.findall(source[max(start - 15, 0) : start])[-1:]}
@@ -293,7 +293,7 @@ def _compare_negation(
         own = {_stem(word.lower()) for word in _WORD.findall(output[slice(*marked)])}
         if marked == sentence or own & beside:
             said = _quote_negation(other, denied_there)
-            yield Finding(text=f"The source says “{said}” (characters {start} to {end}), the output does not.")
+            yield SourceDifference(text=f"The source says “{said}” (characters {start} to {end}), the output does not.")
 
 
 def _quote_negation(text: str, match: re.Match[str]) -> str:
@@ -304,7 +304,7 @@ def _quote_negation(text: str, match: re.Match[str]) -> str:
     return text[start : match.end()]
 
 
-def _find_unknown_words(marked: str, source: str, singular: str, plural: str) -> Iterator[Finding]:
+def _find_unknown_words(marked: str, source: str, singular: str, plural: str) -> Iterator[SourceDifference]:
     """The words of substance that a text does not have, with what is said about one and about several."""
     known = _index(source)
     words = dict.fromkeys(
@@ -318,7 +318,7 @@ def _find_unknown_words(marked: str, source: str, singular: str, plural: str) ->
         return
     quoted = [f"“{word}”" for word in list(words)[:_MOST_WORDS]]
     listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
-    yield Finding(text=f"{listed} {singular if len(quoted) == 1 else plural}.")
+    yield SourceDifference(text=f"{listed} {singular if len(quoted) == 1 else plural}.")
 
 
 def _list_stems(text: str) -> list[str]:

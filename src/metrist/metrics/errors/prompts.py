@@ -119,7 +119,7 @@ def _quote(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class PromptExample:
     """An output, its errors, and optionally an analysis in words. Its repr is part of the prompt's hash."""
 
     record: Record
@@ -127,7 +127,7 @@ class Example:
     analysis: str = ""
 
 
-def read_examples(path: str) -> tuple[Example, ...]:
+def read_examples(path: str) -> tuple[PromptExample, ...]:
     """Read the examples of a file; SpecError with the line of whatever is wrong."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def read_examples(path: str) -> tuple[Example, ...]:
     return tuple(_parse_example(line, f"{path}:{number}") for number, line in lines)
 
 
-def _parse_example(line: str, place: str) -> Example:
+def _parse_example(line: str, place: str) -> PromptExample:
     try:
         row = json.loads(line)
     except ValueError as error:
@@ -164,7 +164,7 @@ def _parse_example(line: str, place: str) -> Example:
         references=tuple(references),
     )
     errors = tuple(_parse_error(e, output, f"{place}: error {number}") for number, e in enumerate(row["errors"], 1))
-    return Example(record=record, errors=errors, analysis=texts["analysis"] or "")
+    return PromptExample(record=record, errors=errors, analysis=texts["analysis"] or "")
 
 
 def _parse_error(row: Any, output: str, place: str) -> WrittenError:

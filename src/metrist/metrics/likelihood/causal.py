@@ -19,9 +19,9 @@ from metrist.metrics.likelihood.layout import (
     NEEDS,
     ROLES,
     Direction,
-    Layout,
     Long,
     Roles,
+    ShardLayout,
     TextPairs,
     collect_pairs,
     score_pairs,
@@ -138,7 +138,7 @@ class GptScore(ModelMetric):
                 f"{did_you_mean(self.aspect, known)} (instruction='...' asks for anything else)"
             )
 
-    def _lay_out(self, pairs: TextPairs, model: LikelihoodModel) -> Layout:
+    def _lay_out(self, pairs: TextPairs, model: LikelihoodModel) -> ShardLayout:
         """Put the instruction around each condition, or around each window of it."""
         texts: list[tuple[str, str]] = []
         starts = [0]
@@ -148,7 +148,7 @@ class GptScore(ModelMetric):
             for condition, target in role_pairs:
                 texts += ((f"{prompt.before}{window}{prompt.after}", target) for window in split(condition))
                 starts.append(len(texts))
-        return Layout(text_pairs=pairs, phrases=("",), texts=texts, starts=np.array(starts, np.int64))
+        return ShardLayout(text_pairs=pairs, phrases=("",), texts=texts, starts=np.array(starts, np.int64))
 
     def _make_splitter(self, prompt: Prompt, model: LikelihoodModel) -> Callable[[str], Sequence[str]]:
         if self.long == "truncate":

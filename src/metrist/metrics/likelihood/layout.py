@@ -290,7 +290,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Layout:
+class ShardLayout:
     """All texts to score for a shard.
 
     A cell is one pair with one prompt, in the order (roles, pair, prompt). Cell c has the texts
@@ -382,7 +382,7 @@ class Layout:
         return label
 
 
-def lay_out(text_pairs: TextPairs, frame: Frame) -> Layout:
+def lay_out(text_pairs: TextPairs, frame: Frame) -> ShardLayout:
     """Put prompts and prefixes around all pairs, and split long conditions into windows."""
     texts: list[TextPair] = []
     starts = [0]
@@ -397,4 +397,4 @@ def lay_out(text_pairs: TextPairs, frame: Frame) -> Layout:
                 with_phrase, scored = insert_phrase(window, target, phrase, frame.side) if phrase else (window, target)
                 texts.append((frame.condition_prefix + with_phrase, frame.target_prefix + scored))
             starts.append(len(texts))
-    return Layout(text_pairs=text_pairs, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))
+    return ShardLayout(text_pairs=text_pairs, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))

@@ -16,10 +16,10 @@ from metrist.metrics.likelihood.layout import (
     NEEDS,
     Direction,
     Frame,
-    Layout,
     Long,
     Numbers,
     PairScores,
+    ShardLayout,
     Side,
     collect_pairs,
     lay_out,
@@ -49,7 +49,7 @@ NO_PROMPT = "(no prompt)"
 class _Evaluation(NamedTuple):
     """The scored texts of a shard; arrays have a row per scorable record."""
 
-    layout: Layout
+    layout: ShardLayout
     scores: PairScores
     #: (records, prompts), and the same for each part of the direction.
     by_prompt: Numbers

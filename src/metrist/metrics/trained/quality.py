@@ -43,7 +43,7 @@ _TURN = re.compile(r"^\s*(?:user|system|human|assistant|speaker ?\w+|a|b)\s*:", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class MixturePart:
     """A metric of a mixture: its distance from `centre` counts `weight` per `spread`."""
 
     metric: str
@@ -65,7 +65,7 @@ class Mixture:
     needs: tuple[Need, ...]
     #: What the weights rest on.
     basis: str
-    parts: tuple[Part, ...]
+    parts: tuple[MixturePart, ...]
     #: Metrics that are left out, and why.
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Of the English models that its parts use.
@@ -95,7 +95,7 @@ def load_mixtures() -> tuple[Mixture, ...]:
             task=entry["task"],
             needs=tuple(entry["needs"]),
             basis=entry["basis"],
-            parts=tuple(Part(metric=metric, **numbers) for metric, numbers in entry["parts"].items()),
+            parts=tuple(MixturePart(metric=metric, **numbers) for metric, numbers in entry["parts"].items()),
             left_out=entry.get("left_out", {}),
             size=entry.get("size", "small"),
         )

@@ -17,7 +17,7 @@ import numpy as np
 from metrist.data.heap import add_instructions, read_heap_pairs
 from metrist.data.pairs import GoodBad
 from metrist.data.splits import DEFAULT_SHARES, assign_sides
-from metrist.data.text_overlap import Unit
+from metrist.data.text_overlap import SplitUnit
 from metrist.errors import InputError
 from metrist.io.writer import atomic_write
 from metrist.models.devices import Options, import_torch
@@ -95,7 +95,7 @@ def _make_honest_split(data: StudyData) -> list[str | None]:
 
     Texts inside longer ones are not looked for: the published results were computed before that was possible.
     """
-    return assign_sides([Unit.from_pair(pair) for pair in data.pairs], DEFAULT_SHARES, inside=0)
+    return assign_sides([SplitUnit.from_pair(pair) for pair in data.pairs], DEFAULT_SHARES, inside=0)
 
 
 def train_request(request: TrainingRequest, callback: TrainingCallback) -> Result:

@@ -18,7 +18,7 @@ from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, compute_g
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.preferences import vote
 from metrist.metrics import registry
-from metrist.metrics.agreement import BEST_LEXICAL, Agreement, Figure, load_agreements
+from metrist.metrics.agreement import BEST_LEXICAL, AgreementFigure, DatasetAgreement, load_agreements
 from metrist.metrics.trained.quality import Quality
 from metrist.report.cells import Marked
 from metrist.report.tables import Column, Count, Estimate, Number, Table
@@ -77,7 +77,7 @@ class AgreementTable:
     decimals: int
     metrics: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: tuple[Agreement, ...]
+    rows: tuple[DatasetAgreement, ...]
     missing: tuple[RatedSet, ...] = ()
 
     @property
@@ -105,14 +105,14 @@ class AgreementTable:
         rows += [[rated.task, rated.name, *nothing] for rated in self.missing]
         return Table(columns=(*text, *numbers), rows=rows, notes=self.notes)
 
-    def _format_row(self, row: Agreement) -> Iterator[list[Any]]:
+    def _format_row(self, row: DatasetAgreement) -> Iterator[list[Any]]:
         name = row.name if row.judged else f"{row.name} (not judged)"
         yield [row.task, name, row.aspect, row.measure, Count(row.n), *self._format_cells(row, row.figures)]
         if row.given_length:
             measure = "coefficient given length" if row.measure == "accuracy" else "given length"
             yield ["", "", "", measure, "", *self._format_cells(row, row.given_length)]
 
-    def _format_cells(self, row: Agreement, figures: Mapping[str, Figure]) -> list[Any]:
+    def _format_cells(self, row: DatasetAgreement, figures: Mapping[str, AgreementFigure]) -> list[Any]:
         cells: list[Any] = []
         for column in self.columns:
             figure = figures.get(column)
@@ -149,7 +149,7 @@ def make_agreement_table(
     sets = parse_sets()
     if absent := [name for name in only if name not in {rated.data for rated in sets} or not folder.has(name)]:
         raise SpecError(f"{METRICS_TABLE} has no data set {absent[0]!r}, or it is not in the folder of data")
-    rows: list[Agreement] = []
+    rows: list[DatasetAgreement] = []
     for rated in sets:
         if only and rated.data not in only:
             rows += (row for row in load_agreements() if (row.data, row.name) == (rated.data, rated.name))
@@ -174,10 +174,10 @@ def make_agreement_table(
     )
 
 
-def _add_published(row: Agreement, columns: Collection[str]) -> Agreement:
+def _add_published(row: DatasetAgreement, columns: Collection[str]) -> DatasetAgreement:
     """Add columns of the published table to a row of the same outputs."""
 
-    def identify(other: Agreement) -> tuple[str, ...]:
+    def identify(other: DatasetAgreement) -> tuple[str, ...]:
         return other.data, other.name, other.aspect, other.measure
 
     published = next((other for other in load_agreements() if identify(other) == identify(row)), None)
@@ -185,7 +185,7 @@ def _add_published(row: Agreement, columns: Collection[str]) -> Agreement:
         known = "no such row" if published is None else f"{published.n:,} outputs or pairs instead of {row.n:,}"
         raise RunError(f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {known}")
 
-    def select(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+    def select(figures: Mapping[str, AgreementFigure]) -> dict[str, AgreementFigure]:
         return {name: figure for name, figure in figures.items() if name.lstrip(_MINUS) in columns}
 
     return replace(
@@ -315,10 +315,10 @@ class Statistic:
     value: float
     draws: Floats
 
-    def figure(self) -> Figure:
+    def figure(self) -> AgreementFigure:
         finite = self.draws[np.isfinite(self.draws)]
         low, high = np.percentile(finite, [2.5, 97.5]) if len(finite) else (math.nan, math.nan)
-        return Figure(self.value, float(low), float(high))
+        return AgreementFigure(self.value, float(low), float(high))
 
 
 def average_statistics(statistics: Sequence[Statistic]) -> Statistic:
@@ -328,7 +328,7 @@ def average_statistics(statistics: Sequence[Statistic]) -> Statistic:
     )
 
 
-def _compare(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> Iterator[Agreement]:
+def _compare(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> Iterator[DatasetAgreement]:
     """Yield the rows of one data set."""
     judged, columns = folder.judged(rated.data), _score_columns(rated, content, folder)
     values = {**columns.values, **columns.lexical}
@@ -380,11 +380,11 @@ def _make_row(
     columns: _Columns,
     aspect: str,
     n: int,
-    figures: dict[str, Figure],
-    given: dict[str, Figure],
+    figures: dict[str, AgreementFigure],
+    given: dict[str, AgreementFigure],
     *,
     whole: bool = True,
-) -> Agreement:
+) -> DatasetAgreement:
     """Make a row; of the lexical metrics, keep the best."""
     best = max(columns.lexical, key=lambda name: figures[name].value, default="")
     given = {name: figure for name, figure in given.items() if name.lstrip(_MINUS) != "length"}
@@ -395,7 +395,7 @@ def _make_row(
             del table[name]
         for name in [name for name, figure in table.items() if math.isnan(figure.value)]:
             del table[name]
-    return Agreement(
+    return DatasetAgreement(
         data=rated.data,
         name=rated.name,
         task=rated.task,
@@ -426,7 +426,7 @@ def select_outputs(judged: JudgedDataset, rated: RatedSet) -> Mask:
 
 def _measure_ties(
     judged: JudgedDataset, rated: RatedSet, aspect: str, values: Mapping[str, Floats], draws: int
-) -> dict[str, Figure]:
+) -> dict[str, AgreementFigure]:
     """Measure the accuracy with calibrated ties."""
     scores = {name: MetricScores(name=name, values=column, higher_is_better=True) for name, column in values.items()}
     evaluation = meta_evaluate(
@@ -439,7 +439,7 @@ def _measure_ties(
         test="none",
         metrics=list(values),
     )
-    return {figure.metric: Figure(figure.value, figure.low, figure.high) for figure in evaluation.figures}
+    return {figure.metric: AgreementFigure(figure.value, figure.low, figure.high) for figure in evaluation.figures}
 
 
 # Correlations, and partial ones given the length.

@@ -30,7 +30,7 @@ from metrist.stats import Floats
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import measure
 from metrist.stats.preferences import choose, confusion, pair_counts
-from metrist.studies.reproduce.published import MEAN, Block, Lines, References
+from metrist.studies.reproduce.published import MEAN, Lines, PublishedBlock, References
 
 #: Names the folder of data sets if no folder is passed.
 DATA_VARIABLE = "METRIST_TEST_DATA"
@@ -81,7 +81,7 @@ class DataFolder:
             self._judged[data] = join(self.path(data))
         return self._judged[data]
 
-    def values(self, data: str, block: Block) -> Floats:
+    def values(self, data: str, block: PublishedBlock) -> Floats:
         """Return the score of each output of `judged(data)`; higher is better, NaN is missing."""
         judged = self.judged(data)
         if block.stored:
@@ -144,7 +144,7 @@ class DataFolder:
         digest = hashlib.sha256(f"{built.signature}\n{references}".encode()).hexdigest()[:12]
         return self._scores / f"{data}.{built.name}.{digest}.json"
 
-    def _score(self, data: str, block: Block) -> Results:
+    def _score(self, data: str, block: PublishedBlock) -> Results:
         key = (data, block.references, block.lines, block.metric)
         if key not in self._results:
             records = self._read_records(data, block.references, block.lines)
@@ -195,7 +195,7 @@ class ReproducedFigure:
     """A printed number and ours, both multiplied by `scale`. NaN: the paper has none, or the data is missing. `n`
     counts outputs, or pairs of compared outputs."""
 
-    block: Block
+    block: PublishedBlock
     data: str
     aspect: str
     measure: str
@@ -213,7 +213,7 @@ class ReproducedFigure:
         return self.ours - self.printed
 
 
-def reproduce_block(block: Block, folder: DataFolder, scale: float = 1.0) -> Iterator[ReproducedFigure]:
+def reproduce_block(block: PublishedBlock, folder: DataFolder, scale: float = 1.0) -> Iterator[ReproducedFigure]:
     """Compute all figures of a block."""
     for data, aspects in block.printed.items():
         for aspect, numbers in aspects.items():
@@ -231,7 +231,7 @@ def reproduce_block(block: Block, folder: DataFolder, scale: float = 1.0) -> Ite
                 )
 
 
-def _compute_figure(block: Block, folder: DataFolder, data: str, aspect: str, name: str) -> tuple[float, int]:
+def _compute_figure(block: PublishedBlock, folder: DataFolder, data: str, aspect: str, name: str) -> tuple[float, int]:
     """Return the measure's value, and the number of outputs (or pairs) behind it."""
     judged, values = folder.judged(data), folder.values(data, block)
     if aspect in judged.preferences:

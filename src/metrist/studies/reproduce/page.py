@@ -11,7 +11,7 @@ from typing import Any
 
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
-from metrist.metrics.agreement import Agreement
+from metrist.metrics.agreement import DatasetAgreement
 from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
 from metrist.studies.reproduce.agreement import METRICS_TABLE, AgreementTable, make_agreement_table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
@@ -52,7 +52,7 @@ both a human judgment and a score, or of pairs that raters compared. The data se
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Section:
+class PageSection:
     """One table of the page. `caption` says how it is computed, `summary` how many figures agree."""
 
     name: str
@@ -61,7 +61,7 @@ class Section:
     summary: str
     table: Table
     #: The figures of the shipped metrics, in the table of them.
-    agreements: tuple[Agreement, ...] = ()
+    agreements: tuple[DatasetAgreement, ...] = ()
 
 
 def reproduce(
@@ -70,7 +70,7 @@ def reproduce(
     scores: str | os.PathLike[str] | None = None,
     keep: Collection[str] = (),
     only: Collection[str] = (),
-) -> Iterator[Section]:
+) -> Iterator[PageSection]:
     """Compute the tables of these names (all if there are none), one at a time. Rows whose data set is not in the
     folder say so. Scores are kept in the folder `scores`, so that another time computes only what has changed. In
     the table of shipped metrics, the columns `keep`, and the rows of other data sets than `only`, stay as published."""
@@ -78,17 +78,17 @@ def reproduce(
     return (_make_section(name, folder, keep, only) for name in select_tables(tables))
 
 
-def format_page(sections: Iterable[Section]) -> str:
+def format_page(sections: Iterable[PageSection]) -> str:
     return "\n".join([_HEAD, *map(_format_section, sections)])
 
 
-def _format_section(section: Section) -> str:
+def _format_section(section: PageSection) -> str:
     command = f"`metrist reproduce --table {section.name}`"
     opening = f"{section.caption} {section.summary}".strip()
     return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
 
 
-def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Collection[str]) -> Section:
+def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Collection[str]) -> PageSection:
     tables = LikelihoodTable | PreferenceTable | AgreementTable | StressTable | WMT23Table
     makers: dict[str, Callable[[DataFolder], tables]] = {
         METRICS_TABLE: partial(make_agreement_table, keep=keep, only=only),
@@ -99,7 +99,7 @@ def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Co
     }
     if name in makers:
         result = makers[name](folder)
-        return Section(
+        return PageSection(
             name=name,
             title=result.title,
             caption=result.caption,
@@ -109,7 +109,7 @@ def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Co
         )
     published = read_published_table(name)
     figures = [figure for block in published.blocks for figure in reproduce_block(block, folder, published.scale)]
-    return Section(
+    return PageSection(
         name=name,
         title=published.title,
         caption=published.caption.strip(),

@@ -40,7 +40,7 @@ NO_DATA = "data missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class PublishedBlock:
     """A metric computed in one way, and the figures that a paper prints for it."""
 
     label: str
@@ -66,7 +66,7 @@ class PublishedTable:
     decimals: int
     scale: float
     notes: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[PublishedBlock, ...]
 
 
 def list_tables() -> list[str]:
@@ -101,16 +101,16 @@ def read_published_table(name: str) -> PublishedTable:
     )
 
 
-def _parse_block(block: dict[str, Any]) -> Block:
+def _parse_block(block: dict[str, Any]) -> PublishedBlock:
     printed = {
         data: {aspect: value if isinstance(value, list) else [value] for aspect, value in aspects.items()}
         for data, aspects in block.pop("printed").items()
     }
-    known = {field.name for field in fields(Block)}
+    known = {field.name for field in fields(PublishedBlock)}
     settings: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
     if unknown := settings.keys() - known:
         raise ValueError(f"a block of a published table has no field {min(unknown)!r}")
-    return Block(printed=printed, **settings)
+    return PublishedBlock(printed=printed, **settings)
 
 
 def _folder() -> Any:

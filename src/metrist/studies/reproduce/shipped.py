@@ -16,7 +16,7 @@ from metrist.metrics.registry import build
 from metrist.report.tables import Column, Count, Estimate, Number, Table
 from metrist.stats import Floats
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
-from metrist.studies.reproduce.published import NO_DATA, Block, read_table_file
+from metrist.studies.reproduce.published import NO_DATA, PublishedBlock, read_table_file
 
 LIKELIHOOD_TABLE = "shipped-likelihood"
 PREFERENCE_TABLE = "shipped-preference"
@@ -74,7 +74,7 @@ def make_likelihood_table(folder: DataFolder) -> LikelihoodTable:
     figures = []
     for row in content["blocks"]:
         printed = row["printed"]
-        block = Block(
+        block = PublishedBlock(
             label=row["metric"],
             metric=row["metric"],
             group=row["group"],
@@ -231,7 +231,7 @@ def _preference_text(criterion: str, model: str) -> str:
 def _score_metrics(folder: DataFolder, data: str, metrics: Mapping[str, str]) -> dict[str, Floats]:
     """Return the scores of each metric; a metric that needs references is left out if the data has none."""
     return {
-        label: folder.values(data, Block(label=label, metric=metric, measures=(), printed={}))
+        label: folder.values(data, PublishedBlock(label=label, metric=metric, measures=(), printed={}))
         for label, metric in metrics.items()
         if "references" not in build(metric).needs or folder.has_references(data)
     }

@@ -28,7 +28,7 @@ from metrist.evaluate.plans import MetaPlan
 from metrist.report.tables import Count, Estimate, Share, Table, name_columns
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
-from metrist.stats.error_spans import UNSTATED, Errors, error_agreement, reduction_shares
+from metrist.stats.error_spans import UNSTATED, ErrorColumns, error_agreement, reduction_shares
 from metrist.stats.gold import Ratings
 from metrist.stats.preferences import CHOICES, Preferences, bootstrap_strengths, bradley_terry, win_rates
 from metrist.stats.resampling import interval
@@ -247,13 +247,13 @@ def _participating_outputs(evaluation: MetaEvaluation) -> Codes:
     return select_outputs(evaluation.dataset, systems=plan.systems, exclude_systems=plan.exclude_systems)
 
 
-def _errors_within(spans: ErrorSpans, outputs: Codes, size: int) -> Errors:
+def _errors_within(spans: ErrorSpans, outputs: Codes, size: int) -> ErrorColumns:
     """Return the errors in the texts of these outputs, renumbered by position in `outputs`."""
     position = np.full(size, -1, dtype=np.intp)
     position[outputs] = np.arange(len(outputs))
     inside = np.flatnonzero((position[spans.output] >= 0) & spans.on_output)
     code = np.array([SEVERITIES.index(n) if n in SEVERITIES else UNSTATED for n in spans.severity.names] + [UNSTATED])
-    return Errors.of(
+    return ErrorColumns.of(
         position[spans.output[inside]],
         spans.start[inside],
         spans.end[inside],
