@@ -586,5 +586,5 @@ def test_two_processes_that_share_the_weights_learn_what_one_learns(tiny: Tiny, 
 
 
 def test_only_all_weights_are_shared(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="add --method full"):
+    with pytest.raises(SpecError, match="add `method='full'`"):
         make_task(tmp_path, tmp_path, tmp_path / "out", sharded=True)

@@ -293,7 +293,7 @@ def test_invalid_tasks_are_refused(tiny: Callable[[str], Path], tmp_path: Path) 
         plan_training(make_task(regression=0.5))
     with pytest.raises(ModelError, match="takes 5 of 6 tokens and leaves no room for an answer"):
         plan_training(make_task(layout=RewardLayout(max_length=6)))
-    with pytest.raises(RunError, match=r"balance .* got 2"):
+    with pytest.raises(RunError, match=r"`balance` .* got 2"):
         make_task(balance=2)
     with pytest.raises(RunError, match=r"`ties` must be .*'keep'"):
         make_task(ties="keep")

@@ -43,6 +43,7 @@ from metrist.metrics.llm_metric import merge_usage
 from metrist.run.results import quote_first_answer
 from metrist.runtime import Runtime
 from metrist.scores import Scores
+from metrist.settings import LLMSettings, select_arguments
 from metrist.spec import Spec
 
 
@@ -85,9 +86,7 @@ def audit(
         max_tokens=max_tokens,
     )
     second = None if second_llm is None else base.build_llm(second_llm)
-    runtime = Runtime.current().override(
-        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
-    )
+    runtime = Runtime.current().override(**select_arguments(LLMSettings, locals()))
     with runtime.activate():
         plan = plan or AuditPlan()
         reader = read_records(records, **reading)

@@ -27,6 +27,7 @@ from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
 from metrist.runtime import Runtime
 from metrist.scores import Score
+from metrist.settings import LLMSettings, select_arguments
 from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
@@ -97,9 +98,7 @@ def explain(
     if llm is None and metric is None:
         return _explain_offline(reader, selection, progress)
     explaining = _build_metric(metric, llm)
-    runtime = Runtime.current().override(
-        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
-    )
+    runtime = Runtime.current().override(**select_arguments(LLMSettings, locals()))
     with runtime.activate():
         records, more = _select_records(reader, selection)
         outputs, notes = _judge_records(records, explaining, progress)

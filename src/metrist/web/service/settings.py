@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from metrist.errors import RunError, SpecError
 from metrist.settings import setting
-from metrist.web.security import is_loopback
 
 Policy = Literal["open", "closed"]
 LogLevel = Literal["requests", "errors", "off"]
@@ -171,6 +170,8 @@ class ServiceSettings(ServiceOptions):
         for name in ("time_limit", "guard_budget", "grace"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise RunError(f"{name} must be a number of seconds above 0, got {getattr(self, name)}")
+        from metrist.web.security import is_loopback  # It needs starlette, and the options of the command do not.
+
         if not is_loopback(self.host) and self.tokens is None and not self.anonymous:
             raise RunError(
                 f"a service on {self.host} can be reached by other machines and needs tokens: set {TOKENS_VARIABLE} or "
