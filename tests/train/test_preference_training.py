@@ -287,9 +287,9 @@ def test_invalid_tasks_are_refused(tiny: Callable[[str], Path], tmp_path: Path) 
 
     with pytest.raises(InputError, match=r"there are no pairs to train on$"):
         plan_training(make_task(train=[]))
-    with pytest.raises(RunError, match=r"--patience"):
+    with pytest.raises(RunError, match=r"`patience`"):
         plan_training(make_task(dev=[], recipe={"patience": 1}))
-    with pytest.raises(InputError, match=r"no pair has ratings .* for --regression"):
+    with pytest.raises(InputError, match=r"no pair has ratings .* for `regression`"):
         plan_training(make_task(regression=0.5))
     with pytest.raises(ModelError, match="takes 5 of 6 tokens and leaves no room for an answer"):
         plan_training(make_task(layout=RewardLayout(max_length=6)))

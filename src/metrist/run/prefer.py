@@ -179,9 +179,9 @@ def pair_records(
     if which not in (None, "given", "all"):
         raise RunError(f"pairs must be 'given' or 'all', got {which!r}")
     if which == "given" and baseline is not None:
-        raise RunError("the pairs given in the data have no baseline: ask for --pairs all, or leave --baseline out")
+        raise RunError("the pairs given in the data have no baseline: ask for `pairs='all'`, or leave `baseline` out")
     if which == "given" and not rows.given:
-        raise RunError("the data give no pairs: rows with 'systems' and 'outputs' of two, or --pairs all")
+        raise RunError("the data give no pairs: rows with 'systems' and 'outputs' of two, or `pairs='all'`")
     use_given = which == "given" or (which is None and baseline is None and bool(rows.given))
     keys = rows.given if use_given else rows.combine(baseline)
     limited = _limit(keys, limit_per_item)

@@ -196,7 +196,7 @@ def check_packing(model: Any) -> None:
     if not torch.allclose(together, apart, rtol=0.02, atol=0.02):
         raise ModelError(
             f"a {model.config.model_type!r} model does not keep apart the texts that share a row: train with "
-            "--no-packing"
+            "`packing=False`"
         )
 
 
@@ -301,7 +301,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
                 "Qwen2.5-1.5B-Instruct or Llama-2-7b"
             )
         if self.recipe.patience is not None and not data.dev:
-            raise RunError("early stopping (--patience) needs held-out analyses; give --dev")
+            raise RunError("early stopping (`patience`) needs held-out analyses; give `dev`")
         if self.form == "gguf":
             check_architecture(weights.config)
         tokenizer = read_tokenizer(weights, self.base)
@@ -311,7 +311,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
         if not len(train):
             longest = format_count(len(data.train), "analysis", "analyses")
             raise InputError(
-                f"none of {longest} fits into {self.max_length:,} tokens with its prompt; give a larger --max-length"
+                f"none of {longest} fits into {self.max_length:,} tokens with its prompt; give a larger `max_length`"
                 if data.train
                 else "there is no analysis to train on"
             )
@@ -348,7 +348,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             model.requires_grad_(True)
         if self.gradient_checkpointing:
             if not getattr(model, "supports_gradient_checkpointing", False):
-                raise ModelError(f"{weights.name} does not support --gradient-checkpointing: leave it out")
+                raise ModelError(f"{weights.name} does not support `gradient_checkpointing`: leave it out")
             # transformers 5.23 renamed this method and warns of the old name.
             if hasattr(model, "activation_checkpointing_enable"):
                 model.activation_checkpointing_enable({"use_reentrant": False})

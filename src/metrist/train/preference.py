@@ -172,7 +172,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if self.layout is not None and self.layout != tuned.layout:
             raise RunError(
                 f"{weights.name} is tuned as it was trained, with {_describe_layout(tuned.layout)}; "
-                "leave out --labelled, --keep and --max-length"
+                "leave out `labelled`, `keep` and `max_length`"
             )
         return tuned.layout
 
@@ -183,7 +183,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
             raise RunError(
                 f"{weights.name} is a text encoder, which is stored in at most {_ENCODER_BITS} bits, got "
-                f"{self.bits or 'float32'}; leave out --bits, or give 6 or 4"
+                f"{self.bits or 'float32'}; leave out `bits`, or give 6 or 4"
             )
         return self.bits
 
@@ -192,7 +192,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if tuned is None:
             return "answer" if self.pooling == "auto" and _is_text_encoder(weights) else self.pooling
         if self.pooling not in ("auto", tuned.pooling):
-            raise RunError(f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out --pooling")
+            raise RunError(f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out `pooling`")
         return tuned.pooling
 
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
@@ -378,13 +378,13 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
 
     def _check(self, data: PreferencePairs, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
         if not train:
-            reason = f": all {len(data.train):,} are ties; --ties soft learns from ties" if data.train else ""
+            reason = f": all {len(data.train):,} are ties; `ties='soft'` learns from ties" if data.train else ""
             raise InputError(f"there are no pairs to train on{reason}")
         if self.recipe.patience is not None and not dev:
-            raise RunError("early stopping (--patience) needs development pairs; give --dev")
+            raise RunError("early stopping (`patience`) needs development pairs; give `dev`")
         rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
         if self.regression and not rated:
-            raise InputError("no pair has ratings ('good_rank', 'bad_rank') for --regression; leave it out")
+            raise InputError("no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out")
 
     def _make_sampler(self, examples: AnswerPairs) -> Sampler:
         recipe = self.recipe

@@ -246,7 +246,7 @@ def test_data_that_lack_one_side_are_named() -> None:
     few_rows = make_rows(items=2)
     for row in few_rows:
         row["ratings"]["style"] = [1, 2, 3]
-    with pytest.raises(RunError, match="--aspect quality or --aspect style"):
+    with pytest.raises(RunError, match="`aspects='quality'` or `aspects='style'`"):
         quick(few_rows)
 
 

@@ -173,7 +173,7 @@ def test_the_paired_bootstrap_takes_corpus_scores(results: metrist.Results) -> N
 
 
 def test_exchanged_outputs_have_no_corpus_score(results: metrist.Results) -> None:
-    with pytest.raises(RunError, match=r"pooled.*--test bootstrap, or --system-score mean"):
+    with pytest.raises(RunError, match=r"pooled.*`test='bootstrap'`, or `system_score='mean'`"):
         evaluate(results, test="permutation", draws=20)
     tests = evaluate(results, test="permutation", draws=20, system_score="mean").tests[0]
     assert not np.isnan(tests.raw[0, 1])

@@ -73,7 +73,7 @@ def describe_methods(
     plan = plan_comparison(test, draws, seed, baseline, alpha)
     marks = plan.choose_marks(marks)
     if interval_draws < 0:
-        raise RunError(f"interval_draws (--interval-draws) must be at least 0, got {interval_draws}")
+        raise RunError(f"`interval_draws` must be at least 0, got {interval_draws}")
     names = list_names(metrics)
     by_name, present, columns, _ = open_runs(runs, names)
     opened = list(by_name.values())

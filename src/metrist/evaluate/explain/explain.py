@@ -136,7 +136,7 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
         spec = parse(text)
         if llm is not None:
             if "llm" in spec.settings:
-                raise SpecError(f"{spec.name} already names its llm: leave out --llm")
+                raise SpecError(f"{spec.name} already names its llm: leave out `llm`")
             spec = Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings})
         built = registry.build(spec).named(name)
     inner = built.metric if isinstance(built, Calibrated) else built

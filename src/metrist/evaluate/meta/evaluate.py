@@ -289,7 +289,8 @@ def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
     if plan.aspects:
         return check_names("aspect", plan.aspects, known)
     if len(known) > 1:
-        raise RunError(f"the data have several aspects, choose one or more: --aspect {' or --aspect '.join(known)}")
+        listed = " or ".join(f"`aspects={aspect!r}`" for aspect in known)
+        raise RunError(f"the data have several aspects, choose one or more: {listed}")
     return known
 
 
@@ -304,7 +305,7 @@ def _check_rated(dataset: JudgedDataset) -> list[str]:
 
 
 def _preferences_hint(dataset: JudgedDataset) -> str:
-    return "; they hold preferences: --preferences" if dataset.preferences else ""
+    return "; they hold preferences: `preferences=True`" if dataset.preferences else ""
 
 
 def _column_hint(dataset: JudgedDataset, kind: str) -> str:
@@ -335,7 +336,7 @@ def _check_overlap(dataset: JudgedDataset, figures: Sequence[Figure]) -> None:
         items = " and ".join(repr(name) for name in names[:: max(1, len(names) - 1)][:2])
         raise RunError(
             "no output has both a rating and a score: do the files use the same names for items and systems? "
-            f"Items are named like {items}; --item-key builds them from fields{describe_case(dataset.systems.names)}"
+            f"Items are named like {items}; `item_key` builds them from fields{describe_case(dataset.systems.names)}"
         )
 
 
@@ -349,14 +350,14 @@ def _check_ratings(dataset: JudgedDataset, plan: MetaPlan) -> None:
                 raise SpecError(f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})")
             measure(text)
             check_test(plan, text)
-    _check_column(dataset, "--group", plan.group, GROUPS)
-    _check_column(dataset, "--epsilon-over", plan.epsilon_over, EPSILON_OVER)
+    _check_column(dataset, "group", plan.group, GROUPS)
+    _check_column(dataset, "epsilon_over", plan.epsilon_over, EPSILON_OVER)
     for column in plan.slices:
         resolve_column(dataset, column, np.arange(len(dataset)))
 
 
-def _check_column(dataset: JudgedDataset, option: str, name: str, keywords: tuple[str, ...]) -> None:
-    """Check for one of the option's keywords or a column; for a misspelt name, suggest from both."""
+def _check_column(dataset: JudgedDataset, argument: str, name: str, keywords: tuple[str, ...]) -> None:
+    """Check for one of the argument's keywords or a column; for a misspelt name, suggest from both."""
     if name in keywords:
         return
     try:
@@ -365,4 +366,4 @@ def _check_column(dataset: JudgedDataset, option: str, name: str, keywords: tupl
         hint = did_you_mean(name, keywords)
         if not hint:
             raise
-        raise RunError(f"{option} {name}: expected {', '.join(keywords)} or a column{hint} ({error})") from None
+        raise RunError(f"`{argument}='{name}'`: expected {', '.join(keywords)} or a column{hint} ({error})") from None

@@ -354,7 +354,7 @@ class TrainingRequest:
         if differences := list_differences({**result.settings, "judged": list(judged)}, self.identity()):
             raise RunError(
                 f"{self.folder} has a finished training with other settings: {'; '.join(differences)}. "
-                "Use the same settings, or another --out"
+                "Use the same settings, or another `out`"
             )
         return result if requested <= earlier else None
 
