@@ -114,8 +114,8 @@ def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
     ("settings", "message"),
     [
         ({"test": "sign", "measures": "pearson"}, "sign test .*acc_eq"),
-        ({"test": "sign", "group": "system-level"}, "sign test .*--group system-level"),
-        ({"test": "sign", "group_average": "micro"}, "sign test .*--group-average micro"),
+        ({"test": "sign", "group": "system-level"}, "sign test .*`group='system-level'`"),
+        ({"test": "sign", "group_average": "micro"}, "sign test .*`group_average='micro'`"),
         ({"test": "williams", "group": "item", "measures": "pearson"}, "Williams' test .*pearson"),
     ],
 )
@@ -177,8 +177,8 @@ def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon_over": "crossfitt"}, r"--epsilon-over crossfitt: .*all, slice, crossfit .*mean 'crossfit'\?"),
-        ({"group": "system_level"}, r"--group system_level: .*item, none, system, system-level .*'system-level'"),
+        ({"epsilon_over": "crossfitt"}, r"`epsilon_over='crossfitt'`: .*all, slice, crossfit .*mean 'crossfit'\?"),
+        ({"group": "system_level"}, r"`group='system_level'`: .*item, none, system, system-level .*'system-level'"),
         ({"epsilon_over": "langage"}, r"no column 'langage' in the data.*did you mean 'language'"),
     ],
 )
