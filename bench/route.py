@@ -2,7 +2,7 @@
 
 Named functions count once each, in all threads of the process; comprehensions, lambdas and the code of modules and
 class bodies (imports) do not count. Commands run in this process with one worker. `view` opens a run and answers the
-first page; `service` answers POST /v1/score.
+first page; `service` answers POST /v1/score, once it is built.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def _prepare(route: str, folder: Path) -> Iterator[Callable[[], None]]:
         _run([*score, "-m", "bleu"])
         yield partial(_view, run)
     elif route == "service":
-        yield partial(_serve, rows[0])
+        with _service() as ask:
+            yield partial(ask, rows[0])
     else:
         with _loopback_server() as url:
             judge = f"judge(llm=openai(model='m', url='{url}'))"
@@ -146,15 +147,19 @@ def _view(run: Path) -> None:
         asyncio.run(_ask(app, "GET", "/api/outputs"))
 
 
-def _serve(row: dict[str, Any]) -> None:
+@contextmanager
+def _service() -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that has one record scored by a service that runs already."""
     from metrist.web.service.app import Service
     from metrist.web.service.catalog import build_catalog
     from metrist.web.service.settings import ServiceSettings
-    from metrist.web.service.telemetry import Log
 
-    texts = {name: row[name] for name in ("source", "output", "references")}
-    with closing(Service(build_catalog(["rougeL"]), ServiceSettings(log="off"), log=Log("off", None))) as service:
+    def ask(row: dict[str, Any]) -> None:
+        texts = {name: row[name] for name in ("source", "output", "references")}
         asyncio.run(_ask(service, "POST", "/v1/score", {"records": [texts]}))
+
+    with closing(Service(build_catalog(["rougeL"]), ServiceSettings(log="off"))) as service:
+        yield ask
 
 
 async def _ask(app: Any, method: str, path: str, body: Any = None) -> None:

@@ -35,7 +35,7 @@ CHECKED = 100_000
 GUARDS = 100
 METRIC = "rougeL"
 #: Requests per second, and milliseconds of the 99th percentile, that are required; and those of the 95th of a guard.
-MIN_RATE, MAX_P99, MAX_GUARD = 1000, 50, 300
+MIN_RATE, MAX_P99, MAX_GUARD = 2500, 20, 300
 
 
 def main() -> None:
@@ -197,8 +197,7 @@ def measure_rate(pairs: Sequence[dict[str, Any]], seconds: int) -> str:
 def _served(port: int) -> float:
     text = ask(port, b"GET", "/metrics").decode()
     match = re.search(r'metrist_requests_total\{endpoint="/v1/score",status="200"\} (\S+)', text)
-    assert match is not None
-    return float(match[1])
+    return float(match[1]) if match is not None else 0.0
 
 
 # ---- Answers

@@ -43,9 +43,11 @@ async def call(
     method: str | None = None,
     headers: Mapping[str, str] | None = None,
     pieces: Sequence[bytes] | None = None,
+    reads: bool = True,
 ) -> Reply:
     """One request: a POST of JSON where there is a body, else a GET. `pieces` are a body without a length; after them
-    the client sends nothing, and the body is complete only if the last piece is empty."""
+    the client sends nothing, and the body is complete only if the last piece is empty. A client that does not read
+    gets the status and no more."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     has_body = body is not None or pieces is not None
     given = {"host": "127.0.0.1:8600", **({"content-type": "application/json"} if has_body else {}), **(headers or {})}
@@ -66,6 +68,8 @@ async def call(
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
+        if not reads and message["type"] == "http.response.body":
+            await asyncio.Event().wait()
 
     scope = {
         "type": "http",

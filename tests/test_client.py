@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,6 +98,7 @@ def test_a_wrong_token(url: str) -> None:
 
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
+NO_METRICS = {"version": "0", "metrics": [], "limits": {}, "guard": {}}
 
 
 def answering(*answers: httpx2.Response | Exception) -> tuple[Handler, list[httpx2.Request]]:
@@ -119,12 +119,11 @@ def test_busy_and_broken_services_are_tried_again(monkeypatch: pytest.MonkeyPatc
     waits: list[float] = []
     monkeypatch.setattr(client_module.time, "sleep", waits.append)
     busy = {"error": {"code": "queue_full", "message": "full"}}
-    good: dict[str, Any] = {"metrics": []}
     handler, requests = answering(
         httpx2.Response(429, headers={"Retry-After": "7"}, json=busy),
         httpx2.ConnectError("refused"),
         httpx2.Response(503, json=busy),
-        httpx2.Response(200, json=good),
+        httpx2.Response(200, json=NO_METRICS),
     )
     with Client("http://service", token=TOKEN, transport=httpx2.MockTransport(handler)) as client:
         assert client.metrics() == []
@@ -141,18 +140,19 @@ def test_it_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
             client.metrics()
         assert refusal.value.code == "unreachable"
     assert len(requests) == 3
-    handler, requests = answering(httpx2.Response(404, text="<html>a proxy</html>"))
-    with (
-        Client("http://service", transport=httpx2.MockTransport(handler)) as client,
-        pytest.raises(ServiceError) as refusal,
-    ):
-        client.metrics()
-    assert (refusal.value.code, len(requests)) == ("not_metrist", 1)
+    for status in (200, 404):
+        handler, requests = answering(httpx2.Response(status, text="<html>a proxy</html>"))
+        with (
+            Client("http://service", transport=httpx2.MockTransport(handler)) as client,
+            pytest.raises(ServiceError) as refusal,
+        ):
+            client.metrics()
+        assert (refusal.value.code, refusal.value.status, len(requests)) == ("not_metrist", status, 1)
 
 
 def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(client_module.TOKEN_VARIABLE, TOKEN)
-    handler, requests = answering(httpx2.Response(200, content=json.dumps({"metrics": []}).encode()))
+    handler, requests = answering(httpx2.Response(200, json=NO_METRICS))
     with Client("http://service", transport=httpx2.MockTransport(handler)) as client:
         client.metrics()
     assert requests[0].headers["authorization"] == f"Bearer {TOKEN}"

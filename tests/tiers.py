@@ -21,7 +21,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         "tests/compat/test_bert_score.py",
         "tests/compat/test_tiger_scorer.py",
         "tests/hostile/test_hostile_weights.py::test_a_state_dict_is_refused",
-        "tests/llm/test_generation.py",
+        "tests/models/test_generation.py",
         "tests/llm/test_openai_real_server.py",
         "tests/llm/test_pricing.py::test_no_tokenizer_makes_more_tokens_than_the_bound",
         "tests/metrics/embedding/test_bertscore.py",

@@ -1,4 +1,4 @@
-"""A typed client of `metrist serve`, for code with and without asyncio. Needs the extra `client` (httpx2).
+"""A typed client of `metrist serve`, for code with and without asyncio. Needs the extra `client` (httpx2, pydantic).
 
     from metrist.client import Client
 
@@ -8,30 +8,45 @@
 
 `AsyncClient` has the same methods as coroutines. Requests that the service has no room for (429), or that do not reach
 it, are tried again. Everything else that goes wrong raises a `ServiceError` with the service's code.
+
+Each method is written once, as a function that returns a `_Call`; `_exchange` decides what is sent, tried again and
+read. The clients differ in how they send and sleep.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import functools
 import math
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
 
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra
-from metrist.ratings import Choice, Error
 from metrist.records import Record
-from metrist.scores import Failure, Score
+from metrist.scores import Score
 
-if TYPE_CHECKING:
+try:
     import httpx2
+    from pydantic import BaseModel, ValidationError
+
+    from metrist.web.service import models
+    from metrist.web.service.models import (
+        CheckedMetric,
+        Contest,
+        GuardVerdict,
+        JudgedPair,
+        PairJudgment,
+        ServedComparison,
+        ServedMetric,
+    )
+except ImportError:
+    raise MissingExtra("metrist.client", "client") from None
 
 __all__ = [
     "AsyncClient",
@@ -56,6 +71,9 @@ _FIELDS = ("item", "system", "output", "source", "instruction", "task", "languag
 
 #: A record, or a mapping with its fields.
 RecordLike = Record | Mapping[str, Any]
+_P = ParamSpec("_P")
+_Answer = TypeVar("_Answer", bound=BaseModel)
+_T = TypeVar("_T")
 
 
 class ServiceError(MetristError):
@@ -86,108 +104,25 @@ class ScoredOutput:
     scores: Mapping[str, Score]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairJudgment:
-    """What one metric prefers; `preference` is None exactly when there is a failure."""
-
-    preference: Choice | None
-    explanation: str | None = None
-    flipped: bool | None = None
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedPair:
-    """The judgments of two outputs of an item, by the names of the metrics."""
-
-    item: str
-    first_system: str
-    second_system: str
-    judgments: Mapping[str, PairJudgment]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
-    """Two systems under one metric, with p-values by the name of the test, as they are and after Holm's correction."""
-
-    metric: str
-    first: str
-    second: str
-    items: int
-    first_score: float | None
-    second_score: float | None
-    difference: float | None
-    low: float | None
-    high: float | None
-    p: Mapping[str, float | None]
-    adjusted: Mapping[str, float | None]
-    winner: str | None
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedComparison:
-    """All contests, and what the service notes about them."""
-
-    contests: tuple[Contest, ...]
-    signatures: Mapping[str, str]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedMetric:
-    """One check of a guard."""
-
-    metric: str
-    result: Literal["pass", "fail", "late", "unscored", "skipped"]
-    value: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-    failure: Failure | None = None
-    errors: tuple[Error, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardVerdict:
-    """Whether an output may be shown. True in a condition exactly if it may."""
-
-    verdict: Literal["pass", "fail"]
-    decided_by: Literal["checks", "policy"]
-    reasons: tuple[str, ...]
-    checks: tuple[CheckedMetric, ...]
-    policy: Literal["open", "closed"]
-    budget_ms: float
-    elapsed_ms: float
-
-    def __bool__(self) -> bool:
-        return self.verdict == "pass"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedMetric:
-    """A metric that the service offers."""
-
-    name: str
-    text: str
-    signature: str
-    needs: tuple[str, ...]
-    higher_is_better: bool | None
-    low: float | None
-    high: float | None
-    explains: bool
-    scores: bool
-    compares: bool
-    calls_llm: bool
+# ---- Calls: what is sent, and what is made of the answer
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _Call(Generic[_T]):
     method: str
     path: str
-    body: Any = None
+    body: Any
+    read: Callable[[bytes], _T]
 
 
-# ---- Requests
+def _make_call(
+    path: str, body: Mapping[str, Any] | None, model: type[_Answer], read: Callable[[_Answer], _T]
+) -> _Call[_T]:
+    """A call whose answer is validated by a model. Fields that are None are not sent."""
+    given = None if body is None else {name: value for name, value in body.items() if value is not None}
+    return _Call(
+        "GET" if body is None else "POST", path, given, lambda content: read(model.model_validate_json(content))
+    )
 
 
 def _to_body(record: RecordLike) -> dict[str, Any]:
@@ -199,195 +134,175 @@ def _to_body(record: RecordLike) -> dict[str, Any]:
     return body
 
 
-def _listed(metrics: str | Sequence[str] | None) -> list[str] | None:
+def _to_list(metrics: str | Sequence[str] | None) -> list[str] | None:
     return None if metrics is None else [metrics] if isinstance(metrics, str) else list(metrics)
 
 
-def _drop_none(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+def _to_score(body: models.ScoreBody) -> Score:
+    return Score(
+        value=math.nan if body.value is None else body.value,
+        parts={name: math.nan if part is None else part for name, part in (body.parts or {}).items()},
+        errors=body.errors or (),
+        explanation=body.explanation,
+        failure=body.failure,
+    )
 
 
-def _score_requests(
+def _score(
     records: Iterable[RecordLike], metrics: str | Sequence[str] | None, details: bool, chunk: int
-) -> Iterator[_Request]:
+) -> Iterator[_Call[list[ScoredOutput]]]:
+    """A call for each chunk of the records."""
+
+    def read(answer: models.ScoreResponse) -> list[ScoredOutput]:
+        return [
+            ScoredOutput(
+                item=row.item,
+                system=row.system,
+                scores={name: _to_score(score) for name, score in row.scores.items()},
+            )
+            for row in answer.results
+        ]
+
     bodies = map(_to_body, records)
-    start: dict[str, int] = {}
+    counts: dict[str, int] = {}
     while some := list(islice(bodies, chunk)):
         for body in some:  # Numbered here: the service sees one part of the records at a time.
             system = body.get("system", "output")
-            start[system] = start.get(system, 0) + 1
+            counts[system] = counts.get(system, 0) + 1
             if body.get("item") is None:
-                body["item"] = str(start[system])
-        yield _Request("POST", "/v1/score", _drop_none(records=some, metrics=_listed(metrics), details=details))
+                body["item"] = str(counts[system])
+        request = {"records": some, "metrics": _to_list(metrics), "details": details}
+        yield _make_call("/v1/score", request, models.ScoreResponse, read)
 
 
-def _explain_request(records: Iterable[RecordLike], metric: str | None) -> _Request:
-    return _Request("POST", "/v1/explain", _drop_none(records=list(map(_to_body, records)), metric=metric))
+def _explain(records: Iterable[RecordLike], metric: str | None = None) -> _Call[list[ScoredOutput]]:
+    """Score outputs with a metric that reports errors or reasons."""
+
+    def read(answer: models.ExplainResponse) -> list[ScoredOutput]:
+        return [
+            ScoredOutput(item=row.item, system=row.system, scores={answer.metric: _to_score(row.score)})
+            for row in answer.results
+        ]
+
+    request = {"records": list(map(_to_body, records)), "metric": metric}
+    return _make_call("/v1/explain", request, models.ExplainResponse, read)
 
 
-def _prefer_request(pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None) -> _Request:
-    return _Request("POST", "/v1/prefer", _drop_none(pairs=list(map(dict, pairs)), metrics=_listed(metrics)))
+def _prefer(pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None = None) -> _Call[list[JudgedPair]]:
+    """Choose between the outputs `first` and `second` of each pair."""
+    request = {"pairs": list(map(dict, pairs)), "metrics": _to_list(metrics)}
+    return _make_call("/v1/prefer", request, models.PreferResponse, lambda answer: answer.results)
 
 
-def _guard_request(
-    record: RecordLike, checks: Mapping[str, Any] | None, budget_ms: float | None, policy: str | None
-) -> _Request:
-    """`checks` maps a metric to its minimum, or to a mapping with `min` and `max`."""
+def _compare(
+    records: Iterable[RecordLike], metrics: str | Sequence[str] | None = None, **options: Any
+) -> _Call[ServedComparison]:
+    """Test whether systems differ. `options` are `baseline`, `test`, `draws`, `seed` and `alpha`."""
+    request = {"records": list(map(_to_body, records)), "metrics": _to_list(metrics), **options}
+    return _make_call("/v1/compare", request, ServedComparison, lambda answer: answer)
+
+
+def _guard(
+    record: RecordLike,
+    checks: Mapping[str, Any] | None = None,
+    *,
+    budget_ms: float | None = None,
+    policy: Literal["open", "closed"] | None = None,
+) -> _Call[GuardVerdict]:
+    """Whether an output may be shown. `checks` maps a metric to its minimum, or to `{"min": …, "max": …}`; by
+    default the service's own."""
     listed = None
     if checks is not None:
         listed = [
             {"metric": metric, **(limits if isinstance(limits, Mapping) else {"min": limits})}
             for metric, limits in checks.items()
         ]
-    body = _drop_none(record=_to_body(record), checks=listed, budget_ms=budget_ms, policy=policy)
-    return _Request("POST", "/v1/guard", body)
+    request = {"record": _to_body(record), "checks": listed, "budget_ms": budget_ms, "policy": policy}
+    return _make_call("/v1/guard", request, GuardVerdict, lambda answer: answer)
 
 
-# ---- Answers
+def _metrics() -> _Call[list[ServedMetric]]:
+    """The metrics that the service offers."""
+    return _make_call("/v1/metrics", None, models.MetricsResponse, lambda answer: answer.metrics)
 
 
-def _parse_failure(body: Mapping[str, Any] | None) -> Failure | None:
-    return None if body is None else Failure(body["kind"], body["message"])
+# ---- The core of both clients
 
 
-def _parse_errors(bodies: Iterable[Mapping[str, Any]] | None) -> tuple[Error, ...]:
-    return tuple(Error(**body) for body in bodies or ())
+def _exchange(call: _Call[_T], retries: int) -> Generator[float, httpx2.Response | httpx2.HTTPError, _T]:
+    """Take the response, or why there is none, and return the answer, or yield the seconds until the next try. The
+    value that is yielded first means nothing."""
+    wait, pause = 0.0, 0.25
+    for left in range(retries, -1, -1):
+        outcome = yield wait
+        wait, pause = pause * random.uniform(0.75, 1.25), pause * 2
+        if isinstance(outcome, httpx2.HTTPError):
+            problem = ServiceError(f"no answer from the service: {outcome or type(outcome).__name__}")
+        elif outcome.status_code == 200:
+            try:
+                return call.read(outcome.content)
+            except ValidationError:
+                raise ServiceError("the answer is not one of metrist's", status=200, code="not_metrist") from None
+        else:
+            problem = _read_error(outcome)
+            retry_after = outcome.headers.get("retry-after", "")
+            wait = max(wait, float(retry_after)) if retry_after.isdecimal() else wait
+        if not left or problem.status not in (None, *_RETRIED):
+            raise problem
+    raise AssertionError("a request is sent at least once")
 
 
-def _parse_score(body: Mapping[str, Any]) -> Score:
-    parts = {name: math.nan if value is None else value for name, value in (body.get("parts") or {}).items()}
-    return Score(
-        value=math.nan if body["value"] is None else body["value"],
-        parts=parts,
-        errors=_parse_errors(body.get("errors")),
-        explanation=body.get("explanation"),
-        failure=_parse_failure(body.get("failure")),
-    )
-
-
-def _parse_scored(body: Mapping[str, Any]) -> ScoredOutput:
-    scores = {name: _parse_score(score) for name, score in body["scores"].items()}
-    return ScoredOutput(item=body["item"], system=body["system"], scores=scores)
-
-
-def _parse_explained(answer: Mapping[str, Any]) -> list[ScoredOutput]:
-    return [
-        ScoredOutput(item=row["item"], system=row["system"], scores={answer["metric"]: _parse_score(row["score"])})
-        for row in answer["results"]
-    ]
-
-
-def _parse_judged(answer: Mapping[str, Any]) -> list[JudgedPair]:
-    return [
-        JudgedPair(
-            item=row["item"],
-            first_system=row["first_system"],
-            second_system=row["second_system"],
-            judgments={
-                name: PairJudgment(**{**judgment, "failure": _parse_failure(judgment.get("failure"))})
-                for name, judgment in row["judgments"].items()
-            },
-        )
-        for row in answer["results"]
-    ]
-
-
-def _parse_comparison(answer: Mapping[str, Any]) -> ServedComparison:
-    tests = answer["tests"]
-    same = ("metric", "first", "second", "items", "first_score", "second_score", "difference", "low", "high")
-    contests = tuple(
-        Contest(
-            **{name: row[name] for name in (*same, "winner", "verdict")},
-            p={test: row[f"p_{test}"] for test in tests},
-            adjusted={test: row[f"p_{test}_holm"] for test in tests},
-        )
-        for row in answer["contests"]
-    )
-    return ServedComparison(contests=contests, signatures=answer["signatures"], notes=tuple(answer["notes"]))
-
-
-def _parse_verdict(answer: Mapping[str, Any]) -> GuardVerdict:
-    checks = tuple(
-        CheckedMetric(
-            metric=row["metric"],
-            result=row["result"],
-            value=row.get("value"),
-            minimum=row.get("min"),
-            maximum=row.get("max"),
-            failure=_parse_failure(row.get("failure")),
-            errors=_parse_errors(row.get("errors")),
-        )
-        for row in answer["checks"]
-    )
-    return GuardVerdict(**{**answer, "reasons": tuple(answer["reasons"]), "checks": checks})
-
-
-def _parse_metrics(answer: Mapping[str, Any]) -> list[ServedMetric]:
-    return [ServedMetric(**{**row, "needs": tuple(row["needs"])}) for row in answer["metrics"]]
-
-
-def _parse_error(status: int, content: bytes) -> ServiceError:
+def _read_error(response: httpx2.Response) -> ServiceError:
+    status = response.status_code
     try:
-        error = json.loads(content)["error"]
-        return ServiceError(
-            error["message"],
-            status=status,
-            code=error["code"],
-            field=error.get("field"),
-            request_id=error.get("request_id"),
-        )
-    except (ValueError, KeyError, TypeError):  # Something between us and the service answered.
+        error = models.ErrorResponse.model_validate_json(response.content).error
+    except ValidationError:  # Something between us and the service answered.
         return ServiceError(f"the server answered with status {status}", status=status, code="not_metrist")
+    return ServiceError(error.message, status=status, code=error.code, field=error.field, request_id=error.request_id)
 
 
-# ---- Clients
+def _describe_connection(url: str, token: str | None, timeout: float) -> dict[str, Any]:
+    """The options that both clients of httpx2 are built with."""
+    headers = {"User-Agent": f"metrist/{__version__}"}
+    if key := token or os.environ.get(TOKEN_VARIABLE):
+        headers["Authorization"] = f"Bearer {key}"
+    return {"base_url": url.rstrip("/"), "headers": headers, "timeout": timeout}
 
 
-@dataclass
-class _Retries:
-    """Decides whether and when a request is sent again."""
+def _sync(make: Callable[_P, _Call[_T]]) -> Callable[Concatenate[Client, _P], _T]:
+    """A method of the client that makes a call."""
 
-    left: int
-    wait: float = field(default=0.25)
+    @functools.wraps(make)
+    def method(client: Client, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return client._send(make(*args, **kwargs))
 
-    def next_wait(self, retry_after: str | None) -> float | None:
-        """Seconds to wait, or None to give up."""
-        if not self.left:
-            return None
-        self.left -= 1
-        wait, self.wait = self.wait * random.uniform(0.75, 1.25), self.wait * 2
-        return max(wait, float(retry_after)) if retry_after and retry_after.isdigit() else wait
+    return method
 
 
-def _load_library() -> ModuleType:
-    try:
-        import httpx2
-    except ImportError:
-        raise MissingExtra("metrist.client", "client") from None
-    return httpx2
+def _async(make: Callable[_P, _Call[_T]]) -> Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, _T]]:
+    """A coroutine of the client that makes a call."""
 
+    @functools.wraps(make)
+    async def method(client: AsyncClient, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await client._send(make(*args, **kwargs))
 
-class _Settings:
-    """What both clients are built from."""
-
-    def __init__(self, url: str, token: str | None, timeout: float, retries: int) -> None:
-        self.retries = retries
-        headers = {"User-Agent": f"metrist/{__version__}"}
-        if key := token or os.environ.get(TOKEN_VARIABLE):
-            headers["Authorization"] = f"Bearer {key}"
-        self.options: dict[str, Any] = {"base_url": url.rstrip("/"), "headers": headers, "timeout": timeout}
+    return method
 
 
 class Client:
     """Calls a service. Threads can share it; close it, or use it in a `with` block."""
 
+    explain = _sync(_explain)
+    prefer = _sync(_prefer)
+    compare = _sync(_compare)
+    guard = _sync(_guard)
+    metrics = _sync(_metrics)
+
     def __init__(
         self, url: str, *, token: str | None = None, timeout: float = 60.0, retries: int = 4, transport: Any = None
     ) -> None:
-        settings = _Settings(url, token, timeout, retries)
-        self._retries = settings.retries
-        self._library = _load_library()
-        self._http: httpx2.Client = self._library.Client(**settings.options, transport=transport)
+        self._retries = retries
+        self._http = httpx2.Client(**_describe_connection(url, token, timeout), transport=transport)
 
     def __enter__(self) -> Client:
         return self
@@ -420,78 +335,46 @@ class Client:
     ) -> Iterator[ScoredOutput]:
         """Score outputs and yield each as soon as it comes, in order. Records may be any iterable: only one request's
         records are held."""
-        for request in _score_requests(records, metrics, details, chunk):
-            yield from map(_parse_scored, self._send(request)["results"])
-
-    def explain(self, records: Iterable[RecordLike], metric: str | None = None) -> list[ScoredOutput]:
-        """Score outputs with a metric that reports errors or reasons."""
-        return _parse_explained(self._send(_explain_request(records, metric)))
-
-    def prefer(
-        self, pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None = None
-    ) -> list[JudgedPair]:
-        """Choose between the outputs `first` and `second` of each pair."""
-        return _parse_judged(self._send(_prefer_request(pairs, metrics)))
-
-    def compare(
-        self, records: Iterable[RecordLike], metrics: str | Sequence[str] | None = None, **options: Any
-    ) -> ServedComparison:
-        """Test whether systems differ. `options` are `baseline`, `test`, `draws`, `seed` and `alpha`."""
-        body = _drop_none(records=list(map(_to_body, records)), metrics=_listed(metrics), **options)
-        return _parse_comparison(self._send(_Request("POST", "/v1/compare", body)))
-
-    def guard(
-        self,
-        record: RecordLike,
-        checks: Mapping[str, Any] | None = None,
-        *,
-        budget_ms: float | None = None,
-        policy: Literal["open", "closed"] | None = None,
-    ) -> GuardVerdict:
-        """Whether an output may be shown. `checks` maps a metric to its minimum, or to `{"min": …, "max": …}`; by
-        default the service's own."""
-        return _parse_verdict(self._send(_guard_request(record, checks, budget_ms, policy)))
-
-    def metrics(self) -> list[ServedMetric]:
-        """The metrics that the service offers."""
-        return _parse_metrics(self._send(_Request("GET", "/v1/metrics")))
+        for call in _score(records, metrics, details, chunk):
+            yield from self._send(call)
 
     def is_ready(self) -> bool:
         """Whether the service can be reached and has loaded its models."""
         try:
-            return self._http.request("GET", "/readyz").status_code == 200
-        except self._library.HTTPError:
+            return self._http.get("/readyz").status_code == 200
+        except httpx2.HTTPError:
             return False
 
-    def _send(self, request: _Request) -> Any:
-        retries = _Retries(self._retries)
+    def _send(self, call: _Call[_T]) -> _T:
+        exchange = _exchange(call, self._retries)
+        next(exchange)
         while True:
+            outcome: httpx2.Response | httpx2.HTTPError
             try:
-                response = self._http.request(request.method, request.path, json=request.body)
-            except self._library.HTTPError as error:
-                problem = ServiceError(f"no answer from the service: {error or type(error).__name__}")
-                wait = retries.next_wait(None)
-            else:
-                if response.status_code == 200:
-                    return response.json()
-                problem = _parse_error(response.status_code, response.content)
-                retried = response.status_code in _RETRIED
-                wait = retries.next_wait(response.headers.get("retry-after")) if retried else None
-            if wait is None:
-                raise problem
-            time.sleep(wait)
+                outcome = self._http.request(call.method, call.path, json=call.body)
+            except httpx2.HTTPError as error:
+                outcome = error
+            try:
+                time.sleep(exchange.send(outcome))
+            except StopIteration as end:
+                answer: _T = end.value
+                return answer
 
 
 class AsyncClient:
     """Calls a service from coroutines; use it in an `async with` block."""
 
+    explain = _async(_explain)
+    prefer = _async(_prefer)
+    compare = _async(_compare)
+    guard = _async(_guard)
+    metrics = _async(_metrics)
+
     def __init__(
         self, url: str, *, token: str | None = None, timeout: float = 60.0, retries: int = 4, transport: Any = None
     ) -> None:
-        settings = _Settings(url, token, timeout, retries)
-        self._retries = settings.retries
-        self._library = _load_library()
-        self._http: httpx2.AsyncClient = self._library.AsyncClient(**settings.options, transport=transport)
+        self._retries = retries
+        self._http = httpx2.AsyncClient(**_describe_connection(url, token, timeout), transport=transport)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -523,63 +406,28 @@ class AsyncClient:
         chunk: int = CHUNK,
     ) -> AsyncIterator[ScoredOutput]:
         """Score outputs and yield each as soon as it comes, in order."""
-        for request in _score_requests(records, metrics, details, chunk):
-            for row in (await self._send(request))["results"]:
-                yield _parse_scored(row)
-
-    async def explain(self, records: Iterable[RecordLike], metric: str | None = None) -> list[ScoredOutput]:
-        """Score outputs with a metric that reports errors or reasons."""
-        return _parse_explained(await self._send(_explain_request(records, metric)))
-
-    async def prefer(
-        self, pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None = None
-    ) -> list[JudgedPair]:
-        """Choose between the outputs `first` and `second` of each pair."""
-        return _parse_judged(await self._send(_prefer_request(pairs, metrics)))
-
-    async def compare(
-        self, records: Iterable[RecordLike], metrics: str | Sequence[str] | None = None, **options: Any
-    ) -> ServedComparison:
-        """Test whether systems differ. `options` are `baseline`, `test`, `draws`, `seed` and `alpha`."""
-        body = _drop_none(records=list(map(_to_body, records)), metrics=_listed(metrics), **options)
-        return _parse_comparison(await self._send(_Request("POST", "/v1/compare", body)))
-
-    async def guard(
-        self,
-        record: RecordLike,
-        checks: Mapping[str, Any] | None = None,
-        *,
-        budget_ms: float | None = None,
-        policy: Literal["open", "closed"] | None = None,
-    ) -> GuardVerdict:
-        """Whether an output may be shown; as `Client.guard`."""
-        return _parse_verdict(await self._send(_guard_request(record, checks, budget_ms, policy)))
-
-    async def metrics(self) -> list[ServedMetric]:
-        """The metrics that the service offers."""
-        return _parse_metrics(await self._send(_Request("GET", "/v1/metrics")))
+        for call in _score(records, metrics, details, chunk):
+            for scored in await self._send(call):
+                yield scored
 
     async def is_ready(self) -> bool:
         """Whether the service can be reached and has loaded its models."""
         try:
-            return (await self._http.request("GET", "/readyz")).status_code == 200
-        except self._library.HTTPError:
+            return (await self._http.get("/readyz")).status_code == 200
+        except httpx2.HTTPError:
             return False
 
-    async def _send(self, request: _Request) -> Any:
-        retries = _Retries(self._retries)
+    async def _send(self, call: _Call[_T]) -> _T:
+        exchange = _exchange(call, self._retries)
+        next(exchange)
         while True:
+            outcome: httpx2.Response | httpx2.HTTPError
             try:
-                response = await self._http.request(request.method, request.path, json=request.body)
-            except self._library.HTTPError as error:
-                problem = ServiceError(f"no answer from the service: {error or type(error).__name__}")
-                wait = retries.next_wait(None)
-            else:
-                if response.status_code == 200:
-                    return response.json()
-                problem = _parse_error(response.status_code, response.content)
-                retried = response.status_code in _RETRIED
-                wait = retries.next_wait(response.headers.get("retry-after")) if retried else None
-            if wait is None:
-                raise problem
-            await asyncio.sleep(wait)
+                outcome = await self._http.request(call.method, call.path, json=call.body)
+            except httpx2.HTTPError as error:
+                outcome = error
+            try:
+                await asyncio.sleep(exchange.send(outcome))
+            except StopIteration as end:
+                answer: _T = end.value
+                return answer

@@ -191,6 +191,19 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
+def is_process_alive(pid: int) -> bool | None:
+    """Whether a process of this machine is alive; None on Windows, where asking would end it."""
+    if os.name == "nt":
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # Another user's.
+        return True
+    return True
+
+
 def _parse(name: str, text: str) -> str | int | float | Path:
     try:
         if name in _COUNTS and text.isascii() and text.isdigit():

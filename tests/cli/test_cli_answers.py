@@ -206,7 +206,7 @@ def test_answers_can_be_exported_and_imported_compressed(metrist, tmp_path, suff
     if suffix:
         file.write_bytes(file.read_bytes()[:-6])
         broken = metrist("answers", "import", file, "--cache", tmp_path / "third")
-        assert (broken.code, broken.err.startswith(f"metrist: {file} cannot be read: ")) == (2, True)
+        assert (broken.code, str(file) in broken.err) == (2, True)
         file.write_bytes(b"no archive at all")
         assert metrist("answers", "import", file, "--cache", tmp_path / "third").code == 2
 
@@ -277,7 +277,7 @@ def test_answers_are_deleted_by_age_and_failure(metrist, options, left):
     done = metrist("answers", "clear", *options, "--yes")
     assert (done.code, stored_texts()) == (0, left)
     assert done.out == f"{4 - len(left)} answer{'' if len(left) == 3 else 's'} deleted\n"
-    assert sum(open_cache().count_unreadable().values()) == ("garbled" in left)
+    assert sum(open_cache().contents().unreadable.values()) == ("garbled" in left)
 
 
 @pytest.mark.parametrize(

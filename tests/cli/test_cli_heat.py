@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from metrist.models.sqlite_store import CacheFile
+from metrist.models.cache import CacheFile
 
 TELLING = """
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from transformers import AutoTokenizer
 
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError, RunError
-from metrist.llm.generation import stream_results
-from metrist.llm.local import VLLM, Transformers
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, encode_prompt
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.errors.tigerscore import build_prompt
 from metrist.models import devices
+from metrist.models.generation import stream_results
+from metrist.models.local_llm import VLLM, Transformers
 
 ANSWER = """ The model-generated output contains 2 errors, with a total score reduction of 4.5.
 Error location 1:  "a vacation"

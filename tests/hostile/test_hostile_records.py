@@ -139,7 +139,7 @@ ANSWERS: dict[str, tuple[str, bytes]] = {
     "a list": ("not an answer", b"[1]"),
     "no fields": ("missing", b"{}"),
     "a date beyond all dates": ("", b'{"when": "99999-01-01T00:00:00"}'),
-    "a pickle": ("cannot be read", b"\x80\x04\x95"),
+    "a pickle": ("not an answer", b"\x80\x04\x95"),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_file_of_answers_is_refused(case: str, tmp_path: Path, refused: Refuse
 def test_answers_of_gigabytes_are_refused(tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.llm.replay._LONGEST_LINE", 1 << 20)
     (tmp_path / "answers.jsonl.gz").write_bytes(_bomb(".gz"))
-    refused("characters", "answers", "import", tmp_path / "answers.jsonl.gz")
+    refused("1,048,576", "answers", "import", tmp_path / "answers.jsonl.gz")
 
 
 def _spoil_cache(folder: Path, *statements: str, values: tuple[Any, ...] = ()) -> None:

@@ -151,17 +151,28 @@ def test_a_server_that_drips_is_given_up_after_the_timeout(part: str, monkeypatc
     assert result.usage.seconds < 10
 
 
+def test_a_proxy_that_drips_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    with serve_raw(*DRIPS["status line"], pause=0.05) as address:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{address}")
+        (result,) = ask("https://judge.example/v1")
+    assert re.search("1 attempt; .* 1 second$", result.failure or "")
+    assert result.usage.seconds < 10
+
+
 @pytest.mark.parametrize("part", ["headers", "many headers", "1xx", "body", "chunks"])
 def test_a_server_that_sends_without_end_is_given_up_after_some_bytes(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_MAX_BYTES", 200_000)
-    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "60")
+    # Responses that say only that more will come are forgotten one by one: the deadline ends them.
+    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "2" if part == "1xx" else "60")
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
     first, more = DRIPS[part]
     with serve_raw(first, more * 1000, pause=0) as address:
         (result,) = ask(f"http://{address}/v1")
-    assert re.search("1 attempt; .*(not complete after 200,000 bytes|broke off)", result.failure or "")
+    assert re.search("1 attempt; .*(not complete after 200,000 bytes|broke off|within 2 seconds)", result.failure or "")
 
 
 def test_a_server_that_does_not_read_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

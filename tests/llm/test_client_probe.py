@@ -14,8 +14,9 @@ import metrist
 from fault_server import Act, FaultServer, Request, answer, error, status
 from metrist.errors import ModelError
 from metrist.llm import client, gateway, pricing, retry
-from metrist.llm.budget import Budget, estimate_calls
+from metrist.llm.budget import Budget
 from metrist.llm.cache import build_requests, open_cache
+from metrist.llm.estimate import estimate_calls
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
 from metrist.llm.pricing import Price

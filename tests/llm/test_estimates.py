@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from metrist.llm import gateway
-from metrist.llm.budget import PLACEHOLDER, estimate_calls
 from metrist.llm.cache import open_cache
-from metrist.llm.local import Transformers
+from metrist.llm.estimate import PLACEHOLDER, estimate_calls
 from metrist.llm.messages import Message, Sampling
+from metrist.models.local_llm import Transformers
 from scripted_llm import Scripted, read_log, say
 
 GREEDY = Sampling(max_tokens=100)

@@ -19,7 +19,8 @@ import pytest
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import LLM, Call
-from metrist.llm.cache import FILE_NAME, AnswerParser, CachedAnswer, build_requests, open_cache
+from metrist.llm.cache import FILE_NAME, CachedAnswer, build_requests, open_cache
+from metrist.llm.gateway import AnswerParser
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 from scripted_llm import Scripted, read_log, say
 
@@ -240,13 +241,13 @@ def test_unreadable_answers_are_marked_as_they_come_not_when_all_are_there():
     parser = AnswerParser("1.0", lambda index, answer: (index, answer.text) != (1, "b"))
     with pytest.raises(ModelError, match="the server has gone"):
         gateway.complete(Breaking(), say("a", "b", "c"), GREEDY, parser=parser)
-    assert open_cache().count_unreadable() == {"breaking": 1}
+    assert open_cache().contents().unreadable == {"breaking": 1}
 
 
 def test_a_fault_of_the_parser_is_left_to_the_metric():
     parser = AnswerParser("1.0", lambda *_: 1 / 0 > 0)
     assert texts(gateway.complete(Scripted(), say("a"), GREEDY, parser=parser)) == ["A"]
-    assert open_cache().count_unreadable() == {}
+    assert open_cache().contents().unreadable == {}
 
 
 @dataclass(frozen=True)
@@ -289,7 +290,7 @@ class Deaf(LLM):
 
 def test_an_answer_that_cannot_be_kept_ends_the_run_even_if_the_llm_goes_on(monkeypatch):
     cache = open_cache()
-    monkeypatch.setattr(cache, "store", lambda *_: cache.execute(_no_room))
+    monkeypatch.setattr(cache, "store", lambda *_: cache.write(_no_room))
     with pytest.raises(ModelError, match=r"answers-1.sqlite \(database or disk is full\)"):
         gateway.complete(Deaf(), say("a", "b"), GREEDY)
 
@@ -372,7 +373,7 @@ def test_where_another_process_was_first_its_answer_stands_and_what_was_paid_is_
     gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     with closing(sqlite3.connect(cache.path)) as raw, raw:
         ((blob,),) = raw.execute("SELECT answer FROM answers").fetchall()
-    monkeypatch.setattr(cache, "look_up", lambda _: {})
+    monkeypatch.setattr(cache, "find", lambda _: {})
     other = Completion(text="other", usage=Usage(seconds=9))
     monkeypatch.setattr(Scripted, "_answer", lambda *_: other)
     (late,) = gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -50,9 +53,8 @@ def test_what_is_kept_is_found_and_the_first_answer_stands(tmp_path):
     entry, other = kept("q", "first"), kept("q", "second")
     assert cache.store([entry]) == [entry.completion]
     assert cache.store([other, kept("r")]) == [Completion(text="first"), Completion(text="x")]
-    assert AnswerCache(tmp_path).find([other.request, kept("unknown").request]) == {
-        entry.request.key: Completion(text="first")
-    }
+    found = AnswerCache(tmp_path).find([other.request, kept("unknown").request])
+    assert {key: stored.completion for key, stored in found.items()} == {entry.request.key: Completion(text="first")}
 
 
 def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
@@ -60,7 +62,7 @@ def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
     many = [kept(str(n), str(n)) for n in range(2300)]
     cache.store(many)
     result = cache.find([entry.request for entry in many])
-    assert [result[entry.request.key].text for entry in many] == [str(n) for n in range(2300)]
+    assert [result[entry.request.key].completion.text for entry in many] == [str(n) for n in range(2300)]
     assert [entry.request.messages[0].text for entry in cache.entries()] == [str(n) for n in range(2300)]
 
 
@@ -69,7 +71,7 @@ def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
     cache.store([kept(str(n), "x" * 5000, llm) for llm in ("a", "b") for n in range(30)])
     assert cache.contents().answers == {"a": 30, "b": 30}
     assert cache.contents().size > 10_000
-    assert [entry.request.llm for entry in cache.entries("b")] == ["b"] * 30
+    assert [entry.request.llm for entry in cache.entries(Scope(llm="b"))] == ["b"] * 30
     assert cache.clear(Scope(llm="a")) == 30
     assert cache.contents().answers == {"b": 30}
     assert cache.clear() == 30
@@ -100,16 +102,6 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(content, caplog):
     assert f"{cache.path} was set aside as {FILE_NAME}.set-aside-1, and a new one begun" in message
 
 
-def test_another_program_s_data_base_is_set_aside_untouched(tmp_path, caplog):
-    with sqlite3.connect(tmp_path / FILE_NAME) as theirs:
-        theirs.execute("CREATE TABLE answers (thesis TEXT)")
-    theirs.close()
-    before = (tmp_path / FILE_NAME).read_bytes()
-    AnswerCache(tmp_path).store([kept("q")])
-    assert (tmp_path / f"{FILE_NAME}.set-aside-1").read_bytes() == before
-    assert "of another program" in caplog.text
-
-
 def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
     log = tmp_path / "asked.txt"
     gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
@@ -134,7 +126,7 @@ def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
         with closing(sqlite3.connect(f"file:{tmp_path / FILE_NAME}?mode=ro", uri=True)) as connection:
             return work(connection)
 
-    monkeypatch.setattr(cache._file, "work", read_only)
+    monkeypatch.setattr(cache._store, "read", read_only)
     expected = rf"{tmp_path / FILE_NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
     with pytest.raises(ModelError, match=expected):
         cache.check_writable()
@@ -212,6 +204,53 @@ def test_three_writers_at_once_killed_lose_no_answer_that_was_used(tmp_path, pop
     check = sqlite3.connect(open_cache().path)
     assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     check.close()
+
+
+def test_a_file_of_version_0_1_is_read_in_place(tmp_path):
+    """Its layout in SQL: no answer that was paid for is lost, no spending forgotten."""
+    asked = {
+        "llm": "scripted",
+        "facts": {"weights": "w1"},
+        "messages": [{"role": "user", "text": "a"}],
+        "sampling": {
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "max_tokens": 100,
+            "seed": 0,
+            "stop": [],
+            "schema": None,
+            "logprobs": 0,
+            "sample": 0,
+        },
+    }
+    answer = {"text": "A", "finish": "stop", "usage": {"prompt_tokens": 100, "completion_tokens": 50, "cost": 0.25}}
+    texts = [json.dumps(data, separators=(",", ":")).encode() for data in (asked, answer)]
+    packed = [zlib.compress(text, 1) for text in texts]
+    blobs = [data + zlib.crc32(data).to_bytes(4, "big") for data in packed]
+    key = hashlib.sha256(texts[0]).digest()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw, raw:
+        raw.execute("PRAGMA journal_mode = WAL")
+        raw.execute("PRAGMA application_id = 0x6D747273")
+        raw.execute(
+            "CREATE TABLE answers (key BLOB PRIMARY KEY, llm TEXT NOT NULL, question BLOB NOT NULL, "
+            "answer BLOB NOT NULL, arrived REAL NOT NULL)"
+        )
+        raw.execute("CREATE TABLE unreadable (key BLOB PRIMARY KEY, parser TEXT NOT NULL)")
+        raw.execute(
+            "CREATE TABLE spending (run TEXT NOT NULL, process TEXT NOT NULL, paid REAL NOT NULL, "
+            "reserved REAL NOT NULL, changed REAL NOT NULL, PRIMARY KEY (run, process))"
+        )
+        raw.execute("INSERT INTO answers VALUES (?, 'scripted', ?, ?, 1.7e9)", (key, *blobs))
+        raw.execute("INSERT INTO unreadable VALUES (?, '0.1.0')", (key,))
+        raw.execute("INSERT INTO spending VALUES ('run', 'host:1', 0.5, 0.25, 1.7e9)")
+    log = tmp_path / "asked.txt"
+    (found,) = gateway.complete(Scripted(log=str(log)), say("a"), GREEDY, runtime=Runtime(llm_cache=tmp_path))
+    assert (found.text, found.usage.cached, found.key) == ("A", True, key)
+    assert read_log(log) == []
+    cache = AnswerCache(tmp_path)
+    assert (cache.contents().answers, cache.contents().unreadable) == ({"scripted": 1}, {"scripted": 1})
+    state = Budget(cache, 1.0, "run").state()
+    assert (state.paid, state.reserved) == (0.5, 0.25)
 
 
 @pytest.mark.parametrize(

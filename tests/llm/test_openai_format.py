@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.llm.http import classify_error, parse_error
+from metrist.llm.http import Response
 from metrist.llm.messages import Completion
 from metrist.llm.openai_format import UnreadableResponse, decode_body, parse_chat_completion
-from metrist.llm.retry import RequestError, Response, Success
+from metrist.llm.retry import RequestError, Success, classify_error, parse_error
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -64,7 +64,7 @@ def test_an_answer_with_anything_anywhere_is_read_or_called_unreadable(path: tup
 def test_bytes_of_any_kind_are_no_surprise(body: bytes) -> None:
     with contextlib.suppress(UnreadableResponse):
         parse_chat_completion(decode_body(body))
-    assert parse_error(body).message
+    assert parse_error(Response(400, {}, body)).message
 
 
 @given(JSON, st.integers(300, 599))
@@ -91,4 +91,4 @@ def test_errors_of_any_form_get_a_verdict_in_one_line(body: Any, status: int) ->
     ],
 )
 def test_what_servers_complain_of_is_found_in_all_their_forms(body: bytes, message: str) -> None:
-    assert parse_error(body).message == message
+    assert parse_error(Response(400, {}, body)).message == message

@@ -16,9 +16,9 @@ import pytest
 
 from metrist.errors import ModelError
 from metrist.llm import client
-from metrist.llm.local import Transformers
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
+from metrist.models.local_llm import Transformers
 
 TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} {% endfor %}"
 SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer"}}, "required": ["grade"]}

@@ -11,8 +11,8 @@ from metrist.errors import ModelError
 from metrist.llm import gateway, pricing
 from metrist.llm.base import LLM, build_llm
 from metrist.llm.cache import Request
-from metrist.llm.local import Transformers
 from metrist.llm.messages import Message, Sampling
+from metrist.models.local_llm import Transformers
 from scripted_llm import Scripted, say
 
 GREEDY = Sampling(max_tokens=100)

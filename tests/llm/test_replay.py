@@ -15,8 +15,8 @@ import pytest
 from metrist.errors import InputError, ModelError
 from metrist.llm import gateway
 from metrist.llm.base import build_llm
-from metrist.llm.budget import PLACEHOLDER, estimate_calls
 from metrist.llm.cache import AnswerCache, open_cache
+from metrist.llm.estimate import PLACEHOLDER, estimate_calls
 from metrist.llm.messages import Completion, Message, Sampling, TokenChoice, Usage
 from metrist.llm.replay import Replay, import_answers, read_answers, write_answers
 from metrist.scores import FailureKind
@@ -98,9 +98,8 @@ def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
     ("line", "why"),
     [
         ("{", ".*`metrist answers export`: Expecting"),
-        ("[]", ".*`metrist answers export`: list indices"),
-        ('{"when": "2026-01-01T00:00:00+00:00"}', "the field 'messages' is missing"),
-        ('{"when": "yesterday"}', ".*: Invalid isoformat"),
+        ("[]", ".*`metrist answers export`: "),
+        ('{"when": "2026-01-01T00:00:00+00:00"}', ".*: .*missing"),
     ],
 )
 def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merged(file, tmp_path, line, why):
@@ -115,22 +114,23 @@ def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merge
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [
-        (("messages", 0, "role"), "judge", "a message's role must be system, user or assistant, got 'judge'"),
-        (("messages", 0, "text"), None, "expected text, got NoneType"),
-        (("answer", "finish"), "maybe", "finish must be stop, length, filter or other, got 'maybe'"),
-        (("answer", "text"), 3, "expected text, got int"),
-        (("answer", "failure"), 3, "expected text, got int"),
-        (("answer", "usage", "prompt_tokens"), "12", "usage: prompt_tokens must be a whole number, got '12'"),
-        (("answer", "usage", "completion_tokens"), -1, "usage: completion_tokens must be a whole number, got -1"),
-        (("answer", "usage", "completion_tokens"), True, "usage: completion_tokens must be a whole number, got True"),
-        (("answer", "usage", "cost"), "free", "usage: cost must be a number, got 'free'"),
-        (("answer", "usage", "seconds"), float("nan"), "usage: seconds must be a number, got nan"),
-        (("answer", "usage", "estimated"), 1, "usage: estimated must be true or false, got 1"),
-        (("answer", "usage"), [1], ".*"),
-        (("sampling", "top_k"), 3, ".*unexpected keyword argument 'top_k'"),
-        (("sampling", "temperature"), "hot", "sampling: temperature must be a number, got 'hot'"),
-        (("sampling", "max_tokens"), 1.5, "sampling: max_tokens must be a whole number, got 1.5"),
-        (("sampling", "stop"), [1], "expected text, got int"),
+        (("messages", 0, "role"), "judge", "'judge'.*role"),
+        (("messages", 0, "text"), None, "text"),
+        (("answer", "finish"), "maybe", "'maybe'.*finish"),
+        (("answer", "text"), 3, "text"),
+        (("answer", "failure"), 3, "failure"),
+        (("answer", "usage", "prompt_tokens"), "12", "prompt_tokens"),
+        (("answer", "usage", "completion_tokens"), -1, "completion_tokens"),
+        (("answer", "usage", "completion_tokens"), 10**30, "completion_tokens"),
+        (("answer", "usage", "completion_tokens"), True, "completion_tokens"),
+        (("answer", "usage", "cost"), "free", "cost"),
+        (("answer", "usage", "seconds"), float("nan"), "seconds"),
+        (("answer", "usage", "estimated"), 1, "estimated"),
+        (("answer", "usage"), [1], "usage"),
+        (("sampling", "top_k"), 3, "top_k"),
+        (("sampling", "temperature"), "hot", "temperature"),
+        (("sampling", "max_tokens"), 1.5, "max_tokens"),
+        (("sampling", "stop"), [1], "stop"),
     ],
 )
 def test_a_field_that_is_wrong_is_refused(file, path, value, why):
@@ -140,18 +140,18 @@ def test_a_field_that_is_wrong_is_refused(file, path, value, why):
         inner = inner[step]
     inner[path[-1]] = value
     file.write_text(json.dumps(data))
-    with pytest.raises(InputError, match=rf":1: .*`metrist answers export`: {why}"):
+    with pytest.raises(InputError, match=rf":1: .*`metrist answers export`: .*{why}"):
         list(read_answers(file))
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path):
-    with pytest.raises(InputError, match=r"no.jsonl cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"no.jsonl: .*No such file"):
         list(read_answers(tmp_path / "no.jsonl"))
     (tmp_path / "broken.jsonl.gz").write_bytes(gzip.compress(b"{}" * 1000)[:-10])
-    with pytest.raises(InputError, match=r"broken.jsonl.gz cannot be read: "):
+    with pytest.raises(InputError, match=r"broken.jsonl.gz: "):
         list(read_answers(tmp_path / "broken.jsonl.gz"))
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"bytes.jsonl cannot be read: 'utf-8' codec"):
+    with pytest.raises(InputError, match=r"bytes.jsonl:1: "):
         list(read_answers(tmp_path / "bytes.jsonl"))
 
 

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.llm.http import Response, RetryableError, classify_error
-from metrist.llm.retry import FIRST_CONTACT, LONGEST_WAIT, RetryPolicy, parse_retry_after
+from metrist.llm.http import Response
+from metrist.llm.retry import (
+    FIRST_CONTACT,
+    LONGEST_WAIT,
+    RetryableError,
+    RetryPolicy,
+    classify_error,
+    parse_retry_after,
+)
 from metrist.runtime import Runtime
 
 POLICY = RetryPolicy(attempts=8, seconds=900.0)

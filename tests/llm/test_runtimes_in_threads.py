@@ -16,8 +16,8 @@ from fault_server import FaultServer, answer
 from metrist.errors import ModelError
 from metrist.llm import client, gateway
 from metrist.llm.base import LLM
-from metrist.llm.budget import current_estimate, estimate_calls
 from metrist.llm.cache import open_cache
+from metrist.llm.estimate import current_estimate, estimate_calls
 from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.llm.openai import OpenAI
 from metrist.llm.rate_limit import rate_limiter

@@ -3,13 +3,11 @@ Requests and answers have the form of OpenAI's documentation, which vLLM and lla
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fault_server import Act, FaultServer, Mixed, Request, answer, cut_off, error, status, text_answer
+from fault_server import Act, FaultServer, Request, answer, cut_off, error, status, text_answer
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError
 from metrist.llm import client, gateway, retry
@@ -107,24 +105,6 @@ def test_refused_log_probabilities_are_done_without() -> None:
     assert (result.text, result.tokens, len(server.requests)) == ("4", None, 2)
 
 
-def enforcing(request: Request) -> Act:
-    form = request.fields.get("response_format")
-    if form is None:
-        return text_answer("Hello!")
-    properties = form["json_schema"]["schema"]["properties"]
-    return text_answer(json.dumps({name: one["enum"][0] for name, one in properties.items()}))
-
-
-def test_whether_it_holds_to_a_schema_is_found_out_here_too() -> None:
-    with FaultServer(enforcing) as server:
-        (result,) = ask(server.url, Sampling(schema=SCHEMA))
-    assert (result.text, result.structured) == ('{"grade": 4}', True)
-    assert [request.path for request in server.requests] == ["/v1/completions"] * 2
-    with FaultServer(lambda _: text_answer("Hello!")) as server:
-        (result,) = ask(server.url, Sampling(schema=SCHEMA))
-    assert (result.text, result.structured) == ("Hello!", False)
-
-
 @pytest.mark.parametrize(
     ("act", "failure"),
     [
@@ -172,32 +152,6 @@ def test_an_answer_is_kept_apart_from_that_of_a_chat_and_found_again() -> None:
             result = [gateway.complete(llm, [HELLO], Sampling())[0] for llm in llms]
             assert [(one.text, one.usage.cached) for one in result] == [("raw", cached), ("chat", cached)]
     assert len(server.requests) == 2
-
-
-def test_cost_is_counted_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prices = '[[price]]\nmodel = "m"\ninput = 1000.0\noutput = 2000.0\nseen = 2026-11-01\n'
-    (tmp_path / "prices.toml").write_text(prices)
-    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
-    monkeypatch.setenv("METRIST_MAX_COST", "1")
-    with FaultServer(lambda _: text_answer("hello")) as server:
-        (result,) = ask(server.url, Sampling(max_tokens=10))
-        with pytest.raises(ModelError, match=r"the limit of \$1 "):
-            ask(server.url, Sampling(max_tokens=1000))
-    assert result.usage.cost == pytest.approx(12 * 1000 / 1e6 + 3 * 2000 / 1e6)
-    assert len(server.requests) == 1
-
-
-def test_amid_faults_every_prompt_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.05)
-    mixed = Mixed(seed=11)
-    with FaultServer(mixed) as server:
-        llm = OpenAI(model="m", url=server.url, turns="none")
-        texts = [(Message("user", f"prompt {n}"),) for n in range(120)]
-        result = gateway.complete(llm, texts, Sampling())
-    assert [one.text or one.failure for one in result] == [f"answer to prompt {n}" for n in range(120)]
-    assert {request.path for request in server.requests} == {"/v1/completions"}
-    assert mixed.dealt["500"] > 0
-    assert mixed.dealt["cut off"] > 0
 
 
 def test_tigerscore_gives_a_server_its_prompt_bare() -> None:

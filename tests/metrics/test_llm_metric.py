@@ -343,7 +343,7 @@ def test_small_amounts_are_shown_without_an_exponent(cost: float, text: str):
 def test_an_unreadable_answer_is_kept_as_long_as_the_parser_is_the_same():
     assert requests_of(AsNumber, "good", "odd") == ["good", "odd"]
     assert requests_of(AsNumber, "good", "odd") == []
-    assert open_cache().count_unreadable() == {"moody": 1}
+    assert open_cache().contents().unreadable == {"moody": 1}
 
 
 def test_another_parser_reads_it_or_it_is_asked_for_again(moody):
@@ -355,7 +355,7 @@ def test_another_parser_reads_it_or_it_is_asked_for_again(moody):
     assert requests_of(AsNumber, "good", "odd") == ["odd"]
     moody.answers["odd"] = "2"
     assert requests_of(AsDigit, "good", "odd") == ["odd"]
-    assert open_cache().count_unreadable() == {}
+    assert open_cache().contents().unreadable == {}
     assert requests_of(AsNumber, "good", "odd") == []
 
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from metrist.models import sqlite_store
-from metrist.models.cache import CachedEncoder, CachedLikelihoodModel
+from metrist.models.cache import CACHE_NAME, CachedEncoder, CachedLikelihoodModel, CacheFile
 from metrist.models.protocols import LikelihoodModel, Likelihoods, States
-from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb"), ("\ud800", ""), ("dddd", "e")]
 
@@ -162,47 +157,6 @@ def test_a_cached_model_can_be_pickled(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(CachedLikelihoodModel(Counting(), tmp_path))).facts["weights"] == "w1"
 
 
-@pytest.mark.parametrize("damage", [b"no data base at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_damaged_file_is_set_aside(folder: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    folder.mkdir()
-    (folder / CACHE_NAME).write_bytes(damage)
-    model = Counting()
-    for _ in range(2):
-        assert same(CachedLikelihoodModel(model, folder).log_probs(PAIRS[:3]), Counting().log_probs(PAIRS[:3]))
-    assert len(model.requests) == 2
-    assert (folder / f"{CACHE_NAME}.set-aside-1").read_bytes() == damage
-    assert [message.partition(":")[0] for message in caplog.messages] == [
-        f"{folder / CACHE_NAME} was set aside as {CACHE_NAME}.set-aside-1, and a new one begun"
-    ]
-
-
-def test_a_file_that_is_damaged_while_it_is_used_is_set_aside(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    stored = {bytes([n]) * 32: b"x" * 20_000 for n in range(200)}
-    writer = CacheFile(folder)
-    writer.keep(stored)
-    writer.close()
-    assert os.listdir(folder) == [CACHE_NAME]
-    with open(folder / CACHE_NAME, "r+b") as file:
-        file.seek(16384)
-        file.write(b"\xee" * 16384 * 40)
-    reader = CacheFile(folder)
-    assert len(reader.find(list(stored))) < 200
-    reader.keep(stored)
-    assert reader.find(list(stored)) == stored
-    assert "was set aside" in caplog.text
-
-
-def test_another_program_s_data_base_is_set_aside_untouched(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder.mkdir()
-    theirs = sqlite3.connect(folder / CACHE_NAME)
-    theirs.execute("CREATE TABLE entries (thesis TEXT)")
-    theirs.close()
-    before = (folder / CACHE_NAME).read_bytes()
-    CachedLikelihoodModel(Counting(), folder).log_probs(PAIRS)
-    assert (folder / f"{CACHE_NAME}.set-aside-1").read_bytes() == before
-    assert "database of another program" in caplog.text
-
-
 def test_an_entry_with_a_changed_byte_is_computed_again(folder: Path) -> None:
     CachedLikelihoodModel(Counting(), folder).log_probs([("a", "bb"), ("a", "ccc")])
     raw = sqlite3.connect(folder / CACHE_NAME)
@@ -258,7 +212,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from metrist.models.sqlite_store import CacheFile
+from metrist.models.cache import CacheFile
 file = CacheFile(Path(sys.argv[1]))
 for n in range(20):
     file.keep({bytes([n]) * 32: bytes(50_000)})
@@ -279,78 +233,3 @@ def test_a_full_disk_stops_the_storing_and_nothing_else(folder: Path) -> None:
     assert 0 < len(stored) < 20
     later.keep({b"k" * 32: b"v"})
     assert later.find([b"k" * 32]) == {b"k" * 32: b"v"}
-
-
-def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a_stranger(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    connection = sqlite3.connect(folder / CACHE_NAME, isolation_level=None)
-
-    class Rows(list[Any]):
-        """What a cursor gives."""
-
-        def fetchone(self) -> Any:
-            return self[0] if self else None
-
-    class Looking:
-        """Between its first and its second look another one begins the file."""
-
-        def execute(self, command: str) -> Any:
-            rows = connection.execute(command).fetchall()
-            if not (folder / CACHE_NAME).stat().st_size:
-                CacheFile(folder).keep({b"k" * 32: b"v"})
-            return Rows(rows)
-
-    assert not sqlite_store._is_foreign(Looking())
-    assert not sqlite_store._is_foreign(connection)
-
-
-WRITER = """
-import hashlib, sys
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from metrist.models.sqlite_store import CacheFile
-file = CacheFile(Path(sys.argv[1]))
-n = 0
-while True:
-    name = f"{sys.argv[2]}-{n}"
-    key = hashlib.sha256(name.encode()).digest()
-    shared = hashlib.sha256(str(n).encode()).digest()
-    file.keep({key: name.encode() * 300, shared: str(n).encode() * 300})
-    print(n, flush=True)
-    n += 1
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="kills processes by signal")
-def test_three_writers_at_once_killed_lose_nothing_that_they_had_stored(
-    folder: Path, popen: Callable[..., subprocess.Popen[bytes]]
-) -> None:
-    import hashlib
-
-    writers = [
-        popen([sys.executable, "-c", WRITER, str(folder), name], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for name in "abc"
-    ]
-    # Each has begun before the first is killed; then one after the other, in the middle of whatever it does.
-    for writer in writers:
-        assert writer.stdout
-        assert writer.stdout.readline() == b"0\n"
-    counts = {}
-    for name, writer in zip("abc", writers, strict=True):
-        assert writer.stdout
-        for _ in range(10):
-            writer.stdout.readline()
-        writer.send_signal(signal.SIGKILL)
-        out, errors = writer.communicate(timeout=60)
-        assert errors == b""
-        # A last line without its end was cut off before it was said.
-        counts[name] = out[: out.rfind(b"\n") + 1].count(b"\n") + 11
-    file = CacheFile(folder)
-    for name, count in counts.items():
-        keys = {hashlib.sha256(f"{name}-{n}".encode()).digest(): f"{name}-{n}".encode() * 300 for n in range(count)}
-        assert file.find(list(keys)) == keys
-    shared = {hashlib.sha256(str(n).encode()).digest(): str(n).encode() * 300 for n in range(max(counts.values()))}
-    assert file.find(list(shared)) == shared
-    with closing(sqlite3.connect(folder / CACHE_NAME)) as raw:
-        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)

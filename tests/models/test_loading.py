@@ -11,8 +11,8 @@ import pytest
 
 from metrist.errors import ModelError
 from metrist.models import loading
+from metrist.models.cache import CACHE_NAME, CacheFile
 from metrist.models.devices import Options
-from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 from metrist.runtime import Runtime
 
 TEXTS = ["the cat sat", "a dog ran"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from metrist.models.sqlite_store import CacheFile
+from metrist.models.cache import CacheFile
 from metrist.run import load
 from run_contents import contents
 

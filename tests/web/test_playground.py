@@ -25,10 +25,10 @@ def server() -> Iterator[RunningServer]:
 def test_offered_metrics_cost_nothing() -> None:
     offered = offer_metrics()
     assert [metric.label for metric in offered] == list(OFFLINE_METRICS)
-    assert not any(metric.is_paid for metric in offered)
+    assert not any(metric.calls_llm for metric in offered)
     own = offer_metrics(["judge=judge(llm=fake(answers='{\"grade\": 3}'))", "rougeL"])
     assert [metric.label for metric in own][:2] == ["judge", "rougeL"]
-    assert own[0].is_paid
+    assert own[0].calls_llm
     assert len(own) == len(OFFLINE_METRICS) + 1
 
 

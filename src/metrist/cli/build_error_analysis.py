@@ -15,7 +15,7 @@ from metrist.settings import as_arguments, setting, split_commas
 if TYPE_CHECKING:
     from metrist.data.error_analysis.build import AnalysisBuildResult
     from metrist.data.error_analysis.channels import JudgedOutput
-    from metrist.llm.budget import LLMEstimate
+    from metrist.llm.estimate import LLMEstimate
     from metrist.report.tables import Table
 
 
@@ -58,7 +58,7 @@ def error_analysis(
     from metrist.data.error_analysis.channels import read_outputs
     from metrist.data.error_analysis.examples import CHANNELS
     from metrist.llm.base import build_llm
-    from metrist.llm.budget import estimate_calls
+    from metrist.llm.estimate import estimate_calls
 
     chosen: tuple[Any, ...] = channels  # The settings check the names.
     settings = BuildSettings(

@@ -33,10 +33,10 @@ def size(folder: Path | None = FOLDER, form: Format = TABLE_FORMAT) -> None:
     from metrist.report.tables import Column, Count, Table
 
     cache = _open_existing(folder)
-    contents, unreadable = cache.contents(), cache.count_unreadable()
+    contents = cache.contents()
     table = Table(
         columns=[Column("LLM"), Column("answers", "right"), Column("unreadable", "right")],
-        rows=[[llm, Count(count), Count(unreadable.get(llm, 0))] for llm, count in contents.answers.items()],
+        rows=[[llm, Count(count), Count(contents.unreadable.get(llm, 0))] for llm, count in contents.answers.items()],
         notes=[f"{cache.path}: {contents.size / 1e6:,.1f} MB"],
     )
     print_table(table, form)
@@ -52,6 +52,7 @@ def export(
     from metrist.cli.output import format_count, print_text
     from metrist.io.compression import uncompressed_name
     from metrist.io.writer import check_writable
+    from metrist.llm.cache import Scope
     from metrist.llm.replay import write_answers
 
     if not uncompressed_name(out).lower().endswith(".jsonl"):
@@ -61,7 +62,7 @@ def export(
     counts = cache.contents().answers
     if not (counts if llm is None else counts.get(llm)):
         raise ModelError(f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`")
-    print_text(f"{out}: {format_count(write_answers(cache.entries(llm), out), 'answer')}")
+    print_text(f"{out}: {format_count(write_answers(cache.entries(Scope(llm=llm)), out), 'answer')}")
 
 
 def import_(
@@ -114,7 +115,7 @@ def _describe_scope(cache: AnswerCache, scope: Scope) -> tuple[int, str]:
     from metrist.cli.output import Dollars, format_count
 
     count, unpriced, cost, days = 0, 0, 0.0, set()
-    for answer in cache.select(scope):
+    for answer in cache.entries(scope):
         count += 1
         days.add(time.strftime("%Y-%m-%d", time.localtime(answer.arrived)))
         paid = answer.completion.usage.cost
@@ -154,7 +155,7 @@ def cache(
     clear: bool = setting(False, "Delete the contents."),
 ) -> None:
     from metrist.cli.output import print_text
-    from metrist.models.sqlite_store import CACHE_NAME, CacheFile
+    from metrist.models.cache import CACHE_NAME, CacheFile
 
     if not (folder / CACHE_NAME).exists():
         raise ModelError(f"{folder} has no cache: expected a folder that `metrist score --cache` has used")

@@ -15,7 +15,7 @@ from metrist.errors import RunError, escape_controls
 from metrist.errors import format_count as format_count
 
 if TYPE_CHECKING:
-    from metrist.llm.budget import CallEstimate
+    from metrist.llm.estimate import CallEstimate
     from metrist.report.tables import Table, TableLayout
     from metrist.run.estimate import RunEstimate
 

@@ -62,5 +62,5 @@ def serve(
     )
     if workers is None:
         has_model = any(map(is_resident, build_all(metrics)))
-        workers = 1 if has_model or not server.can_share_port() else min(4, count_cores())
+        workers = 1 if has_model else min(4, count_cores())
     server.serve(metrics, settings, port=port, workers=workers, announce=lambda url: typer.echo(f"serving on {url}"))

@@ -113,13 +113,13 @@ def _choose_llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool)
             "llm=\"openai(model='tigerscore', url='http://127.0.0.1:8080/v1', turns='none')\""
         )
     if use_vllm:
-        from metrist.llm.local import VLLM
+        from metrist.models.local_llm import VLLM
 
         return VLLM(model=model, dtype="bfloat16", turns="none")
     if quantized:
         warnings.warn("4-bit loading is not supported: the model is loaded without quantization", stacklevel=3)
-    from metrist.llm.local import Transformers
     from metrist.models.devices import runs_on_cpu
+    from metrist.models.local_llm import Transformers
 
     if runs_on_cpu(f"the model {model!r}"):
         warnings.warn("there is no GPU: the model is loaded in float32, on the CPU", stacklevel=3)

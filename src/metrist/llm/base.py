@@ -161,9 +161,9 @@ def check_choice(llm: LLM, setting: str, choices: Iterable[object]) -> None:
 #: Module and class of each LLM; a module is imported only when its LLM is built.
 _BUILTIN: Mapping[str, tuple[str, str]] = {
     "openai": ("metrist.llm.openai", "OpenAI"),
-    "transformers": ("metrist.llm.local", "Transformers"),
-    "local": ("metrist.llm.local", "Local"),
-    "vllm": ("metrist.llm.local", "VLLM"),
+    "transformers": ("metrist.models.local_llm", "Transformers"),
+    "local": ("metrist.models.local_llm", "Local"),
+    "vllm": ("metrist.models.local_llm", "VLLM"),
     "replay": ("metrist.llm.replay", "Replay"),
     "fake": ("metrist.llm.replay", "FakeLLM"),
 }

@@ -23,15 +23,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from metrist.errors import ModelError
 from metrist.llm.base import LLM
-from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
-from metrist.models.sqlite_store import SqliteFile, transaction
+from metrist.llm.messages import Completion, Conversation, Finish, Message, Sampling, TokenChoice, Usage
 from metrist.runtime import VARIABLES, Runtime
 from metrist.scores import FailureKind
 from metrist.spec import Spec
+from metrist.sqlite_store import SqliteStore, add_checksum, strip_checksum
 
 _T = TypeVar("_T")
 
@@ -60,17 +62,15 @@ class Request:
         return {"llm": self.llm, "facts": dict(sorted(self.facts.items())), **_content(self.messages, self.sampling)}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Request:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError if the data is not a request."""
-        messages = tuple(Message(message["role"], _check_text(message["text"])) for message in data["messages"])
-        for message in messages:
-            if message.role not in ("system", "user", "assistant"):
-                raise ValueError(f"a message's role must be system, user or assistant, got {message.role!r}")
-        sampling = dict(data["sampling"])
-        _check_numbers("sampling", sampling, _SAMPLING_NUMBERS)
-        sampling["stop"] = tuple(map(_check_text, sampling.get("stop", ())))
-        facts = {str(name): str(value) for name, value in dict(data["facts"]).items()}
-        return Request(llm=_check_text(data["llm"]), facts=facts, messages=messages, sampling=Sampling(**sampling))
+    def from_json(data: Any) -> Request:
+        """The inverse of `to_json`; ValueError if the data is not a request."""
+        form = msgspec.convert(data, _RequestForm)
+        return Request(
+            llm=form.llm,
+            facts={name: str(value) for name, value in form.facts.items()},
+            messages=form.messages,
+            sampling=Sampling(**msgspec.structs.asdict(form.sampling)),
+        )
 
 
 #: Sampling fields that are always part of the key. A field added later is included only if it differs from its
@@ -131,28 +131,53 @@ def is_blank(completion: Completion, sampling: Sampling) -> bool:
     return has_end and completion.failure is None and not completion.text.strip()
 
 
-_USAGE_NUMBERS: Mapping[str, Any] = {
-    "prompt_tokens": int,
-    "completion_tokens": int,
-    "cost": (int, float),
-    "seconds": (int, float),
-    "estimated": bool,
-}
-_SAMPLING_NUMBERS: Mapping[str, Any] = {
-    "temperature": (int, float),
-    "top_p": (int, float),
-    "max_tokens": int,
-    "seed": int,
-    "logprobs": int,
-    "sample": int,
-}
 #: No count, cost or seed is larger; the sum of larger numbers could overflow.
-_LARGEST = 1e18
-_TYPE_NAMES: Mapping[Any, str] = {int: "a whole number", (int, float): "a number", bool: "true or false"}
+_LARGEST = 10**18
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
+
+
+class _SamplingForm(msgspec.Struct, forbid_unknown_fields=True):
+    """What files say of `Sampling`. Imported numbers are checked now; later code cannot tell where they came from."""
+
+    temperature: _Amount = 0.0
+    top_p: _Amount = 1.0
+    max_tokens: _Count = 1024
+    seed: Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | None = 0
+    stop: tuple[str, ...] = ()
+    schema: Any = None
+    logprobs: _Count = 0
+    sample: _Count = 0
+
+
+class _RequestForm(msgspec.Struct):
+    llm: str
+    facts: dict[str, Any]
+    messages: tuple[Message, ...]
+    sampling: _SamplingForm
+
+
+class _UsageForm(msgspec.Struct):
+    """What is stored of `Usage`: the tokens and what they cost."""
+
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    cost: _Amount | None = None
+    seconds: _Amount = 0.0
+    estimated: bool = False
+
+
+class _CompletionForm(msgspec.Struct):
+    text: str
+    finish: Finish
+    failure: str | None = None
+    tokens: list[tuple[str, float, tuple[tuple[str, float], ...]]] | None = None
+    structured: bool = False
+    usage: _UsageForm = msgspec.field(default_factory=_UsageForm)
 
 
 def completion_to_json(completion: Completion) -> dict[str, Any]:
-    """A completion as JSON data, without default values. Of the usage, the tokens and what they cost."""
+    """A completion as JSON data, without default values."""
     data: dict[str, Any] = {"text": completion.text, "finish": completion.finish}
     if completion.failure is not None:
         data["failure"] = completion.failure
@@ -163,45 +188,23 @@ def completion_to_json(completion: Completion) -> dict[str, Any]:
             [token.text, token.logprob, [list(pair) for pair in token.alternatives]] for token in completion.tokens
         ]
     usage = dataclasses.asdict(completion.usage)
-    return {**data, "usage": {name: usage[name] for name in _USAGE_NUMBERS if usage[name] not in (None, False)}}
+    return {
+        **data,
+        "usage": {name: usage[name] for name in _UsageForm.__struct_fields__ if usage[name] not in (None, False)},
+    }
 
 
-def completion_from_json(data: Mapping[str, Any]) -> Completion:
-    """The inverse of `completion_to_json`; KeyError, TypeError or ValueError if the data is not a completion."""
-    finish, tokens, failure, usage = data["finish"], data.get("tokens"), data.get("failure"), data.get("usage", {})
-    if finish not in ("stop", "length", "filter", "other"):
-        raise ValueError(f"finish must be stop, length, filter or other, got {finish!r}")
-    _check_numbers("usage", usage, _USAGE_NUMBERS)
+def completion_from_json(data: Any) -> Completion:
+    """The inverse of `completion_to_json`; ValueError if the data is not a completion."""
+    form = msgspec.convert(data, _CompletionForm)
     return Completion(
-        text=_check_text(data["text"]),
-        failure=None if failure is None else _check_text(failure),  # type: ignore[arg-type]
-        finish=finish,
-        tokens=None if tokens is None else tuple(_parse_token(*token) for token in tokens),
-        structured=bool(data.get("structured", False)),
-        usage=Usage(**{name: usage[name] for name in _USAGE_NUMBERS if usage.get(name) is not None}),
+        text=form.text,
+        failure=form.failure,  # type: ignore[arg-type]
+        finish=form.finish,
+        tokens=None if form.tokens is None else tuple(TokenChoice(*token) for token in form.tokens),
+        structured=form.structured,
+        usage=Usage(**msgspec.structs.asdict(form.usage)),
     )
-
-
-def _parse_token(text: str, logprob: float, alternatives: Sequence[Sequence[Any]]) -> TokenChoice:
-    pairs = tuple((_check_text(other), float(number)) for other, number in alternatives)
-    return TokenChoice(_check_text(text), float(logprob), pairs)
-
-
-def _check_numbers(owner: str, data: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """Validate imported numbers now; later code cannot tell where they came from."""
-    for name, kind in types.items():
-        value = data.get(name)
-        if value is None:
-            continue
-        has_type = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-        if not has_type or not (-_LARGEST <= value <= _LARGEST and (value >= 0 or name == "seed")):
-            raise ValueError(f"{owner}: {name} must be {_TYPE_NAMES[kind]}, got {value!r}")
-
-
-def _check_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
-    return value
 
 
 #: The number is that of the table layout: another layout is another file, so that versions can share a folder.
@@ -214,10 +217,9 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS spending (run TEXT NOT NULL, process TEXT NOT NULL, paid REAL NOT NULL, "
     "reserved REAL NOT NULL, changed REAL NOT NULL, PRIMARY KEY (run, process))",
 )
-_KEYS_PER_QUERY = 500
+_PAGE = 1000
 #: Bytes of a request or an answer: a stranger's file may hold a few that unpack to gigabytes.
 _LARGEST_DATA = 1 << 28
-_CHECKSUM_BYTES = 4
 #: Processes whose spending is remembered, the latest ones: a clock that jumps must not make a run forget what it spent.
 _MAX_SPENDING = 10_000
 
@@ -252,48 +254,11 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCounts:
-    """The number of answers by LLM, and the size of the file in bytes."""
+    """The number of answers by LLM, of those that a metric could not read, and the size of the file in bytes."""
 
     answers: Mapping[str, int]
+    unreadable: Mapping[str, int]
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerParser:
-    """How the caller reads answers: `can_read` gets an answer with the index of its conversation. `version` changes
-    where the parser does, and with it the answers that it cannot read. `name` tells the callers of a run apart.
-    `needs_logprobs` says why an LLM that returns no token probabilities is of no use; None: it is."""
-
-    version: str
-    can_read: Callable[[int, Completion], bool]
-    name: str = ""
-    needs_logprobs: str | None = None
-
-
-def find_current(
-    stored: Mapping[bytes, StoredCompletion],
-    requests: Sequence[Request],
-    runtime: Runtime,
-    parser: AnswerParser | None = None,
-) -> dict[bytes, Completion]:
-    """The stored completions that are not to be requested again; see `gateway.complete`."""
-    if not stored:
-        return {}
-    index_of = {request.key: index for index, request in reversed(list(enumerate(requests)))}
-
-    def is_current(key: bytes, answer: StoredCompletion) -> bool:
-        is_own = answer.arrived == runtime.answer_time
-        if runtime.fresh is not None and not is_own:
-            return False
-        retries = runtime.retry_failed is not None and not is_own
-        if answer.completion.failure is not None:
-            return not retries
-        outdated = answer.rejected_by is not None and parser is not None and answer.rejected_by != parser.version
-        if parser is None or not (retries or outdated):
-            return True
-        return parser.can_read(index_of[key], answer.completion)
-
-    return {key: answer.completion for key, answer in stored.items() if is_current(key, answer)}
 
 
 def cache_folder(runtime: Runtime | None = None) -> Path:
@@ -325,7 +290,7 @@ class AnswerCache:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._file = SqliteFile(self.path, tables=_TABLES, settings=("journal_size_limit = 67108864",))
+        self._store = SqliteStore(self.path, tables=_TABLES, settings=("journal_size_limit = 67108864",))
         #: Requests that a thread of this process has sent, each with an event that is set once it has its answer.
         self._sent: dict[bytes, threading.Event] = {}
         self._lock = threading.Lock()
@@ -352,154 +317,139 @@ class AnswerCache:
         """Whether the file has been created."""
         return self.path.exists()
 
-    def find(self, requests: Sequence[Request]) -> dict[bytes, Completion]:
+    def find(self, requests: Sequence[Request]) -> dict[bytes, StoredCompletion]:
         """The stored completions that have all that was requested, by the key of the request."""
-        return {key: stored.completion for key, stored in self.look_up(requests).items()}
-
-    def look_up(self, requests: Sequence[Request]) -> dict[bytes, StoredCompletion]:
-        """As `find`, with all that is known of a completion."""
         by_key = {request.key: request for request in requests}
-        keys = list(by_key)
+        query = "SELECT key, answer, arrived, parser FROM answers LEFT JOIN unreadable USING (key) WHERE key IN"
         stored: dict[bytes, StoredCompletion] = {}
-        for start in range(0, len(keys), _KEYS_PER_QUERY):
-            some = keys[start : start + _KEYS_PER_QUERY]
-            stored.update(self.execute(lambda connection, some=some: _select(connection, some)))  # type: ignore[misc]
-        return {key: value for key, value in stored.items() if has_requested_parts(by_key[key], value.completion)}
+        with self._storing():
+            for key, blob, arrived, parser in self._store.find(query, list(by_key)):
+                completion = _parse_blob(blob, completion_from_json)
+                if completion is not None and has_requested_parts(by_key[key], completion):
+                    stored[key] = StoredCompletion(completion, arrived, parser)
+        return stored
 
     def store(self, answers: Sequence[CachedAnswer], replaced: Mapping[bytes, float] | None = None) -> list[Completion]:
         """Store completions and return those that now stand for their requests: where another process was first, its
         own, so that all later runs see the same. `replaced` are the keys of those that do not count as first, with the
         times of their arrival."""
+        return self.write(
+            lambda connection: [
+                _insert(connection, answer, (replaced or {}).get(answer.request.key)) for answer in answers
+            ]
+        )
 
-        def insert(connection: sqlite3.Connection) -> list[Completion]:
-            with transaction(connection):
-                return [_insert(connection, answer, (replaced or {}).get(answer.request.key)) for answer in answers]
-
-        return self.execute(insert)
-
-    def mark_unreadable(self, keys: Sequence[bytes], parser: str) -> None:
+    def mark_unreadable(self, keys: Collection[bytes], parser: str) -> None:
         """Remember that this parser could not read the answers to these requests."""
-
-        def write(connection: sqlite3.Connection) -> None:
-            with transaction(connection):
-                connection.executemany(
-                    "INSERT OR REPLACE INTO unreadable (key, parser) SELECT key, ? FROM answers WHERE key = ?",
-                    [(parser, key) for key in keys],
-                )
-
-        self.execute(write)
+        query = "INSERT OR REPLACE INTO unreadable (key, parser) SELECT key, ? FROM answers WHERE key = ?"
+        self.write(lambda connection: connection.executemany(query, [(parser, key) for key in keys]))
 
     def check_writable(self) -> None:
         """Write to the file, so that a fault shows before anything is paid for."""
 
         def write(connection: sqlite3.Connection) -> None:
-            with transaction(connection):
-                newest = "(SELECT max(rowid) FROM spending)"
-                connection.execute(f"DELETE FROM spending WHERE rowid <= {newest} - ?", (_MAX_SPENDING,))
-                # Deleting nothing writes nothing; the version is a number in the file header that nobody reads.
-                (number,) = connection.execute("PRAGMA user_version").fetchone()
-                connection.execute(f"PRAGMA user_version = {(number + 1) % 1_000_000}")
+            newest = "(SELECT max(rowid) FROM spending)"
+            connection.execute(f"DELETE FROM spending WHERE rowid <= {newest} - ?", (_MAX_SPENDING,))
+            # Deleting nothing writes nothing; the version is a number in the file header that nobody reads.
+            (number,) = connection.execute("PRAGMA user_version").fetchone()
+            connection.execute(f"PRAGMA user_version = {(number + 1) % 1_000_000}")
 
-        self.execute(write)
+        self.write(write)
 
     def sync(self) -> None:
         """Flush what was stored to disk."""
-        self.execute(lambda connection: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
+        with self._storing():
+            self._store.read(lambda connection: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
 
-    def entries(self, llm: str | None = None) -> Iterator[CachedAnswer]:
-        """All answers, or those of one LLM, in the order in which they were stored."""
-        # Page by page: a slow reader must not block writers.
-        rows = self._inspect(lambda connection: _select_page(connection, -1, llm))
-        while rows:
-            for _, request_text, completion_text, arrived in rows:
-                request, completion = _parse_request(request_text), _parse_completion(completion_text)
+    def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Work on the file in a transaction while LLMs are called."""
+        with self._storing():
+            return self._store.write(work)
+
+    def entries(self, scope: Scope | None = None) -> Iterator[CachedAnswer]:
+        """The answers in a scope, by default all, in the order in which they were stored."""
+        scope = scope or Scope()
+        query = (
+            "SELECT answers.rowid, question, answer, arrived, parser FROM answers LEFT JOIN unreadable USING (key) "
+            "WHERE answers.rowid > ? AND ? IN (llm, '') ORDER BY answers.rowid LIMIT ?"
+        )
+        last, more = -1, True
+        while more:
+            # Page by page: a slow reader must not block writers.
+            rows = self._query(query, (last, scope.llm or "", _PAGE))
+            for last, question, answer, arrived, parser in rows:  # noqa: B007
+                request, completion = (
+                    _parse_blob(question, Request.from_json),
+                    _parse_blob(answer, completion_from_json),
+                )
                 is_time = isinstance(arrived, float) and 0 <= arrived < 2**36
-                if request is not None and completion is not None and is_time:
+                if request is None or completion is None or not is_time:
+                    continue
+                if scope.before is not None and arrived >= scope.before:
+                    continue
+                is_blank_or_failed = completion.failure is not None or is_blank(completion, request.sampling)
+                if not scope.failed or parser is not None or is_blank_or_failed:
                     yield CachedAnswer(request=request, completion=completion, arrived=arrived)
-            rows = self._inspect(lambda connection, last=rows[-1][0]: _select_page(connection, last, llm))  # type: ignore[misc]
+            more = len(rows) == _PAGE
 
     def contents(self) -> AnswerCounts:
         """The number of answers, and the size of the file."""
-        query = "SELECT llm, count(*) FROM answers GROUP BY llm ORDER BY llm"
-        answers = dict(self._inspect(lambda connection: connection.execute(query).fetchall()))
-        return AnswerCounts(answers=answers, size=self._file.size())
-
-    def select(self, scope: Scope) -> Iterator[CachedAnswer]:
-        """The answers in a scope, in the order in which they were stored."""
-        rejected = self._inspect(_select_rejected) if scope.failed else frozenset()
-        for answer in self.entries(scope.llm):
-            if scope.before is not None and answer.arrived >= scope.before:
-                continue
-            if scope.failed and answer.request.key not in rejected and not _has_failed(answer):
-                continue
-            yield answer
-
-    def count_unreadable(self) -> dict[str, int]:
-        """The number of answers by LLM that a metric could not read."""
-        query = "SELECT llm, count(*) FROM answers JOIN unreadable USING (key) GROUP BY llm"
-        return dict(self._inspect(lambda connection: connection.execute(query).fetchall()))
+        tables = "answers LEFT JOIN unreadable USING (key)"
+        rows = self._query(f"SELECT llm, count(*), count(parser) FROM {tables} GROUP BY llm ORDER BY llm")
+        return AnswerCounts(
+            answers={llm: count for llm, count, _ in rows},
+            unreadable={llm: unreadable for llm, _, unreadable in rows if unreadable},
+            size=self._store.size(),
+        )
 
     def clear(self, scope: Scope | None = None) -> int:
         """Delete the answers in a scope, by default all, and free the space; the number of deleted answers."""
-        keys = None if scope in (None, Scope()) else [(answer.request.key,) for answer in self.select(scope or Scope())]
+        keys = None if scope in (None, Scope()) else [(answer.request.key,) for answer in self.entries(scope)]
 
         def delete(connection: sqlite3.Connection) -> int:
-            with transaction(connection):
-                if keys is None:
-                    count = connection.execute("DELETE FROM answers").rowcount
-                else:
-                    count = connection.executemany("DELETE FROM answers WHERE key = ?", keys).rowcount
-                connection.execute("DELETE FROM unreadable WHERE key NOT IN (SELECT key FROM answers)")
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if keys is None:
+                count = connection.execute("DELETE FROM answers").rowcount
+            else:
+                count = connection.executemany("DELETE FROM answers WHERE key = ?", keys).rowcount
+            connection.execute("DELETE FROM unreadable WHERE key NOT IN (SELECT key FROM answers)")
             return max(0, count)
 
-        return self._inspect(delete)
+        with self._inspecting():
+            count = self._store.write(delete)
+            self._store.compact()
+            return count
 
     def close(self) -> None:
         """Close the file, which is opened again when it is needed."""
-        self._file.close()
+        self._store.close()
 
-    def execute(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Work on the file while LLMs are called."""
+    def _query(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._inspecting():
+            return self._store.read(lambda connection: connection.execute(query, values).fetchall())
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """Around work on the file while LLMs are called."""
         try:
-            return self._file.work(work)
+            yield
         except (sqlite3.Error, OSError) as error:
             raise ModelError(
-                f"LLM answers cannot be stored in {self.path} ({_reason(error)}), so no LLM is called; free some "
-                f"space, or set another folder with {VARIABLES['llm_cache']}"
+                f"LLM answers cannot be stored in {self.path} ({_describe_fault(error)}), so no LLM is called; free "
+                f"some space, or set another folder with {VARIABLES['llm_cache']}"
             ) from error
 
-    def _inspect(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Read or change the file while no LLM is called."""
+    @contextmanager
+    def _inspecting(self) -> Iterator[None]:
+        """Around work on the file while no LLM is called."""
         try:
-            return self._file.work(work)
+            yield
         except (sqlite3.Error, OSError) as error:
-            raise ModelError(f"cannot read or change the answers in {self.path}: {_reason(error)}") from error
+            reason = _describe_fault(error)
+            raise ModelError(f"cannot read or change the answers in {self.path}: {reason}") from error
 
 
-def _reason(error: sqlite3.Error | OSError) -> str:
+def _describe_fault(error: sqlite3.Error | OSError) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-
-
-def _select(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, StoredCompletion]:
-    slots = ",".join("?" * len(keys))
-    query = "SELECT key, answer, arrived, parser FROM answers LEFT JOIN unreadable USING (key)"
-    rows = connection.execute(f"{query} WHERE key IN ({slots})", keys)
-    parsed = ((key, _parse_completion(blob), arrived, parser) for key, blob, arrived, parser in rows)
-    return {
-        key: StoredCompletion(completion, arrived, parser)
-        for key, completion, arrived, parser in parsed
-        if completion is not None
-    }
-
-
-def _select_rejected(connection: sqlite3.Connection) -> frozenset[bytes]:
-    return frozenset(key for (key,) in connection.execute("SELECT key FROM unreadable"))
-
-
-def _has_failed(answer: CachedAnswer) -> bool:
-    return answer.completion.failure is not None or is_blank(answer.completion, answer.request.sampling)
 
 
 def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replaced: float | None) -> Completion:
@@ -507,7 +457,7 @@ def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replaced: floa
     key = answer.request.key
     rows = connection.execute("SELECT answer FROM answers WHERE key = ? AND arrived IS NOT ?", (key, replaced))
     blob = next(iter(rows.fetchall()), None)
-    before = _parse_completion(blob[0]) if blob else None
+    before = _parse_blob(blob[0], completion_from_json) if blob else None
     if before is not None and has_requested_parts(answer.request, before):
         return before
     if blob or replaced is not None:  # There is an answer, and it may be marked.
@@ -520,42 +470,17 @@ def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replaced: floa
     return answer.completion
 
 
-def _select_page(connection: sqlite3.Connection, last: int, llm: str | None) -> list[tuple[int, bytes, bytes, float]]:
-    query = "SELECT rowid, question, answer, arrived FROM answers WHERE rowid > ? AND ? IN (llm, '')"
-    return connection.execute(f"{query} ORDER BY rowid LIMIT 1000", (last, llm or "")).fetchall()
-
-
-def _parse_completion(blob: bytes) -> Completion | None:
-    data = _decompress(blob)
-    try:
-        return None if data is None else completion_from_json(data)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return None
-
-
-def _parse_request(blob: bytes) -> Request | None:
-    data = _decompress(blob)
-    try:
-        return None if data is None else Request.from_json(data)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return None
-
-
 def _compress(data: Any) -> bytes:
-    compressed = zlib.compress(json.dumps(data, separators=(",", ":"), default=dict).encode("ascii"), level=1)
-    return compressed + zlib.crc32(compressed).to_bytes(_CHECKSUM_BYTES, "big")
+    return add_checksum(zlib.compress(json.dumps(data, separators=(",", ":"), default=dict).encode("ascii"), level=1))
 
 
-def _decompress(blob: Any) -> Any:
-    """The data of a blob, or None if a byte of it has changed, or if it is none of ours."""
-    if not isinstance(blob, bytes) or len(blob) < _CHECKSUM_BYTES:
-        return None
-    compressed, checksum = blob[:-_CHECKSUM_BYTES], blob[-_CHECKSUM_BYTES:]
-    is_intact = zlib.crc32(compressed).to_bytes(_CHECKSUM_BYTES, "big") == checksum
-    if not is_intact:
+def _parse_blob(blob: object, parse: Callable[[Any], _T]) -> _T | None:
+    """What is stored in a blob; None if a byte of it has changed, or if it is none of ours."""
+    compressed = strip_checksum(blob)
+    if compressed is None:
         return None
     try:
         data = zlib.decompressobj().decompress(compressed, _LARGEST_DATA)
-        return json.loads(data) if len(data) < _LARGEST_DATA else None
+        return parse(json.loads(data)) if len(data) < _LARGEST_DATA else None
     except (zlib.error, ValueError, RecursionError):
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from metrist.errors import ModelError
 from metrist.llm.base import Call
-from metrist.llm.http import Credentials, HttpClient, classify_error, format_seconds, is_error_body, parse_error
+from metrist.llm.http import Credentials, HttpClient, Response, TransportError, format_seconds
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.llm.openai_format import (
     OMITTABLE,
@@ -21,7 +21,6 @@ from metrist.llm.openai_format import (
     RequestShape,
     UnreadableResponse,
     build_body,
-    decode_body,
     parse_chat_completion,
     parse_text_completion,
 )
@@ -31,11 +30,11 @@ from metrist.llm.retry import (
     Outcome,
     RejectedField,
     RequestError,
-    Response,
     RetryableError,
     RetryPolicy,
     Success,
-    TransportError,
+    classify_error,
+    parse_error,
 )
 from metrist.scores import Failure, FailureKind
 
@@ -272,16 +271,8 @@ class ChatClient:
                 return FatalError(response.reason)
             return RetryableError(response.reason, unreachable=response.kind == "unreachable")
         self.state.responded = True
-        masked = self.credentials.mask_body(response.body)
-        has_secret = masked is not response.body
-        if has_secret:
-            response = replace(response, body=masked)
-        if 200 <= response.status < 300 and not is_error_body(response.body):
-            outcome = self._parse(response)
-            if has_secret and isinstance(outcome, Success):
-                # The tokens of an answer that repeats a key hold its pieces.
-                return Success(replace(outcome.completion, tokens=None))
-            return outcome
+        if response.is_success:
+            return self._parse(response)
         outcome = classify_error(response, self.llm.model, optional)
         if isinstance(outcome, FatalError) and self.llm.turns == "none" and response.status in (404, 405):
             return FatalError(f"{outcome.reason}; turns='none' needs /completions, which not every server has")
@@ -290,15 +281,17 @@ class ChatClient:
             if self.credentials:
                 variables = " or ".join(self.credentials.variables)
                 remedy = f"the key in the environment variable {variables} is wrong; key='…' can name another one"
-            return FatalError(f"the server answered 401: {parse_error(response.body).message} ({remedy})")
+            return FatalError(f"the server answered 401: {parse_error(response).message} ({remedy})")
         return outcome
 
     def _parse(self, response: Response) -> Outcome:
         parse = parse_text_completion if self.llm.turns == "none" else parse_chat_completion
         try:
-            return Success(parse(decode_body(response.body)))
+            completion = parse(response.data)
         except UnreadableResponse as error:
             return RetryableError(f"the server answered {response.status}, but {error}")
+        # The tokens of an answer that repeats a key hold its pieces.
+        return Success(replace(completion, tokens=None) if response.is_masked else completion)
 
     def _correct_booking(self, booked: int, outcome: Outcome) -> None:
         """Replace the booked number of tokens by the number that the server counted."""

@@ -8,33 +8,61 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from metrist.errors import MetristError, ModelError
-from metrist.llm import base, budget, pricing
+from metrist.llm import base, pricing
 from metrist.llm.base import LLM, Call, build_llm
 from metrist.llm.budget import Budget
 from metrist.llm.cache import (
     AnswerCache,
-    AnswerParser,
     CachedAnswer,
     Request,
+    StoredCompletion,
     build_requests,
-    find_current,
     is_blank,
     is_cacheable,
     open_cache,
 )
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.llm.openai_format import NO_TEXT
-from metrist.llm.pricing import Price
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
+
+
+class Estimate(Protocol):
+    """Takes all calls in a dry run, instead of LLMs."""
+
+    def complete(
+        self,
+        llm: LLM,
+        conversations: Sequence[Conversation],
+        sampling: Sampling,
+        runtime: Runtime,
+        parser: AnswerParser | None,
+    ) -> list[Completion]: ...
+
+
+#: The estimate of the dry run in this context. A dry run in one thread does not affect others.
+dry_run: ContextVar[Estimate | None] = ContextVar("dry_run", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerParser:
+    """How the caller reads answers: `can_read` gets an answer with the index of its conversation. `version` changes
+    where the parser does, and with it the answers that it cannot read. `name` tells the callers of a run apart.
+    `needs_logprobs` says why an LLM that returns no token probabilities is of no use; None: it is."""
+
+    version: str
+    can_read: Callable[[int, Completion], bool]
+    name: str = ""
+    needs_logprobs: str | None = None
 
 
 def complete(
@@ -53,24 +81,27 @@ def complete(
     sets concurrency, rate limits, budget and cache folder; without it, environment variables do.
 
     Completions come from the cache where it has them. A failure is not cached unless it was paid for and will not
-    change, so another run sends the request again. With `parser`, a stored answer that an earlier version of it could
-    not read, and this one cannot either, is requested again. So are, with `runtime.fresh`, all answers of other runs,
-    and with `runtime.retry_failed` those that failed or cannot be read.
+    change, so another run sends the request again. With `parser`, answers that it cannot read are marked, and a stored
+    answer that an earlier version of it could not read, and this one cannot either, is requested again. So are, with
+    `runtime.fresh`, all answers of other runs, and with `runtime.retry_failed` those that failed or cannot be read.
 
     `ModelError` is raised where no answer of a run was of use so far, and `MAX_USELESS` were empty or not readable for
     `parser`, or the first has no token probabilities and `parser` needs them.
     """
     llm = build_llm(llm)
-    messages = [_as_messages(conversation) for conversation in conversations]
-    sampling = _override(sampling or Sampling(), options)
+    messages = [(Message("user", text),) if isinstance(text, str) else text for text in conversations]
+    if unknown := options.keys() - {field.name for field in fields(Sampling)}:
+        raise TypeError(f"complete() got an unexpected option {min(unknown)!r}")
+    sampling = replace(sampling or Sampling(), **options)
     if not messages:
         return []
     if llm.disabled_reason is not None:
         raise ModelError(llm.disabled_reason)
     runtime = runtime or Runtime.current()
-    if (estimate := budget.current_estimate()) is not None:
+    if (estimate := dry_run.get()) is not None:
         return estimate.complete(llm, messages, sampling, runtime, parser)
     requests = build_requests(llm, messages, sampling)
+    reader = AnswerReader(parser, requests)
     cache = open_cache(runtime) if llm.cacheable else None
     completions: dict[bytes, Completion] = {}
     missing = {request.key: request for request in requests}
@@ -79,99 +110,97 @@ def complete(
         # Of threads that request the same at once, one sends it and the others wait and look again.
         claim: AbstractContextManager[dict[bytes, threading.Event]] = cache.claim(missing) if cache else nullcontext({})
         with claim as sent:
-            stored = cache.look_up(list(missing.values())) if cache else {}
-            current = find_current(stored, requests, runtime, parser)
-            completions |= _recall(current, requests, pricing.find_price(llm, runtime)) if current else {}
+            stored = cache.find(list(missing.values())) if cache else {}
+            current = find_current(stored, reader, runtime)
+            if cache:
+                _mark_unreadable(cache, current, reader)
+            completions |= _recall(llm, {key: (missing[key], current[key].completion) for key in current}, runtime)
             base.report_completions(len(current))
             own = [request for key, request in missing.items() if key not in current and key not in sent]
             if own:
-                reader = None if parser is None else _Reader(parser, requests)
-                tally = _open_tally(llm, runtime, parser)
-                tally.useful = tally.useful or any(_is_useful(*answer, reader) for answer in completions.items())
-                batch = _Batch(
-                    llm,
-                    cache,
-                    own,
-                    runtime,
-                    has_cached_answers=bool(completions),
-                    replaced={key: stored[key].arrived for key in stored.keys() - current.keys()},
-                    reader=reader,
-                    tally=tally,
-                )
-                completions |= batch.run(sampling)
+                replaced = {key: stored[key].arrived for key in stored.keys() - current.keys()}
+                batch = _Batch(llm, cache, own, runtime, replaced=replaced, reader=reader)
+                completions |= batch.run(sampling, completions)
         missing = {key: request for key, request in missing.items() if key not in completions}
         for key in missing:
             sent[key].wait()
-    return _in_order([request.key for request in requests], completions)
+    ordered, seen = [], set()
+    for request in requests:
+        # Of several equal requests, only the first has a cost.
+        completion = completions[request.key]
+        completion = _as_cached(completion, repeated=True) if request.key in seen else completion
+        ordered.append(replace(completion, key=request.key))
+        seen.add(request.key)
+    return ordered
 
 
-def mark_unreadable(llm: LLM, answers: Sequence[Completion], parser: str, runtime: Runtime | None) -> None:
-    """Remember that this version of a parser could not read these answers of `complete`."""
-    keys = list(dict.fromkeys(answer.key for answer in answers if answer.key))
-    if keys and llm.cacheable and budget.current_estimate() is None:
+class AnswerReader:
+    """Tells which answers the caller's parser cannot read; without a parser, none."""
+
+    def __init__(self, parser: AnswerParser | None, requests: Sequence[Request]) -> None:
+        self.parser = parser
+        self._index_of = {request.key: index for index, request in reversed(list(enumerate(requests)))}
+
+    def rejects(self, key: bytes, completion: Completion) -> bool:
+        if self.parser is None or completion.failure is not None:
+            return False
+        try:
+            return not self.parser.can_read(self._index_of[key], completion)
+        except Exception:
+            # The metric raises the same when it reads the answer, and reports it with the record.
+            return False
+
+    def is_outdated(self, answer: StoredCompletion) -> bool:
+        """Whether another version of the parser could not read the answer."""
+        return self.parser is not None and answer.rejected_by not in (None, self.parser.version)
+
+
+def find_current(
+    stored: Mapping[bytes, StoredCompletion], reader: AnswerReader, runtime: Runtime
+) -> dict[bytes, StoredCompletion]:
+    """The stored completions that are not to be requested again; see `complete`."""
+
+    def is_current(key: bytes, answer: StoredCompletion) -> bool:
+        is_own = answer.arrived == runtime.answer_time
+        if runtime.fresh is not None and not is_own:
+            return False
+        retries = runtime.retry_failed is not None and not is_own
+        if answer.completion.failure is not None:
+            return not retries
+        return not ((retries or reader.is_outdated(answer)) and reader.rejects(key, answer.completion))
+
+    return {key: answer for key, answer in stored.items() if is_current(key, answer)}
+
+
+def _mark_unreadable(cache: AnswerCache, stored: Mapping[bytes, StoredCompletion], reader: AnswerReader) -> None:
+    """Remember which stored answers this version of the parser cannot read."""
+    if reader.parser is None:
+        return
+    version = reader.parser.version
+    rejected = [
+        key
+        for key, answer in stored.items()
+        if answer.rejected_by != version and reader.rejects(key, answer.completion)
+    ]
+    if rejected:
         # Where stored answers can only be read, they can still be used.
         with suppress(ModelError):
-            open_cache(runtime or Runtime.current()).mark_unreadable(keys, parser)
+            cache.mark_unreadable(rejected, version)
 
 
-def _recall(
-    stored: Mapping[bytes, Completion], requests: Sequence[Request], price: Price | None
-) -> dict[bytes, Completion]:
+def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtime: Runtime) -> dict[bytes, Completion]:
     """Completions as they come from the cache: free now, with what they would cost at today's price, or cost then."""
-    by_key = {request.key: request for request in requests}
+    price = pricing.find_price(llm, runtime) if stored else None
     recalled = {}
-    for key, completion in stored.items():
+    for key, (request, completion) in stored.items():
         unpriced = completion if price is None else replace(completion, usage=replace(completion.usage, cost=None))
-        recalled[key] = _as_cached(completion, saved=pricing.add_cost(by_key[key], unpriced, price).usage.cost)
+        recalled[key] = _as_cached(completion, saved=pricing.add_cost(request, unpriced, price).usage.cost)
     return recalled
-
-
-def _as_messages(conversation: Conversation | str) -> Conversation:
-    return (Message("user", conversation),) if isinstance(conversation, str) else conversation
-
-
-def _override(sampling: Sampling, options: dict[str, Any]) -> Sampling:
-    unknown = options.keys() - {field.name for field in fields(Sampling)}
-    if unknown:
-        raise TypeError(f"complete() got an unexpected option {min(unknown)!r}")
-    return replace(sampling, **options) if options else sampling
-
-
-def _in_order(keys: Sequence[bytes], completions: dict[bytes, Completion]) -> list[Completion]:
-    """The completions of all requests; of several equal ones, only the first has a cost."""
-    seen: set[bytes] = set()
-    ordered = []
-    for key in keys:
-        completion = _as_cached(completions[key], repeated=True) if key in seen else completions[key]
-        ordered.append(replace(completion, key=key))
-        seen.add(key)
-    return ordered
 
 
 def _as_cached(completion: Completion, *, saved: float | None = None, repeated: bool = False) -> Completion:
     usage = replace(completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0, saved=saved, repeated=repeated)
     return replace(completion, usage=usage)
-
-
-class _Reader:
-    """Tells which answers the caller's parser cannot read."""
-
-    def __init__(self, parser: AnswerParser, requests: Sequence[Request]) -> None:
-        self.version = parser.version
-        self.needs_logprobs = parser.needs_logprobs
-        self._can_read = parser.can_read
-        self._index_of = {request.key: index for index, request in reversed(list(enumerate(requests)))}
-
-    def rejects(self, key: bytes, completion: Completion) -> bool:
-        try:
-            return completion.failure is None and not self._can_read(self._index_of[key], completion)
-        except Exception:
-            # The metric raises the same when it reads the answer, and reports it with the record.
-            return False
-
-
-def _is_useful(key: bytes, completion: Completion, reader: _Reader | None) -> bool:
-    return completion.failure is None and not (reader and reader.rejects(key, completion))
 
 
 @dataclass(slots=True)
@@ -180,12 +209,6 @@ class _Tally:
 
     useful: bool = False
     useless: int = 0
-
-
-def _open_tally(llm: LLM, runtime: Runtime, parser: AnswerParser | None) -> _Tally:
-    if runtime.run_id is None:
-        return _Tally()
-    return _run_tally(runtime.run_id, str(llm), parser.name if parser else "")
 
 
 @lru_cache(maxsize=256)
@@ -203,21 +226,19 @@ class _Batch(Call):
         requests: Sequence[Request],
         runtime: Runtime,
         *,
-        has_cached_answers: bool,
-        replaced: Mapping[bytes, float] | None = None,
-        reader: _Reader | None = None,
-        tally: _Tally | None = None,
+        replaced: Mapping[bytes, float],
+        reader: AnswerReader,
     ) -> None:
         super().__init__(runtime)
-        self.has_cached_answers = has_cached_answers
         self._llm = llm
         self._cache = cache
         self._requests = requests
         #: Requests whose stored answers are replaced, with the times of their arrival, unless another process has done
         #: so since.
-        self._replaced = replaced or {}
+        self._replaced = replaced
         self._reader = reader
-        self._tally = tally or _Tally()
+        caller = reader.parser.name if reader.parser else ""
+        self._tally = _run_tally(runtime.run_id, str(llm), caller) if runtime.run_id is not None else _Tally()
         self._price = pricing.find_price(llm, runtime)
         self._budget = self._open_budget()
         #: The requests that were given to the LLM last: `deliver` counts in these.
@@ -230,8 +251,11 @@ class _Batch(Call):
         # An LLM may call from several threads.
         self._lock = threading.RLock()
 
-    def run(self, sampling: Sampling) -> dict[bytes, Completion]:
-        """Send all requests, as many at a time as the budget allows; completions by key."""
+    def run(self, sampling: Sampling, cached: Mapping[bytes, Completion]) -> dict[bytes, Completion]:
+        """Send all requests, as many at a time as the budget allows; completions by key. `cached` are the completions
+        of the same call that came from the cache."""
+        self.has_cached_answers = bool(cached)
+        self._tally.useful = self._tally.useful or any(self._is_useful(*answer) for answer in cached.items())
         if self._cache:
             self._cache.check_writable()
         costs = [pricing.max_cost(request, self._price) for request in self._requests] if self._price else []
@@ -240,7 +264,10 @@ class _Batch(Call):
             count = self._admit(costs[start:], sampling) if self._budget else len(self._requests)
             self._send(self._requests[start : start + count], sampling)
             start += count
-        self._release_own()
+        for reserved in self._own_reserved.values():
+            # The LLM did not need to send these.
+            if self._budget:
+                self._budget.settle(reserved, 0.0)
         return self._completions
 
     def _open_budget(self) -> Budget | None:
@@ -308,9 +335,10 @@ class _Batch(Call):
         tally, failure = self._tally, completion.failure
         if tally.useful or self._llm.allows_unreadable:
             return
-        if failure is None and self._reader and self._reader.needs_logprobs and completion.tokens is None:
-            raise ModelError(self._reader.needs_logprobs)
-        if _is_useful(request.key, completion, self._reader):
+        needs_logprobs = self._reader.parser.needs_logprobs if self._reader.parser else None
+        if failure is None and needs_logprobs and completion.tokens is None:
+            raise ModelError(needs_logprobs)
+        if self._is_useful(request.key, completion):
             tally.useful = True
             return
         # Other failures are counted where they arise, or are the record's own: a filter, or a text that is too long.
@@ -329,6 +357,9 @@ class _Batch(Call):
                 f"the same command goes on"
             )
 
+    def _is_useful(self, key: bytes, completion: Completion) -> bool:
+        return completion.failure is None and not self._reader.rejects(key, completion)
+
     def _store(self, request: Request, completion: Completion) -> Completion:
         stored = completion
         if self._cache and is_cacheable(request, completion):
@@ -336,9 +367,9 @@ class _Batch(Call):
                 request=request, completion=completion, arrived=self.runtime.answer_time or time.time()
             )
             (stored,) = self._cache.store([answer], self._replaced)
-            if self._reader and self._reader.rejects(request.key, stored):
-                # Now, and not only when the metric has read all answers: the run may be killed before.
-                self._cache.mark_unreadable([request.key], self._reader.version)
+            if self._reader.parser and self._reader.rejects(request.key, stored):
+                # Now, and not only when all answers are there: the run may be killed before.
+                self._cache.mark_unreadable([request.key], self._reader.parser.version)
             base.count_stored()
         if self._budget and self._price:
             reserved = pricing.max_cost(request, self._price)
@@ -369,14 +400,6 @@ class _Batch(Call):
             reserved = self._own_reserved.pop(request.key, None)
             if self._budget and reserved is not None:
                 self._budget.settle(reserved, reserved if charged.usage.cost is None else charged.usage.cost)
-
-    def _release_own(self) -> None:
-        """Give back what was reserved for requests that the LLM did not need to send."""
-        with self._lock:
-            for key in list(self._own_reserved):
-                reserved = self._own_reserved.pop(key)
-                if self._budget:
-                    self._budget.settle(reserved, 0.0)
 
 
 #: Answers of a run that may be of no use before the LLM, and not a record, is held responsible.

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from metrist.errors import SpecError
 from metrist.llm.base import LLM, Call
 from metrist.llm.client import PROBE, ChatClient, ServerState, probe_sampling, server_state
-from metrist.llm.http import Credentials, HttpClient, find_secret_fields, is_secret_header, is_variable
+from metrist.llm.http import Credentials, HttpClient, is_secret_field, is_secret_header, is_variable
 from metrist.llm.messages import Completion, Conversation, Sampling, Turns
 from metrist.llm.openai_format import LENGTH_FIELDS, OMITTABLE, RESERVED_FIELDS
-from metrist.llm.rate_limit import RequestPool, rate_limiter
+from metrist.llm.rate_limit import rate_limiter, run_requests
 from metrist.llm.retry import RetryPolicy
 from metrist.spec import Spec
 
@@ -109,9 +109,15 @@ class OpenAI(LLM):
         if not conversations:
             return []
         size = min(call.runtime.concurrency, len(conversations))
-        client = self._connect(sampling, size, call)
-        pool = RequestPool(lambda number: client.complete(conversations[number]), size, client.stop, client.http.close)
-        return pool.run(len(conversations), call.deliver)
+        client = self._connect(sampling, call)
+        return run_requests(
+            lambda number: client.complete(conversations[number]),
+            len(conversations),
+            size=size,
+            stop=client.stop,
+            close=client.http.close,
+            deliver=call.deliver,
+        )
 
     def _address(self) -> str:
         query = f"?api-version={self.api_version}" if self.api_version else ""
@@ -121,7 +127,7 @@ class OpenAI(LLM):
     def _state(self) -> ServerState:
         return server_state(self._address(), self.model)
 
-    def _connect(self, sampling: Sampling, size: int, call: Call) -> ChatClient:
+    def _connect(self, sampling: Sampling, call: Call) -> ChatClient:
         credentials, base, runtime = self._credentials(), self.url or VENDOR_URL, call.runtime
         headers = {name: value for name, value in map(_split_header, self.headers) if not value.startswith("$")}
         state = self._state()
@@ -131,7 +137,7 @@ class OpenAI(LLM):
             name=f"the model {self.model!r} at {base}",
             tokens_field=self.max_tokens_field,
             sampling=sampling,
-            http=HttpClient(self._address(), headers, credentials, timeout=runtime.timeout, connections=size),
+            http=HttpClient(self._address(), headers, credentials, timeout=runtime.timeout),
             credentials=credentials,
             state=state,
             limiter=rate_limiter(base, runtime),
@@ -196,16 +202,15 @@ def _check_body(body: str | None) -> None:
     _check(isinstance(fields, dict), """body must be a JSON object such as '{"reasoning_effort": "low"}'""")
     for name in fields:
         _check(name not in RESERVED_FIELDS, f"body cannot set {name!r}: {RESERVED_FIELDS.get(name)}")
-    for path, name in _walk_fields(fields):
+    for path, name, value in _walk_fields(fields):
         _check(name not in LENGTH_FIELDS, f"body cannot set {path!r}: {LENGTH_FIELDS.get(name)}")
-    secret = next(find_secret_fields(fields), None)
-    _check(secret is None, f"body cannot hold a secret, as {secret!r} seems to be: {_KEY_HINT}")
+        _check(not is_secret_field(name, value), f"body cannot hold a secret, as {path!r} seems to be: {_KEY_HINT}")
 
 
-def _walk_fields(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """All fields at any depth, each with its path and its own name."""
+def _walk_fields(data: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
+    """All fields at any depth, each with its path, its own name and its value."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for name, value in items:
         inner = f"{path}.{name}" if path else str(name)
-        yield inner, str(name)
+        yield inner, str(name), value
         yield from _walk_fields(value, inner)

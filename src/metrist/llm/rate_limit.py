@@ -1,12 +1,13 @@
-"""Bound the requests to a server: per minute (`RateLimiter`) and in flight (`RequestPool`)."""
+"""Bound the requests to a server: per minute (`RateLimiter`) and in flight (`run_requests`)."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import islice
 from queue import Empty, SimpleQueue
 
 from metrist.errors import ModelError
@@ -96,93 +97,70 @@ _POLL = 0.5
 Result = Completion | ModelError | None
 
 
-class RequestPool:
-    """Runs a function over the numbers of a batch in a bounded number of daemon threads.
+def run_requests(
+    send: Callable[[int], Result],
+    count: int,
+    *,
+    size: int,
+    stop: threading.Event,
+    close: Callable[[], None],
+    deliver: Callable[[int, Completion], None],
+) -> list[Completion]:
+    """The completions of all numbers below `count`, in order, from as many daemon threads as `size` says.
 
     `deliver` is called in the caller's thread only, and the next request starts only after a result was delivered, so
-    that few results are ever held in memory alone. concurrent.futures is not used because the interpreter joins its
-    threads on exit: after Ctrl-C it would wait for the server to answer every request in flight.
+    that few results are ever held in memory alone. An error is raised once the requests in flight have ended (or
+    `GRACE` has passed), whose answers may be paid for; an interrupt is raised at once. The last thread to end calls
+    `close`, when nothing uses the connections any more.
 
-    The last thread to end calls `close`, when nothing uses the connections any more.
+    concurrent.futures is not used because the interpreter joins its threads on exit: after Ctrl-C it would wait for
+    the server to answer every request in flight.
     """
+    jobs: SimpleQueue[int | None] = SimpleQueue()
+    results: SimpleQueue[tuple[int, Result]] = SimpleQueue()
+    ended = itertools.count(1)
 
-    def __init__(
-        self, send: Callable[[int], Result], size: int, stop: threading.Event, close: Callable[[], None]
-    ) -> None:
-        self._send = send
-        self._size = size
-        self._stop = stop
-        self._close = close
-        self._jobs: SimpleQueue[int | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[int, Result]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._running = size
+    def work() -> None:
+        for number in iter(jobs.get, None):
+            results.put((number, send(number)))
+        if next(ended) == size:
+            close()
 
-    def run(self, count: int, deliver: Callable[[int, Completion], None]) -> list[Completion]:
-        """All completions, in order. An error is raised once the requests in flight have ended (or `GRACE` has
-        passed); an interrupt is raised at once."""
-        threads = [threading.Thread(target=self._work, name="metrist-llm", daemon=True) for _ in range(self._size)]
-        for thread in threads:
-            thread.start()
-        try:
-            completions = self._collect(count, deliver)
-        finally:
-            self._stop.set()
-            for _ in threads:
-                self._jobs.put(None)
-        for thread in threads:
-            thread.join()
-        return completions
-
-    def _collect(self, count: int, deliver: Callable[[int, Completion], None]) -> list[Completion]:
-        completions: dict[int, Completion] = {}
-        numbers = iter(range(count))
-        in_flight = 0
-        for number in islice(numbers, self._size):
-            self._jobs.put(number)
-            in_flight += 1
-        while in_flight:
-            number, result = self._next_result()
+    threads = [threading.Thread(target=work, name="metrist-llm", daemon=True) for _ in range(size)]
+    for thread in threads:
+        thread.start()
+    completions: dict[int, Completion] = {}
+    error: Exception | None = None
+    until = math.inf
+    try:
+        for number in range(min(size, count)):
+            jobs.put(number)
+        started, in_flight = size, min(size, count)
+        while in_flight and time.monotonic() < until:
+            try:
+                number, result = results.get(timeout=_POLL)
+            except Empty:
+                continue
             in_flight -= 1
             try:
                 completions[number] = _deliver(number, result, deliver)
-            except Exception:
-                self._stop.set()
-                self._drain(in_flight, deliver)
-                raise
-            for following in islice(numbers, 1):
-                self._jobs.put(following)
+            except Exception as fault:
+                if error is None:
+                    error, until = fault, time.monotonic() + GRACE
+                    stop.set()
+            if error is None and started < count:
+                jobs.put(started)
+                started += 1
                 in_flight += 1
-        return [completions[number] for number in range(count)]
-
-    def _drain(self, in_flight: int, deliver: Callable[[int, Completion], None]) -> None:
-        """Deliver what is still in flight, within the grace period; the first error is the one that is raised."""
-        until = time.monotonic() + GRACE
-        for _ in range(in_flight):
-            try:
-                number, result = self._next_result(until)
-                _deliver(number, result, deliver)
-            except TimeoutError:
-                return
-            except Exception:
-                continue
-
-    def _next_result(self, until: float = float("inf")) -> tuple[int, Result]:
-        while True:
-            try:
-                return self._results.get(timeout=_POLL)
-            except Empty:
-                if time.monotonic() > until:
-                    raise TimeoutError from None
-
-    def _work(self) -> None:
-        for number in iter(self._jobs.get, None):
-            self._results.put((number, self._send(number)))
-        with self._lock:
-            self._running -= 1
-            is_last = self._running == 0
-        if is_last:
-            self._close()
+    finally:
+        stop.set()
+        for _ in threads:
+            jobs.put(None)
+    if error is not None:
+        raise error
+    for thread in threads:
+        thread.join()
+    return [completions[number] for number in range(count)]
 
 
 def _deliver(number: int, result: Result, deliver: Callable[[int, Completion], None]) -> Completion:

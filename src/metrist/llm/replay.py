@@ -6,23 +6,19 @@ A file of answers is JSONL with one object per answer: its request, its completi
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import hashlib
-import io
 import json
-import lzma
-import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal
+from typing import ClassVar
 
 from metrist.errors import InputError, ModelError, SpecError, did_you_mean, format_count
+from metrist.io.compression import open_bytes
+from metrist.io.writer import atomic_write
 from metrist.llm.base import LLM, Call, check_text
 from metrist.llm.cache import (
     AnswerCache,
@@ -43,14 +39,8 @@ _WRITER = "`metrist answers export`"
 
 def write_answers(answers: Iterable[CachedAnswer], path: Path) -> int:
     """Write a file, which appears complete or not at all; .gz, .xz and .zst are compressed. The number of answers."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with _open_file(temporary, path.suffix.lower(), "w") as file:
-            count = sum(1 for answer in answers if file.write(format_line(answer) + "\n"))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return count
+    with atomic_write(path) as file:
+        return sum(1 for answer in answers if file.write(format_line(answer) + "\n"))
 
 
 def format_line(answer: CachedAnswer) -> str:
@@ -62,16 +52,12 @@ def format_line(answer: CachedAnswer) -> str:
 
 def read_answers(path: Path) -> Iterator[CachedAnswer]:
     """The answers in a file; InputError with the line number for a line that is none."""
-    try:
-        with _open_file(path, path.suffix.lower(), "r") as file:
-            for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
-                if len(line) == _LONGEST_LINE:
-                    raise InputError(f"{path}:{number}: the line has {_LONGEST_LINE:,} characters or more: no answer")
-                if line.strip():
-                    yield _parse_line(line, f"{path}:{number}")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"{path} cannot be read: {reason}") from None
+    with open_bytes(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+            if len(line) == _LONGEST_LINE:
+                raise InputError(f"{path}:{number}: the line has {_LONGEST_LINE:,} bytes or more: no answer")
+            if line.strip():
+                yield _parse_line(line, f"{path}:{number}")
 
 
 def import_answers(cache: AnswerCache, path: Path) -> tuple[int, int]:
@@ -89,59 +75,14 @@ def import_answers(cache: AnswerCache, path: Path) -> tuple[int, int]:
     return count, new
 
 
-def _parse_line(line: str, where: str) -> CachedAnswer:
+def _parse_line(line: bytes, where: str) -> CachedAnswer:
     try:
         data = json.loads(line)
-        arrived = datetime.fromisoformat(data["when"]).timestamp()
-        request, completion = Request.from_json(data), completion_from_json(data["answer"])
+        request, completion = Request.from_json(data), completion_from_json(data.get("answer"))
+        arrived = datetime.fromisoformat(data.get("when")).timestamp()
         return CachedAnswer(request=request, completion=completion, arrived=arrived)
-    except KeyError as error:
-        raise InputError(f"{where}: the field {error} is missing; expected an answer written by {_WRITER}") from None
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{where}: not an answer written by {_WRITER}: {error}") from None
-
-
-@contextmanager
-def _open_file(path: Path, suffix: str, mode: Literal["r", "w"]) -> Iterator[IO[str]]:
-    with path.open(f"{mode}b") as file:
-        binary = _decompress(file, suffix) if mode == "r" else _compress(file, suffix)
-        with binary, io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as text:
-            yield text
-
-
-def _compress(file: IO[bytes], suffix: str) -> Any:
-    if suffix == ".zst":
-        import zstandard
-
-        return zstandard.ZstdCompressor(level=3).stream_writer(file)
-    if suffix == ".gz":
-        return gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
-    return lzma.LZMAFile(file, "wb") if suffix == ".xz" else file
-
-
-def _decompress(file: IO[bytes], suffix: str) -> Any:
-    if suffix == ".zst":
-        return io.BytesIO(_decompress_zstd(file.read()))
-    if suffix == ".gz":
-        return gzip.GzipFile(fileobj=file, mode="rb")
-    return lzma.LZMAFile(file, "rb") if suffix == ".xz" else file
-
-
-def _decompress_zstd(data: bytes) -> bytes:
-    """All at once: the package's stream reader accepts a truncated file as a complete one."""
-    import zstandard
-
-    parts = []
-    while data:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            parts.append(frame.decompress(data))
-        except zstandard.ZstdError as error:
-            raise OSError(str(error)) from error
-        if not frame.eof:
-            raise EOFError("the archive is truncated")
-        data = frame.unused_data
-    return b"".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)

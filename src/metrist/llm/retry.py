@@ -1,42 +1,25 @@
-"""The possible outcomes of one request to a server, and when to send it again.
-
-Which responses may be sent again is decided by `classify_error` in `http`.
-"""
+"""The possible outcomes of one request to a server, what its responses mean, and when to send it again."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Literal
 
+from metrist.errors import escape_controls
+from metrist.llm.http import Response
 from metrist.llm.messages import Completion, Finish, Usage
-from metrist.scores import Failure
+from metrist.llm.openai_format import UnreadableResponse
+from metrist.scores import Failure, FailureKind
 
 #: Seconds before the second attempt; each further wait is twice as long, up to the longest.
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 #: Attempts at a server that has never responded, so that a wrong address is reported soon.
 FIRST_CONTACT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What a server sent, complete."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TransportError:
-    """Why no complete response came: no connection ('unreachable'), a certificate that is not trusted ('untrusted'),
-    or a timeout or a connection that broke off ('broken')."""
-
-    reason: str
-    kind: Literal["unreachable", "untrusted", "broken"] = "broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +120,111 @@ def _parse_date(text: str | None) -> float | None:
         return parsedate_to_datetime(text or "").timestamp()
     except (ValueError, OverflowError, TypeError, IndexError):
         return None
+
+
+_TOO_LONG = re.compile(
+    r"context.{0,20}(length|window|size)|maximum context|n_ctx|(prompt|input|request).{0,40}too (long|large)"
+    r"|token count.{0,40}exceeds|exceeds? the (maximum|available|model)|too many tokens",
+    re.IGNORECASE | re.DOTALL,
+)
+_FILTERED = re.compile(r"content.?(filter|policy|management)|safety|moderat(ion|ed)|flagged", re.IGNORECASE)
+_NO_CREDIT = re.compile(
+    r"insufficient.?(quota|funds|credits?|balance)|billing|credit balance|exceeded your current quota", re.IGNORECASE
+)
+#: Other words for a field in servers' error messages.
+_SYNONYMS = {"response_format": ("schema", "grammar", "structured output", "guided decoding")}
+_LONGEST_MESSAGE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ServerError:
+    """The error in a response: the server's message, and the code and the request field that it names."""
+
+    message: str
+    code: str = ""
+    field: str = ""
+
+    def matches(self, pattern: re.Pattern[str]) -> bool:
+        return bool(pattern.search(self.message) or pattern.search(self.code))
+
+    def names(self, field: str) -> bool:
+        """Whether it is about this field of the request. A common word such as 'stop' must stand in quotes."""
+        if self.field:
+            return self.field.split(".")[0] == field
+        words = [field, *_SYNONYMS.get(field, ())] if "_" in field or field in ("temperature", "logprobs") else []
+        return self.quotes(field) or any(word in self.message.lower() for word in words)
+
+    def quotes(self, word: str) -> bool:
+        return bool(re.search(rf"""['"`]{re.escape(word)}['"`]""", self.message))
+
+
+def classify_error(response: Response, model: str, optional: Sequence[str]) -> Outcome:
+    """What an error response means for the request. `optional` are fields that the request could do without."""
+    error = parse_error(response)
+    status, reason = response.status, f"the server answered {response.status}: {error.message}"
+    if status < 300:
+        reason = f"the server answered {status} with an error: {error.message}"
+        status = _infer_status(error)
+    if status in (400, 429) and error.matches(_NO_CREDIT):
+        return FatalError(f"{reason} (waiting does not help: check the account's plan and balance)")
+    if status in (408, 409, 425, 429) or status >= 500:
+        return RetryableError(reason, parse_retry_after(response.headers, time.time()), throttled=status in (429, 529))
+    if status in (400, 413, 422):
+        return _classify_bad_request(error, model, optional, reason)
+    if status == 403 and error.matches(_FILTERED):
+        return RequestError(Failure(FailureKind.filtered, reason), "filter")
+    return FatalError(f"{reason} ({_suggest_remedy(status, response)})")
+
+
+def parse_error(response: Response) -> ServerError:
+    """The error in a body: OpenAI's format, text (Ollama), a list of one (Gemini), 'detail' (FastAPI), no JSON."""
+    try:
+        data = response.data
+    except UnreadableResponse:
+        return ServerError(_shorten(response.body.decode("utf-8", "replace")) or "no message")
+    data = data[0] if isinstance(data, list) and data else data
+    error = data.get("error", data) if isinstance(data, dict) else data
+    if not isinstance(error, dict):
+        return ServerError(_shorten(str(error)))
+    message = error.get("message") or error.get("detail") or error
+    code, field = error.get("code") or error.get("type"), error.get("param")
+    return ServerError(_shorten(str(message)), "" if code is None else str(code), "" if field is None else str(field))
+
+
+def _infer_status(error: ServerError) -> int:
+    """The status of an error sent with a success status: the one that it names, or the usual one for its message."""
+    if re.fullmatch("[45][0-9]{2}", error.code):
+        return int(error.code)
+    return 400 if any(map(error.matches, (_TOO_LONG, _FILTERED, _NO_CREDIT))) else 500
+
+
+def _classify_bad_request(error: ServerError, model: str, optional: Sequence[str], reason: str) -> Outcome:
+    if error.matches(_TOO_LONG):  # First, since servers mention max_tokens in this message too.
+        message = f"too long for the model's context: {reason}"
+        return RequestError(Failure(FailureKind.too_long, message), "length")
+    for name in optional:
+        if error.names(name):
+            return RejectedField(name, reason)
+    if error.names("model") or error.quotes(model):
+        return RejectedField("model", reason)
+    if error.matches(_FILTERED):
+        return RequestError(Failure(FailureKind.filtered, reason), "filter")
+    return RequestError(Failure(FailureKind.refused, reason))
+
+
+def _suggest_remedy(status: int, response: Response) -> str:
+    if status < 400:
+        return f"it redirects to {response.headers.get('location', 'another address')!r}; give that address as url=…"
+    remedies = {
+        401: "the key is wrong or missing: check the environment variable that key=… names",
+        402: "check the account's balance",
+        403: "this key may not use this model or address",
+        404: "check model=… and url=…, which must be the server's base address such as http://127.0.0.1:8000/v1",
+    }
+    return remedies.get(status, "check url=…")
+
+
+def _shorten(text: str) -> str:
+    """One line that fits into a table."""
+    line = escape_controls(" ".join(text.split()))
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"

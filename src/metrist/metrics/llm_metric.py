@@ -2,7 +2,8 @@
 
 `LLMMetric` turns a prompt and a parser into a metric. Protocols with several questions per record override `score` and
 use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question,
-`score_answers` turns answers into scores, and `ask_for_scores` does both and remembers answers that cannot be read.
+`score_answers` turns answers into scores. `ask_and_parse` and `ask_for_scores` do both, parse each answer once, and
+remember answers that cannot be read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -23,12 +24,14 @@ from metrist._version import __version__
 from metrist.errors import RunError, SpecError, agree, format_count
 from metrist.llm import gateway, pricing
 from metrist.llm.base import LLM
-from metrist.llm.cache import AnswerParser
+from metrist.llm.gateway import AnswerParser
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric, Shard, iterate_nested
 from metrist.records import Record
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Score, Scores
+
+_T = TypeVar("_T")
 
 #: The key of a usage that counts answers withheld by the server's content filter.
 FILTERED = "filtered"
@@ -189,47 +192,48 @@ def continue_conversations(
     ]
 
 
+def ask_and_parse(
+    metric: LLMMetric,
+    conversations: Sequence[Conversation | None],
+    sampling: Sampling,
+    runtime: Runtime | None,
+    parse: Callable[[int, Completion], _T],
+    *,
+    needs_logprobs: str | None = None,
+) -> list[tuple[Completion, _T | Failure]]:
+    """`ask_llm`, with what `parse` makes of each answer; a failure where there is no answer, or where `parse` raises
+    `UnparsableAnswer`, which the cache remembers."""
+    # An answer is parsed when it arrives, so that the gateway knows whether it is of use, and not again.
+    results: dict[int, tuple[Completion, _T | Failure]] = {}
+
+    def read(index: int, answer: Completion) -> _T | Failure:
+        known = results.get(index)
+        if known is None or (known[0].text, known[0].finish) != (answer.text, answer.finish):
+            known = results[index] = answer, _parse_answer(index, answer, parse)
+        return known[1]
+
+    parser = AnswerParser(
+        version=_parser_version(metric),
+        can_read=lambda index, answer: not isinstance(read(index, answer), Failure),
+        name=str(metric),
+        needs_logprobs=needs_logprobs,
+    )
+    answers = ask_llm(metric.llm, conversations, sampling, runtime, parser)
+    return [(answer, answer.failure or read(index, answer)) for index, answer in enumerate(answers)]
+
+
 def ask_for_scores(
     metric: LLMMetric,
     conversations: Sequence[Conversation],
     sampling: Sampling,
     runtime: Runtime | None,
     parse: Callable[[int, Completion], Score],
+    *,
+    needs_logprobs: str | None = None,
 ) -> list[Score]:
-    """`ask_llm`, then `score_answers`. The cache remembers which answers `parse` rejected."""
-    parser = build_parser(metric, parse)
-    answers = ask_llm(metric.llm, conversations, sampling, runtime, parser)
-    scores = score_answers(answers, parse)
-    mark_unreadable(metric, zip(answers, (score.failure for score in scores), strict=True), runtime)
-    return scores
-
-
-def build_parser(
-    metric: LLMMetric, parse: Callable[[int, Completion], object], *, needs_logprobs: str | None = None
-) -> AnswerParser:
-    """The parser of a metric's answers; `parse` raises `UnparsableAnswer` where it cannot read one."""
-
-    def can_read(index: int, answer: Completion) -> bool:
-        try:
-            parse(index, answer)
-        except UnparsableAnswer:
-            return False
-        return True
-
-    return AnswerParser(_parser_version(metric), can_read, str(metric), needs_logprobs)
-
-
-def mark_unreadable(
-    metric: LLMMetric, answers: Iterable[tuple[Completion, Failure | None]], runtime: Runtime | None
-) -> None:
-    """Remember the answers that came and could not be read, given each with the failure of its score."""
-    rejected = [
-        answer
-        for answer, failure in answers
-        if failure is not None and failure.kind is FailureKind.unparsable and answer.failure is None
-    ]
-    if rejected:
-        gateway.mark_unreadable(metric.llm, rejected, _parser_version(metric), runtime)
+    """As `ask_and_parse`, with a failed score for a failure, and the usage in each."""
+    results = ask_and_parse(metric, conversations, sampling, runtime, parse, needs_logprobs=needs_logprobs)
+    return [_add_usage(answer, result) for answer, result in results]
 
 
 def _parser_version(metric: LLMMetric) -> str:
@@ -254,27 +258,29 @@ def _hash_source(classes: tuple[type, ...]) -> str:
 def score_answers(answers: Sequence[Completion], parse: Callable[[int, Completion], Score]) -> list[Score]:
     """A score per answer. `parse` receives each answer with its index and raises `UnparsableAnswer` to reject it: the
     score is then a failure with the raw answer."""
-    return [_score_answer(index, answer, parse) for index, answer in enumerate(answers)]
+    return [_add_usage(answer, _parse_answer(index, answer, parse)) for index, answer in enumerate(answers)]
 
 
-def _score_answer(index: int, answer: Completion, parse: Callable[[int, Completion], Score]) -> Score:
+def _parse_answer(index: int, answer: Completion, parse: Callable[[int, Completion], _T]) -> _T | Failure:
+    """The result of `parse`; or the failure, with the likely cause where `parse` rejects the answer."""
     if answer.failure is not None:
-        return Score.failed(answer.failure, raw=answer.text or None, usage=sum_usage([answer]))
+        return answer.failure
     try:
-        score = parse(index, answer)
+        return parse(index, answer)
     except UnparsableAnswer as error:
-        failure = explain_unparsable(answer, error)
-        return Score.failed(failure, raw=answer.text, usage=sum_usage([answer], unreadable=[answer]))
-    return score if score.usage is not None else dataclasses.replace(score, usage=sum_usage([answer]))
-
-
-def explain_unparsable(answer: Completion, error: UnparsableAnswer) -> Failure:
-    """The failure of an answer that was rejected, with the likely cause."""
-    reason = str(error) if answer.text.strip() else "the answer is empty"
+        reason = str(error) if answer.text.strip() else "the answer is empty"
     if answer.finish == "filter":
         return Failure(FailureKind.filtered, f"{reason} (the server filtered the answer)")
     hint = " (the answer was truncated; try a larger max_tokens)" if answer.finish == "length" else ""
     return Failure(FailureKind.unparsable, f"{reason}{hint}")
+
+
+def _add_usage(answer: Completion, result: Score | Failure) -> Score:
+    if isinstance(result, Failure):
+        unreadable = [answer] if answer.failure is None else []
+        raw = answer.text if unreadable else answer.text or None
+        return Score.failed(result, raw=raw, usage=sum_usage([answer], unreadable))
+    return result if result.usage is not None else dataclasses.replace(result, usage=sum_usage([answer]))
 
 
 def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = ()) -> dict[str, Any]:

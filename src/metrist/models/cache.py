@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import math
+import os
+import sqlite3
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,14 +25,116 @@ from numpy.typing import NDArray
 
 from metrist._version import __version__
 from metrist.models.protocols import EncoderModel, LikelihoodModel, Likelihoods, Long, States, TextModel
-from metrist.models.sqlite_store import CacheFile, open_cache
+from metrist.sqlite_store import SqliteStore, add_checksum, strip_checksum
+
+#: The number is that of the file's layout, so that versions of metrist with another layout can share a folder.
+CACHE_NAME = "models-1.sqlite"
+_BYTES_PER_WRITE = 32 << 20
+_TABLE = "CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, value BLOB NOT NULL)"
+# Vectors are long: larger pages make for fewer of them.
+_SETTINGS = ("page_size = 16384", f"journal_size_limit = {2 * _BYTES_PER_WRITE}")
 
 _HEAD = struct.Struct("<qqq")
-_Input = TypeVar("_Input")
+_T = TypeVar("_T")
+
+log = logging.getLogger("metrist")
 
 
-class _Cached:
-    """A model and the folder of its cache, which is opened separately in each process."""
+@lru_cache(maxsize=8)
+def _open_cache(folder: Path, limit_gb: float, _process: int) -> CacheFile:
+    return CacheFile(folder, limit_gb)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheContents:
+    """The entries of a cache, and the bytes that it takes on disk."""
+
+    entries: int
+    size: int
+
+
+class CacheFile:
+    """A key-value cache. Above `limit_gb` (10^9 bytes) it stores nothing more. No method fails because of the file:
+    scoring goes on without it, and the problem is logged once."""
+
+    def __init__(self, folder: Path, limit_gb: float = 10.0) -> None:
+        self.path = folder / CACHE_NAME
+        self._limit_gb = limit_gb
+        self._store = SqliteStore(self.path, tables=(_TABLE,), settings=_SETTINGS)
+        self._usable = self._growing = True
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the intact entries under these keys."""
+        query = "SELECT key, value FROM entries WHERE key IN"
+        rows = self._attempt(lambda: list(self._store.find(query, keys))) or []
+        return {key: value for key, stored in rows if (value := strip_checksum(stored)) is not None}
+
+    def keep(self, entries: Mapping[bytes, bytes]) -> None:
+        """Store the entries; each group of them is stored whole or not at all."""
+        for group in _group_entries(entries):
+            if self._growing:
+                self._attempt(lambda group=group: self._store.write(lambda connection: self._insert(connection, group)))  # type: ignore[misc]
+
+    def contents(self) -> CacheContents:
+        """Count the entries and their bytes."""
+        query = "SELECT count(*) FROM entries"
+        count = self._attempt(lambda: self._store.read(lambda connection: connection.execute(query).fetchone()[0]))
+        return CacheContents(entries=count or 0, size=self._store.size())
+
+    def clear(self) -> None:
+        """Delete all entries and release their space."""
+
+        def delete() -> None:
+            self._store.write(lambda connection: connection.execute("DELETE FROM entries"))
+            self._store.compact()
+
+        self._attempt(delete)
+
+    def close(self) -> None:
+        """Close the connection; the next use opens it again."""
+        self._store.close()
+
+    def _attempt(self, work: Callable[[], _T]) -> _T | None:
+        """Work on the file; an error ends the use of the file in this process."""
+        if not self._usable:
+            return None
+        try:
+            return work()
+        except (sqlite3.Error, OSError) as error:
+            self._usable = False
+            log.warning("%s cannot be used (%s): scoring goes on without caching model outputs", self.path, error)
+            return None
+
+    def _insert(self, connection: sqlite3.Connection, group: Sequence[tuple[bytes, bytes]]) -> None:
+        (pages,), (page_size,) = (
+            connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+        )
+        if pages * page_size > self._limit_gb * 1e9:
+            self._growing = False
+            log.warning(
+                "%s has reached %g GB and takes no more; METRIST_CACHE_GB sets another limit", self.path, self._limit_gb
+            )
+            return
+        # An existing entry is damaged, or another process stored the same content first.
+        rows = ((key, add_checksum(value)) for key, value in group)
+        connection.executemany("INSERT OR REPLACE INTO entries (key, value) VALUES (?, ?)", rows)
+
+
+def _group_entries(entries: Mapping[bytes, bytes]) -> Iterator[list[tuple[bytes, bytes]]]:
+    group: list[tuple[bytes, bytes]] = []
+    size = 0
+    for key, value in entries.items():
+        group.append((key, value))
+        size += len(value)
+        if size > _BYTES_PER_WRITE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+class _CachedModel:
+    """A model and the folder of its cache. All but the cached method is the model's own."""
 
     def __init__(self, model: Any, folder: Path, limit_gb: float = 10.0) -> None:
         self._model, self._folder, self._limit_gb = model, folder, limit_gb
@@ -35,208 +144,143 @@ class _Cached:
             raise AttributeError(name)
         return getattr(self._model, name)
 
-    @property
-    def _cache(self) -> CacheFile:
-        return open_cache(self._folder, self._limit_gb)
+    def _look_up(
+        self,
+        layout: _Layout,
+        settings: object,
+        inputs: Sequence[Any],
+        compute: Callable[[list[Any]], Likelihoods | States],
+    ) -> tuple[list[_Entry], dict[int, str]]:
+        """The entries of all inputs, cached ones and new ones, and the failures by index. Inputs that failed are not
+        stored."""
+        # A connection must not cross a fork, so each process has its own.
+        cache = _open_cache(self._folder, self._limit_gb, os.getpid())
+        keys = _hash_inputs(self._model, settings, inputs)
+        known = {key: layout.unpack(value) for key, value in cache.find(list(dict.fromkeys(keys))).items()}
+        missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in known}
+        failures: dict[bytes, str] = {}
+        if missing:
+            computed = compute(list(missing.values()))
+            fresh = dict(zip(missing, layout.split(computed), strict=True))
+            if isinstance(computed, Likelihoods):
+                failures = {key: computed.failures[n] for n, key in enumerate(missing) if n in computed.failures}
+            cache.keep({key: layout.pack(entry) for key, entry in fresh.items() if key not in failures})
+            known.update(fresh)
+        return [known[key] for key in keys], {n: failures[key] for n, key in enumerate(keys) if key in failures}
 
-    @property
-    def facts(self) -> Mapping[str, str]:
-        facts: Mapping[str, str] = self._model.facts
-        return facts
 
-
-class CachedLikelihoodModel(_Cached):
-    """A likelihood model with a cache. Pairs that could not be scored are not stored."""
+class CachedLikelihoodModel(_CachedModel):
+    """A likelihood model with a cache."""
 
     _model: LikelihoodModel
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        keys = _keys(self._model, max_tokens, pairs)
-        return _look_up(self._cache, keys, pairs, lambda new: self._model.log_probs(new, max_tokens))
-
-    def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
-        return self._model.windows(text, max_tokens)
-
-    def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
-        return self._model.pieces(target, max_tokens)
+        entries, failures = self._look_up(
+            _LIKELIHOODS, max_tokens, pairs, lambda new: self._model.log_probs(new, max_tokens)
+        )
+        return Likelihoods(**_LIKELIHOODS.join(entries), failures=failures)
 
 
-class CachedTextModel(_Cached):
-    """A model for whole texts with a cache. Texts that could not be scored are not stored."""
+class CachedTextModel(_CachedModel):
+    """A model for whole texts with a cache."""
 
     _model: TextModel
 
     def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
-        keys = _keys(self._model, ["running", max_tokens], [(text,) for text in texts])
-        return _look_up(self._cache, keys, texts, lambda new: self._model.running(new, max_tokens))
-
-    def in_windows(self, text: str, max_tokens: int | None = None) -> int:
-        return self._model.in_windows(text, max_tokens)
-
-    def spelled(self, tokens: Sequence[int]) -> list[str]:
-        return self._model.spelled(tokens)
+        entries, failures = self._look_up(
+            _LIKELIHOODS, ["running", max_tokens], texts, lambda new: self._model.running(new, max_tokens)
+        )
+        return Likelihoods(**_LIKELIHOODS.join(entries), failures=failures)
 
 
-class CachedEncoder(_Cached):
+class CachedEncoder(_CachedModel):
     """An encoder with a cache."""
 
     _model: EncoderModel
 
-    @property
-    def layers(self) -> int:
-        return self._model.layers
-
-    @property
-    def limit(self) -> int:
-        return self._model.limit
-
-    @property
-    def word_start(self) -> str:
-        return self._model.word_start
-
     def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
         # The last layer has one key, whether it is named by number or not.
-        settings = [self.layers if layer is None else layer, long]
-        keys = _keys(self._model, settings, [(text,) for text in texts])
-        known = {key: _unpack_text(value) for key, value in self._cache.find(list(dict.fromkeys(keys))).items()}
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
-        if missing:
-            states = self._model.states(list(missing.values()), layer, long)
-            fresh = dict(zip(missing, _split_texts(states), strict=True))
-            self._cache.keep({key: _pack_text(text) for key, text in fresh.items()})
-            known.update(fresh)
-        return _join_texts([known[key] for key in keys])
-
-    def token_ids(self, texts: Sequence[str], long: Long = "windows") -> list[list[int]]:
-        return self._model.token_ids(texts, long)
-
-    def pieces(self, tokens: Sequence[int]) -> list[str]:
-        return self._model.pieces(tokens)
+        settings = [self._model.layers if layer is None else layer, long]
+        entries, _ = self._look_up(_STATES, settings, texts, lambda new: self._model.states(new, layer, long))
+        return States(**_STATES.join(entries))
 
 
-def _look_up(
-    cache: CacheFile, keys: Sequence[bytes], inputs: Sequence[_Input], compute: Callable[[list[_Input]], Likelihoods]
-) -> Likelihoods:
-    """Return the likelihoods of all inputs, one key each: cached ones, and new ones computed and stored."""
-    known = {key: _unpack_pair(value) for key, value in cache.find(list(dict.fromkeys(keys))).items()}
-    missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in known}
-    failures: dict[bytes, str] = {}
-    if missing:
-        computed = compute(list(missing.values()))
-        fresh = dict(zip(missing, _split_pairs(computed), strict=True))
-        failures = {key: computed.failures[n] for n, key in enumerate(missing) if n in computed.failures}
-        cache.keep({key: _pack_pair(pair) for key, pair in fresh.items() if key not in failures})
-        known.update(fresh)
-    return _join_pairs([known[key] for key in keys], [failures.get(key) for key in keys])
-
-
-def _keys(
-    model: LikelihoodModel | TextModel | EncoderModel, settings: object, inputs: Sequence[tuple[str, ...]]
+def _hash_inputs(
+    model: LikelihoodModel | TextModel | EncoderModel, settings: object, inputs: Sequence[str | tuple[str, ...]]
 ) -> list[bytes]:
     # The same weights can be loaded as different kinds of model.
     facts = [__version__, type(model).__name__, sorted(model.facts.items()), settings]
     head = hashlib.sha256(json.dumps(facts).encode())
-    return [_key(head.copy(), texts) for texts in inputs]
+    keys = []
+    for texts in inputs:
+        digest = head.copy()
+        for text in (texts,) if isinstance(texts, str) else texts:
+            data = text.encode("utf-8", "surrogatepass")
+            # The length separates texts unambiguously.
+            digest.update(len(data).to_bytes(8, "big"))
+            digest.update(data)
+        keys.append(digest.digest())
+    return keys
 
 
-def _key(digest: Any, texts: tuple[str, ...]) -> bytes:
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        # The length separates texts unambiguously.
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
-    key: bytes = digest.digest()
-    return key
+class _Entry(NamedTuple):
+    """One text of a block: its rows of each column, and its numbers."""
+
+    columns: list[NDArray[Any]]
+    numbers: tuple[int, ...]
 
 
-class _Pair(NamedTuple):
-    """A cached pair."""
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How the texts of a block of arrays are told apart, stored, and put together again. `columns` have a row for each
+    token, and are given with the types in which they are stored and returned; `numbers` have one for each text."""
 
-    logprobs: NDArray[np.float32]
-    tokens: NDArray[np.int32]
-    condition_cut: int
-    target_cut: int
+    columns: Mapping[str, tuple[str, type]]
+    numbers: tuple[str, ...]
 
+    def split(self, block: Likelihoods | States) -> list[_Entry]:
+        columns = [getattr(block, name) for name in self.columns]
+        numbers = zip(*(getattr(block, name).tolist() for name in self.numbers), strict=True)
+        starts = block.starts.tolist()
+        rows = (slice(start, stop) for start, stop in pairwise(starts))
+        return [_Entry([column[row] for column in columns], own) for row, own in zip(rows, numbers, strict=True)]
 
-def _split_pairs(likelihoods: Likelihoods) -> list[_Pair]:
-    borders = zip(likelihoods.starts[:-1].tolist(), likelihoods.starts[1:].tolist(), strict=True)
-    cuts = zip(likelihoods.condition_cut.tolist(), likelihoods.target_cut.tolist(), strict=True)
-    return [
-        _Pair(likelihoods.logprobs[start:stop], likelihoods.tokens[start:stop].astype(np.int32), *cut)
-        for (start, stop), cut in zip(borders, cuts, strict=True)
-    ]
+    def pack(self, entry: _Entry) -> bytes:
+        # Vectors are stored uncompressed: zstd saves 8 % and takes as long as reading them.
+        head = _HEAD.pack(*entry.columns[0].shape, *entry.numbers)
+        types = (stored for stored, _ in self.columns.values())
+        parts = (column.astype(stored).tobytes() for column, stored in zip(entry.columns, types, strict=True))
+        return head + b"".join(parts)
 
+    def unpack(self, data: bytes) -> _Entry:
+        head = _HEAD.unpack_from(data)
+        # The first column may be a matrix.
+        shape, numbers = head[: -len(self.numbers)], head[-len(self.numbers) :]
+        columns: list[NDArray[Any]] = []
+        start = _HEAD.size
+        for stored, _ in self.columns.values():
+            column = np.frombuffer(data, stored, math.prod(shape), start).reshape(shape)
+            start += column.nbytes
+            columns.append(column)
+            shape = shape[:1]
+        return _Entry(columns, numbers)
 
-def _pack_pair(pair: _Pair) -> bytes:
-    head = _HEAD.pack(len(pair.logprobs), pair.condition_cut, pair.target_cut)
-    return head + pair.logprobs.astype("<f4").tobytes() + pair.tokens.astype("<i4").tobytes()
-
-
-def _unpack_pair(data: bytes) -> _Pair:
-    count, condition_cut, target_cut = _HEAD.unpack_from(data)
-    logprobs = np.frombuffer(data, "<f4", count, _HEAD.size)
-    tokens = np.frombuffer(data, "<i4", count, _HEAD.size + 4 * count)
-    return _Pair(logprobs, tokens, condition_cut, target_cut)
-
-
-def _join_pairs(pairs: Sequence[_Pair], failures: Sequence[str | None]) -> Likelihoods:
-    return Likelihoods(
-        logprobs=_concatenate([pair.logprobs for pair in pairs], np.float32),
-        tokens=_concatenate([pair.tokens for pair in pairs], np.int64),
-        starts=_starts([len(pair.logprobs) for pair in pairs]),
-        condition_cut=np.array([pair.condition_cut for pair in pairs], np.int64),
-        target_cut=np.array([pair.target_cut for pair in pairs], np.int64),
-        failures={n: failure for n, failure in enumerate(failures) if failure is not None},
-    )
-
-
-class _Text(NamedTuple):
-    """A cached text."""
-
-    vectors: NDArray[np.float32]
-    tokens: NDArray[np.int32]
-    special: NDArray[np.bool_]
-    cut: int
+    def join(self, entries: Sequence[_Entry]) -> dict[str, Any]:
+        """The fields of the block."""
+        fields: dict[str, Any] = {}
+        for index, (name, (_, kind)) in enumerate(self.columns.items()):
+            parts = [entry.columns[index] for entry in entries]
+            empty: NDArray[Any] = np.empty((0, 0) if name == "vectors" else 0, kind)
+            fields[name] = np.concatenate(parts).astype(kind, copy=False) if parts else empty
+        for index, name in enumerate(self.numbers):
+            fields[name] = np.array([entry.numbers[index] for entry in entries], np.int64)
+        lengths = [len(entry.columns[0]) for entry in entries]
+        return {**fields, "starts": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)}
 
 
-def _split_texts(states: States) -> list[_Text]:
-    borders = zip(states.starts[:-1].tolist(), states.starts[1:].tolist(), strict=True)
-    rows = [slice(start, stop) for start, stop in borders]
-    return [
-        _Text(states.vectors[row], states.tokens[row].astype(np.int32), states.special[row], cut)
-        for row, cut in zip(rows, states.cut.tolist(), strict=True)
-    ]
-
-
-def _pack_text(text: _Text) -> bytes:
-    # Vectors are stored uncompressed: zstd saves 8 % and takes as long as reading them.
-    head = _HEAD.pack(*text.vectors.shape, text.cut)
-    ends = text.tokens.astype("<i4").tobytes() + text.special.astype(np.uint8).tobytes()
-    return head + text.vectors.astype("<f4").tobytes() + ends
-
-
-def _unpack_text(data: bytes) -> _Text:
-    count, width, cut = _HEAD.unpack_from(data)
-    vectors = np.frombuffer(data, "<f4", count * width, _HEAD.size).reshape(count, width)
-    after = _HEAD.size + 4 * count * width
-    tokens = np.frombuffer(data, "<i4", count, after)
-    special = np.frombuffer(data, np.uint8, count, after + 4 * count).astype(np.bool_)
-    return _Text(vectors, tokens, special, cut)
-
-
-def _join_texts(texts: Sequence[_Text]) -> States:
-    return States(
-        vectors=np.concatenate([text.vectors for text in texts], dtype=np.float32) if texts else np.empty((0, 0), "f4"),
-        tokens=_concatenate([text.tokens for text in texts], np.int64),
-        special=_concatenate([text.special for text in texts], np.bool_),
-        starts=_starts([len(text.tokens) for text in texts]),
-        cut=np.array([text.cut for text in texts], np.int64),
-    )
-
-
-def _concatenate(columns: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:
-    return np.concatenate(columns).astype(kind) if columns else np.empty(0, kind)
-
-
-def _starts(lengths: Sequence[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+_LIKELIHOODS = _Layout(
+    {"logprobs": ("<f4", np.float32), "tokens": ("<i4", np.int64)}, numbers=("condition_cut", "target_cut")
+)
+_STATES = _Layout(
+    {"vectors": ("<f4", np.float32), "tokens": ("<i4", np.int64), "special": ("u1", np.bool_)}, numbers=("cut",)
+)

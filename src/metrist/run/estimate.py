@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from metrist.errors import MetristError
 from metrist.io import read_records
 from metrist.io.remote import is_remote, local_path
-from metrist.llm.budget import CallEstimate, estimate_calls
+from metrist.llm.estimate import CallEstimate, estimate_calls
 from metrist.metrics.base import Metric, Shard, calls_llm
 from metrist.metrics.registry import MetricList, build_all
 from metrist.models.devices import no_downloads

@@ -14,7 +14,7 @@ from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct, json_line
-from metrist.llm.budget import CallEstimate, estimate_calls
+from metrist.llm.estimate import CallEstimate, estimate_calls
 from metrist.metrics.base import PairShard, calls_llm
 from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_comparator
 from metrist.metrics.registry import MetricList, build_all

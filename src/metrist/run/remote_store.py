@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from metrist.errors import RunError
 from metrist.io.remote import call_store, make_folder, open_store, put_bytes
-from metrist.llm.budget import is_process_alive
 from metrist.run.manifest import LOG, MANIFEST, Manifest, Part, decode_manifest, format_manifest
 from metrist.run.store import ENTRIES, Store, check_name
+from metrist.runtime import is_process_alive
 
 #: Seconds between two beats of a writer, and seconds without one after which it counts as dead.
 BEAT_SECONDS = 5.0

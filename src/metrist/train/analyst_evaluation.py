@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError, format_count
 from metrist.io import read_records
-from metrist.llm.local import forget_models
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.base import PARTIAL
 from metrist.metrics.llm_metric import LLMMetric
 from metrist.metrics.registry import build
+from metrist.models.local_llm import forget_models
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import FailureKind, Scores

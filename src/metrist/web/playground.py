@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,8 +25,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from metrist.errors import MetristError, describe_exception
+from metrist.metrics.base import is_resident
 from metrist.metrics.prompt_layout import list_tasks
+from metrist.metrics.registry import build, build_all
 from metrist.web.pages import escape_text, render_page
+from metrist.web.service.catalog import OfferedMetric, offer_metric
 from metrist.web.viewed_run import list_readings
 from metrist.web.viewer import answer_json, read_json
 
@@ -43,58 +46,13 @@ TIME_LIMIT = 60.0
 _FIELDS = ("instruction", "source", "output", "task", "language")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedMetric:
-    """A metric that the page offers."""
-
-    label: str
-    text: str
-    needs: tuple[str, ...]
-    higher: bool | None
-    low: float | None
-    high: float | None
-    is_paid: bool
-    has_model: bool
-    chosen: bool
-
-    def describe(self) -> dict[str, Any]:
-        """What the page must know of it."""
-        return {
-            "label": self.label,
-            "needs": list(self.needs),
-            "higher": self.higher,
-            "low": self.low,
-            "high": self.high,
-            "paid": self.is_paid,
-            "model": self.has_model,
-            "chosen": self.chosen,
-        }
-
-
 def offer_metrics(named: Sequence[str] = ()) -> list[OfferedMetric]:
     """Return the metrics that the user named, then those that are always offered. The first few are chosen."""
-    from metrist.metrics.base import calls_llm, is_resident
-    from metrist.metrics.registry import build, build_all
-
     own = build_all(list(named)) if named else ()
     offered: dict[str, OfferedMetric] = {}
     for metric in (*own, *map(build, OFFLINE_METRICS)):
-        low, high = (bound if math.isfinite(bound) else None for bound in metric.bounds)
-        name = f"{metric.label}={metric.text}" if metric.label != metric.text else metric.text
-        offered.setdefault(
-            metric.label,
-            OfferedMetric(
-                label=metric.label,
-                text=name,
-                needs=tuple(metric.needs),
-                higher=metric.higher_is_better,
-                low=low,
-                high=high,
-                is_paid=calls_llm(metric),
-                has_model=is_resident(metric),
-                chosen=metric in own or metric.label in ("rougeL", "chrf", "length"),
-            ),
-        )
+        chosen = metric in own or metric.label in ("rougeL", "chrf", "length")
+        offered.setdefault(metric.label, replace(offer_metric(metric), chosen=chosen))
     return list(offered.values())
 
 
@@ -234,18 +192,31 @@ class Playground:
         )
 
     async def send_metrics(self, request: Request) -> Response:  # noqa: ARG002
-        metrics = [metric.describe() for metric in self._offered]
+        metrics = [
+            {
+                "label": offer.label,
+                "needs": list(offer.metric.needs),
+                "higher": offer.metric.higher_is_better,
+                "low": offer.bounds[0],
+                "high": offer.bounds[1],
+                "paid": offer.calls_llm,
+                "model": is_resident(offer.metric),
+                "chosen": offer.chosen,
+            }
+            for offer in self._offered
+        ]
         return answer_json({"metrics": metrics, "characters": MAX_CHARACTERS})
 
     async def send_score(self, request: Request) -> Response:
         body = await read_json(request)
-        metric = next((metric for metric in self._offered if metric.label == body.get("metric")), None)
-        if metric is None:
+        offer = next((offer for offer in self._offered if offer.label == body.get("metric")), None)
+        if offer is None:
             raise HTTPException(400, "There is no such metric here.")
         fields = read_fields(body)
-        process = self._processes.setdefault(metric.has_model, ScoringProcess(self.limits))
+        process = self._processes.setdefault(is_resident(offer.metric), ScoringProcess(self.limits))
+        metric = offer.text if offer.label == offer.text else f"{offer.label}={offer.text}"
         start = time.perf_counter()
-        answer = await run_in_threadpool(process.score, metric.text, fields, self.time_limit)
+        answer = await run_in_threadpool(process.score, metric, fields, self.time_limit)
         return answer_json({**answer, "seconds": round(time.perf_counter() - start, 3)})
 
 

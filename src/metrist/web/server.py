@@ -36,6 +36,8 @@ _HEADER_SECONDS = 10.0
 _MAX_HEADERS = 64 * 1024
 #: Most bytes of a body, and most seconds, that are read after an early answer.
 _MAX_REST, _REST_SECONDS = 64_000_000, 60.0
+#: Seconds in which a client must have read something of a long answer.
+_WRITE_SECONDS = 60.0
 
 
 def grant_access(host: str, *, user: str = "owner", names: Sequence[str] = ()) -> Access:
@@ -79,18 +81,18 @@ async def _answer_fault(request: Request, error: Exception) -> Response:
     return render_error(request.scope, 500, "This is a fault of metrist; the terminal that it runs in says more.")
 
 
-def bind(host: str, port: int | None) -> socket.socket:
+def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlog: int = 128) -> socket.socket:
     """Return a socket that listens on a port: the given one, else the preferred one, else any free one."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
     except OSError:
         raise RunError(f"{host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0") from None
-    for candidate in (port,) if port is not None else (PREFERRED_PORT, 0):
+    for candidate in (port,) if port is not None else (preferred, 0):
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address[0], candidate))
-            listener.listen(128)
+            listener.listen(backlog)
             return listener
         except (OSError, OverflowError) as error:
             listener.close()
@@ -109,11 +111,13 @@ def format_address(host: str, port: int, token: str = "", path: str = "/") -> st
 
 
 def limit_headers(protocol: Any) -> Any:
-    """A protocol class of uvicorn that limits the time and size of a request's headers, which uvicorn leaves open."""
+    """A protocol class of uvicorn that limits the time and size of a request's headers, and the time that a client does
+    not read its answer; uvicorn leaves them open."""
 
     class LimitedProtocol(protocol):  # type: ignore[misc]
         _header_bytes = 0
         _header_timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -121,7 +125,17 @@ def limit_headers(protocol: Any) -> Any:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self.resume_writing()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._write_timer = self.loop.call_later(_WRITE_SECONDS, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+            super().resume_writing()
 
         def data_received(self, data: bytes) -> None:
             between = self.cycle is None or self.cycle.response_complete
@@ -151,7 +165,9 @@ def limit_headers(protocol: Any) -> Any:
     return LimitedProtocol
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
+    """uvicorn's server, which does not end its process by the signal that ended it."""
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         # Without noting the signal, which uvicorn would raise again at the end: Ctrl-C is how a server ends.
         if self.should_exit and sig == signal.SIGINT:
@@ -162,7 +178,7 @@ class _Server(uvicorn.Server):
 def configure_server(app: ASGIApp) -> uvicorn.Server:
     """Return a uvicorn server with metrist's limits."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # Faults are reported by the app.
-    return _Server(
+    return Server(
         uvicorn.Config(
             app,
             http=limit_headers(H11Protocol),

@@ -27,7 +27,7 @@ from metrist.data.error_analysis.teacher import (
 from metrist.errors import SpecError
 from metrist.evaluate.audit.stress import read_examples as read_reports
 from metrist.llm import retry
-from metrist.llm.budget import estimate_calls
+from metrist.llm.estimate import estimate_calls
 from metrist.llm.messages import Conversation, Sampling
 from metrist.llm.openai import OpenAI
 from metrist.llm.replay import FakeLLM

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from metrist.errors import ModelError, SpecError
-from metrist.llm.budget import estimate_calls
+from metrist.llm.estimate import estimate_calls
 from metrist.llm.messages import Completion, Conversation, TokenChoice
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard

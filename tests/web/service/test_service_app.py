@@ -87,11 +87,11 @@ def test_concurrent_requests_share_batches_and_get_their_own_answers() -> None:
 
     with serving() as service:
         replies = run(send_all(service))
-        counts = service.counters.render()
+        counts = service.counters.render().decode()
     assert [reply.json()["results"][0]["scores"]["rougeL"]["value"] for reply in replies] == expected.tolist()
     batches = float(counts.split('metrist_batch_records_count{lane="text"} ')[1].split()[0])
     assert batches < 30
-    assert 'metrist_queue_records{lane="text"} 0\n' in counts
+    assert 'metrist_queue_records{lane="text"} 0.0\n' in counts
 
 
 def test_a_large_request_is_cut_into_batches_and_streamed_in_order() -> None:
@@ -145,7 +145,7 @@ def test_compare_is_that_of_metrist_compare() -> None:
         one_system = ask(service, "/v1/compare", {"records": rows[:30]})
         twice = ask(service, "/v1/compare", {"records": [*rows, rows[31]]})
         unknown = ask(service, "/v1/compare", {**body, "baseline": "s9"})
-    models.CompareResponse.model_validate(answer.json())
+    models.ServedComparison.model_validate(answer.json())
     assert answer.json() == expected
     assert (one_system.status, twice.status, unknown.status) == (422, 422, 422)
     assert twice.json()["error"]["field"] == "records[90]"
@@ -176,7 +176,7 @@ def test_a_guard_passes_or_fails_with_reasons() -> None:
         long = ask(service, "/v1/guard", {"record": {"output": "one two three four five six"}})
         own = ask(service, "/v1/guard", {"record": {"output": "one two"}, "checks": [{"metric": "length", "max": 1}]})
     for answer in (good, bad, long, own):
-        models.GuardResponse.model_validate(answer.json())
+        models.GuardVerdict.model_validate(answer.json())
     assert (good.json()["verdict"], good.json()["reasons"], good.json()["decided_by"]) == ("pass", [], "checks")
     assert bad.json()["verdict"] == "fail"
     assert bad.json()["reasons"] == ["service_metrics.Marking is 0, below 0.5"]
@@ -192,14 +192,14 @@ def test_the_policy_decides_where_the_budget_is_missed(policy: str, verdict: str
         answer = ask(service, "/v1/guard", body).json()
         both = [{"metric": "length", "max": 0}, {"metric": "service_metrics.Waiting", "min": 0}]
         failed = ask(service, "/v1/guard", {**body, "budget_ms": 20_000, "checks": both}).json()
-        counts = service.counters.render()
+        counts = service.counters.render().decode()
     assert (answer["verdict"], answer["decided_by"], answer["policy"]) == (verdict, "policy", policy)
     assert answer["checks"][0]["result"] == "late"
     assert "30 ms" in answer["reasons"][0]
     # A check that fails decides at once, without waiting for the others.
     assert (failed["verdict"], failed["decided_by"]) == ("fail", "checks")
     assert [check["result"] for check in failed["checks"]] == ["fail", "skipped"]
-    assert f'metrist_guard_total{{verdict="{verdict}",decided_by="policy"}} 1\n' in counts
+    assert f'metrist_guard_total{{decided_by="policy",verdict="{verdict}"}} 1.0\n' in counts
 
 
 def test_a_check_without_a_score_is_left_to_the_policy() -> None:
@@ -272,7 +272,7 @@ def test_a_record_that_breaks_a_metric_does_not_spoil_the_answers_to_others() ->
     assert [reply.status for reply in replies] == [200, 502, 200, 200]
     scores = [reply.json()["results"][0]["scores"] for reply in replies if reply.status == 200]
     assert [score["service_metrics.Breaking"]["value"] for score in scores] == [3, 5, 4]
-    assert b"secret words" not in log.getvalue()
+    assert b"secret words" not in log.getvalue() + replies[1].body
 
 
 # ---- Limits
@@ -311,15 +311,15 @@ def test_a_full_queue_answers_429_and_loses_nothing() -> None:
 
     with serving("service_metrics.Waiting", max_queue=8) as service:
         replies = run(overload(service))
-        counts = service.counters.render()
+        counts = service.counters.render().decode()
     accepted = {number: reply for number, reply in enumerate(replies, 1) if reply.status == 200}
     refused = [reply for reply in replies if reply.status == 429]
     assert (len(accepted), len(refused)) == (8, 22)
     for number, reply in accepted.items():
         assert reply.json()["results"][0]["scores"]["service_metrics.Waiting"]["value"] == number
     assert all(reply.code == "queue_full" and int(reply.headers["retry-after"]) >= 1 for reply in refused)
-    assert 'metrist_requests_total{endpoint="/v1/score",status="429"} 22\n' in counts
-    assert "metrist_requests_in_progress 0\n" in counts
+    assert 'metrist_requests_total{endpoint="/v1/score",status="429"} 22.0\n' in counts
+    assert "metrist_requests_in_progress 0.0\n" in counts
 
 
 def test_limits_on_requests_in_progress_and_on_bytes() -> None:
@@ -343,6 +343,15 @@ def test_time_limits() -> None:
     assert (late.status, late.code) == (504, "timeout")
     assert (slow.status, slow.code) == (408, "timeout")
     assert slow.headers["connection"] == "close"
+
+
+def test_a_client_that_does_not_read_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.web.service.app._LAST_LINE_SECONDS", 0.05)
+    body = {"records": [texts(n) for n in range(5)], "stream": True}
+    with serving(time_limit=0.2, max_queue=5) as service:
+        with pytest.raises(TimeoutError):
+            ask(service, "/v1/score", body, reads=False)
+        assert ask(service, "/v1/score", body).status == 200
 
 
 def test_an_error_within_a_stream_is_its_last_line() -> None:
@@ -369,6 +378,8 @@ def test_tokens() -> None:
         assert ask_with("Bearer wrong-token-0123456789") == ask_with(TOKEN) == ask_with("Bearer \xff") == 401
         nameless = ask(service, "/v1/nothing", {})
         assert (nameless.status, nameless.headers["www-authenticate"]) == (401, "Bearer")
+        # Refused before the body is awaited, which never ends.
+        assert ask(service, "/v1/score", pieces=[b"["]).status == 401
         assert ask(service, "/metrics").status == ask(service, "/openapi.json").status == 401
         assert ask(service, "/healthz").status == 200
     assert TOKEN not in repr(tokens)
@@ -440,7 +451,7 @@ def test_the_document_describes_what_the_service_answers() -> None:
         document = ask(service, "/openapi.json").json()
         metrics = ask(service, "/v1/metrics").json()
         scored = ask(service, "/v1/score", {"records": [texts(1)], "details": True}).json()
-    assert set(document["paths"]) == set(service._routes)
+    assert set(document["paths"]) == {route.path for route in service._make_routes()}
     schemas = document["components"]["schemas"]
     assert schemas["ScoreRequest"]["properties"]["records"]["maxItems"] == 77
     for name, value in (("MetricsResponse", metrics), ("ScoreResponse", scored)):

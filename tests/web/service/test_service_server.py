@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import MetristError, RunError
+from metrist.web.server import Server, bind
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
-from metrist.web.service.server import WorkerServer, bind, close_queue
+from metrist.web.service.server import _configure
 from metrist.web.service.settings import TOKENS_VARIABLE, Check, ServiceSettings, Tokens, read_tokens
 from web_server import RunningServer
 
@@ -68,7 +69,7 @@ def wait_ready(running: RunningServer) -> None:
     raise AssertionError("the service did not get ready")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers need Linux")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_sigterm_ends_what_was_accepted_and_a_dead_worker_is_replaced(tmp_path: Path) -> None:
     """Clients send one request after another on open connections. Each request gets its own right answer until the
     service stops to listen; then connecting fails, and nothing else does."""
@@ -79,6 +80,7 @@ def test_sigterm_ends_what_was_accepted_and_a_dead_worker_is_replaced(tmp_path: 
         while first in workers_of(process.pid) or len(workers_of(process.pid)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        assert running.ask("/readyz").status == 503
         wait_ready(running)
         answers: list[tuple[int, float]] = []
         faults: list[str] = []
@@ -95,27 +97,6 @@ def test_sigterm_ends_what_was_accepted_and_a_dead_worker_is_replaced(tmp_path: 
     assert faults == []
     assert len(answers) > before
     assert all(value == length for length, value in answers)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="filters packets on Linux only")
-def test_a_closed_queue_takes_nobody_and_keeps_whom_it_has() -> None:
-    """Closing a listener resets the connections that nobody has accepted: there must be none."""
-    with bind("127.0.0.1", 0) as listener:
-        listener.listen(5)
-        listener.settimeout(30)
-        port = listener.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)) as early:
-            early.sendall(b"hello")
-            close_queue(listener)
-            with pytest.raises(TimeoutError):
-                socket.create_connection(("127.0.0.1", port), timeout=0.3)
-            accepted, _ = listener.accept()
-            with accepted:
-                assert accepted.recv(5) == b"hello"
-                accepted.sendall(b"world")
-                assert early.recv(5) == b"world"
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=30)
 
 
 def workers_of(parent: int) -> list[int]:
@@ -151,13 +132,13 @@ def send_until_gone(port: int, number: int, answers: list[tuple[int, float]], fa
         faults.append(f"client {number}, request {count}: {error!r}")
 
 
-def test_slow_and_endless_headers_end_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_headers_and_large_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.web.server._HEADER_SECONDS", 0.3)
+    service = Service(build_catalog(["length"]), ServiceSettings(log="off", anonymous=True))
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    service = Service(build_catalog(["length"]), ServiceSettings(log="off", drain=0.0))
-    server = WorkerServer(service, listener)
-    thread = threading.Thread(target=server.serve_forever)
+    server = Server(_configure(lambda: service, grace=5, workers=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
         while not server.started:
@@ -170,21 +151,13 @@ def test_slow_and_endless_headers_end_their_connection(monkeypatch: pytest.Monke
                 except ConnectionResetError:
                     answer = b""
             assert not answer or b" 400 " in answer
-        answer = RunningServer(port).ask("/healthz").body
-        assert json.loads(answer) == {"status": "ok"}
+        large = RunningServer(port).post("/v1/score", "x" * 20_000_000)
+        assert (large.status, large.json()["error"]["code"]) == (413, "too_large")
+        assert RunningServer(port).ask("/healthz").json() == {"status": "ok"}
     finally:
-        server.stop()
+        server.should_exit = True
         thread.join(30)
     assert not thread.is_alive()
-
-
-def test_a_port_in_use_is_refused_by_workers_too() -> None:
-    with bind("127.0.0.1", 0) as taken:
-        taken.listen()
-        port = taken.getsockname()[1]
-        for shared in (False, True):
-            with pytest.raises(RunError, match="port"):
-                bind("127.0.0.1", port, shared=shared)
 
 
 def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path) -> None:

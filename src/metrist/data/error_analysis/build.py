@@ -49,7 +49,7 @@ from metrist.documents import read_toml
 from metrist.errors import InputError, SpecError, did_you_mean, format_path
 from metrist.io.writer import atomic_write
 from metrist.llm.base import LLM
-from metrist.llm.budget import current_estimate
+from metrist.llm.estimate import current_estimate
 from metrist.metrics.prompt_layout import resolve_task
 from metrist.runtime import Runtime
 

@@ -19,7 +19,7 @@ from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_
 from metrist.data.error_analysis.filters import FilterStep, describe
 from metrist.errors import agree, format_count
 from metrist.llm.base import LLM
-from metrist.llm.budget import PLACEHOLDER, current_estimate
+from metrist.llm.estimate import PLACEHOLDER, current_estimate
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.answer_parsing import find_objects
 from metrist.metrics.base import Shard

@@ -18,9 +18,9 @@ from metrist.evaluate.audit.card import (
 )
 from metrist.io import read_records
 from metrist.io.reader import Reader, check_keywords
-from metrist.llm import base, budget
+from metrist.llm import base
 from metrist.llm.base import LLM
-from metrist.llm.budget import CallEstimate, estimate_calls
+from metrist.llm.estimate import PLACEHOLDER, CallEstimate, current_estimate, estimate_calls
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.answers import WrittenError
@@ -54,9 +54,9 @@ def measure_analyses(
     Tables 22 and 23), and the usage of its calls."""
     if second is None:
         return [build_unmeasured(*_MADE_UP_NAMES, "no second LLM was named (--second-llm)")], {}
-    if budget.current_estimate() is not None:
+    if current_estimate() is not None:
         # A dry run assumes a reason for each grade.
-        explanations = {i: scores.explanations.get(i, budget.PLACEHOLDER) for i in range(len(records))}
+        explanations = {i: scores.explanations.get(i, PLACEHOLDER) for i in range(len(records))}
     else:
         explanations = {i: text for i, text in sorted(scores.explanations.items()) if i not in scores.failures}
     checked = dict(list(explanations.items())[:_CHECKED_ANALYSES])
@@ -136,8 +136,8 @@ def audit_analyses(
             own = by_task.setdefault(record.task or "not stated", {})
             if len(own) == per_task:
                 continue
-            if budget.current_estimate() is not None:
-                own[number] = budget.PLACEHOLDER  # A dry run assumes errors in each analysis.
+            if current_estimate() is not None:
+                own[number] = PLACEHOLDER  # A dry run assumes errors in each analysis.
             elif scores.errors.get(number):
                 own[number] = format_tiger_answer([_write_error(error) for error in scores.errors[number]])
         notify("check")

@@ -32,9 +32,9 @@ from metrist.evaluate.audit.sample import AuditSample, Grader, draw_sample
 from metrist.evaluate.plans import AuditPlan
 from metrist.io import read_records
 from metrist.io.reader import check_keywords
-from metrist.llm import base, budget
+from metrist.llm import base
 from metrist.llm.base import LLM
-from metrist.llm.budget import CallEstimate, estimate_calls
+from metrist.llm.estimate import CallEstimate, current_estimate, estimate_calls
 from metrist.metrics.comparator import Judgment
 from metrist.metrics.judge.judge import Judge, Reference
 from metrist.metrics.judge.pair import JudgePair
@@ -161,7 +161,7 @@ def _run_audit(
 
 def _check_some_graded(judge: Judge, scores: Scores) -> None:
     """Stop the audit if the judge graded nothing, unless this is a dry run, which makes no calls."""
-    if len(scores.failures) == len(scores) and budget.current_estimate() is None:
+    if len(scores.failures) == len(scores) and current_estimate() is None:
         answer = quote_first_answer(scores.raws[i] for i in sorted(scores.raws))
         raise RunError(
             f"{judge.text} graded none of {format_count(len(scores), 'output')}, such as: {scores.failures[0]}{answer}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from metrist.errors import ModelError, RunError
 from metrist.llm.base import LLM, build_llm
-from metrist.llm.budget import PLACEHOLDER, CallEstimate, estimate_calls
+from metrist.llm.estimate import PLACEHOLDER, CallEstimate, estimate_calls
 from metrist.llm.messages import Conversation, Message, Sampling
 from metrist.metrics.answer_parsing import find_objects
 from metrist.metrics.errors.aspect_tables import AspectTable, ErrorAspect, find_table, format_toml

@@ -17,7 +17,7 @@ from metrist.evaluate.selection import find_metric, holds_results, open_run
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
-from metrist.llm.budget import CallEstimate
+from metrist.llm.estimate import CallEstimate
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, PartMetric, calls_llm
 from metrist.metrics.trained.calibrated import Calibrated

@@ -52,18 +52,17 @@ from metrist.metrics.errors.span_alignment import ground_errors
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
     UnparsableAnswer,
+    ask_and_parse,
     ask_llm,
-    build_parser,
     continue_conversations,
     is_retryable,
-    mark_unreadable,
     sum_usage,
 )
 from metrist.metrics.prompt_layout import REMINDER, load_template
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.runtime import Runtime
-from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.scores import Failure, Score, Scores
 
 OF_TASK, NONE = "task", "none"
 SPREAD, REFUSED = "spread", "refused"
@@ -207,21 +206,23 @@ class ErrorAnalysis(ErrorMetric):
         sampling = self.sampling(sample=sample, schema=json_answers.errors_schema())
         greedy = dataclasses.replace(sampling, temperature=0.0)
 
-        def parse(index: int, formatted: Completion) -> None:
-            answer = _parse_formatted(records[index], questions[index].mark, formatted)
-            if answer.failure is not None:
-                raise UnparsableAnswer(answer.failure)
+        parsed: dict[int, ErrorAnswer] = {}
 
-        formatted_answers = ask_llm(self.llm, json_conversations, greedy, runtime, build_parser(self, parse))
-        analyses = [
-            _parse_analysis(record, question.mark, free, formatted)
-            for record, question, free, formatted in zip(
-                records, questions, free_answers, formatted_answers, strict=True
+        def parse(index: int, formatted: Completion) -> ErrorAnswer:
+            record = records[index]
+            judged_texts = [record.output, record.source or "", record.instruction or "", *record.references]
+            parsed[index] = json_answers.parse_errors(
+                formatted.text, judged_texts, mark=questions[index].mark, truncated=formatted.finish == "length"
             )
+            if parsed[index].failure is not None:
+                raise UnparsableAnswer(parsed[index].failure)
+            return parsed[index]
+
+        results = ask_and_parse(self, json_conversations, greedy, runtime, parse)
+        return [
+            _build_analysis(records[index], free_answers[index], formatted, parsed.get(index))
+            for index, (formatted, _) in enumerate(results)
         ]
-        failures = [Failure(FailureKind.unparsable, "") if analysis.unreadable else None for analysis in analyses]
-        mark_unreadable(self, zip(formatted_answers, failures, strict=True), runtime)
-        return analyses
 
     def _check_errors(
         self,
@@ -289,12 +290,11 @@ class ErrorAnalysis(ErrorMetric):
         return dataclasses.replace(score, explanation="; ".join(filter(None, (score.explanation, note))))
 
 
-def _parse_analysis(record: Record, mark: str, free: Completion, formatted: Completion) -> _Analysis:
+def _build_analysis(record: Record, free: Completion, formatted: Completion, answer: ErrorAnswer | None) -> _Analysis:
     completions = (free, formatted)
-    if (failure := formatted.failure) is not None:
+    if (failure := formatted.failure) is not None or answer is None:
         reason = free.failure or failure if failure == NOT_ASKED else failure
         return _Analysis(ErrorAnswer(failure=reason), (), completions)
-    answer = _parse_formatted(record, mark, formatted)
     unreadable = answer.failure is not None
     if answer.failure is not None and formatted.finish == "length":
         answer = ErrorAnswer(failure=f"{answer.failure} (the answer was truncated; try a larger max_tokens)")
@@ -306,11 +306,6 @@ def _parse_analysis(record: Record, mark: str, free: Completion, formatted: Comp
             # That a truncated analysis lists no error does not mean that there is none.
             answer = ErrorAnswer(failure="the analysis was truncated and lists no errors (try a larger max_tokens)")
     return _Analysis(answer, ground_errors(answer.errors, record), completions, unreadable)
-
-
-def _parse_formatted(record: Record, mark: str, formatted: Completion) -> ErrorAnswer:
-    judged_texts = [record.output, record.source or "", record.instruction or "", *record.references]
-    return json_answers.parse_errors(formatted.text, judged_texts, mark=mark, truncated=formatted.finish == "length")
 
 
 def _apply_verdicts(errors: Sequence[Error], verdicts: Sequence[tuple[Completion, bool | None]]) -> CheckedErrors:

@@ -23,11 +23,7 @@ from metrist.metrics.llm_metric import (
     LLMMetric,
     UnparsableAnswer,
     ask_for_scores,
-    ask_llm,
-    build_parser,
-    mark_unreadable,
     merge_usage,
-    score_answers,
 )
 from metrist.metrics.prompt_layout import (
     REMINDER,
@@ -289,10 +285,7 @@ class Judge(LLMMetric):
             f"{self.llm} returns no token probabilities, which method='expectation' needs: use a server that does "
             "(vLLM, llama.cpp, OpenAI's models without reasoning), transformers in process, or method='answer'"
         )
-        parser = build_parser(self, parse, needs_logprobs=needs_logprobs)
-        answers = ask_llm(self.llm, conversations, sampling, shard.runtime, parser)
-        scores = score_answers(answers, parse)
-        mark_unreadable(self, zip(answers, (score.failure for score in scores), strict=True), shard.runtime)
+        scores = ask_for_scores(self, conversations, sampling, shard.runtime, parse, needs_logprobs=needs_logprobs)
         rows = [scores[start : start + len(aspects)] for start in range(0, len(scores), len(aspects))]
         return [self._combine_aspects(rubric, row) for row in rows]
 

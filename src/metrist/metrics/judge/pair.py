@@ -20,11 +20,7 @@ from metrist.metrics.judge.judge import Question, answer_schema, record_texts
 from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level, load_rubric
 from metrist.metrics.llm_metric import (
     LLMMetric,
-    UnparsableAnswer,
-    ask_llm,
-    build_parser,
-    explain_unparsable,
-    mark_unreadable,
+    ask_and_parse,
     sum_usage,
 )
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template, load_template
@@ -128,10 +124,15 @@ class JudgePair(Comparator, LLMMetric):
     def _ask(self, pairs: Sequence[Pair], runtime: Runtime | None) -> list[Judgment]:
         questions = [self._build_question(*ordered) for pair in pairs for ordered in self._orders(pair)]
         sampling = self.sampling(schema=answer_schema([_BETTER], reasons=True))
-        parser = build_parser(self, lambda index, answer: _read_choice(answer, questions[index]))
-        answers = ask_llm(self.llm, [question.conversation for question in questions], sampling, runtime, parser)
-        choices = [parse_choice(answer, question) for answer, question in zip(answers, questions, strict=True)]
-        mark_unreadable(self, zip(answers, (choice.failure for choice in choices), strict=True), runtime)
+        results = ask_and_parse(
+            self,
+            [question.conversation for question in questions],
+            sampling,
+            runtime,
+            lambda index, answer: parse_choice(answer, questions[index]),
+        )
+        answers = [answer for answer, _ in results]
+        choices = [_to_choice(answer, result) for answer, result in results]
         if self.orders == "one":
             rows = zip(choices, answers, map(_is_reversed, pairs), strict=True)
             return [_judge_one_order(choice, answer, is_reversed) for choice, answer, is_reversed in rows]
@@ -166,19 +167,16 @@ class JudgePair(Comparator, LLMMetric):
 
 
 def parse_choice(answer: Completion, question: Question) -> ParsedChoice:
-    """The LLM's own choice, if it is one of those offered."""
-    if answer.failure is not None:
-        return ParsedChoice(failure=Failure.of(answer.failure))
-    try:
-        return _read_choice(answer, question)
-    except UnparsableAnswer as error:
-        return ParsedChoice(failure=explain_unparsable(answer, error), reasons=answer.text.strip())
-
-
-def _read_choice(answer: Completion, question: Question) -> ParsedChoice:
+    """The LLM's own choice; `UnparsableAnswer` if it is none of those offered."""
     grades = parse_grades(answer.text, [_BETTER], question.mark, question.texts)
     grades.require([_BETTER.name])
     return ParsedChoice(choice=_CHOICES[grades.levels[_BETTER.name].name], reasons=grades.reasons)
+
+
+def _to_choice(answer: Completion, result: ParsedChoice | Failure) -> ParsedChoice:
+    if not isinstance(result, Failure):
+        return result
+    return ParsedChoice(failure=result, reasons="" if answer.failure else answer.text.strip())
 
 
 def _sum_usage(choices: Sequence[ParsedChoice], answers: Sequence[Completion]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 
 from metrist.errors import MissingExtra
 
-_PACKAGES = ("uvicorn", "pydantic")
+_PACKAGES = ("uvicorn", "starlette", "pydantic", "prometheus_client")
 
 
 def check_installed() -> None:

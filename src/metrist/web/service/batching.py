@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any
 
 from metrist.metrics.base import Metric
@@ -20,10 +21,13 @@ from metrist.records import Unit
 from metrist.run.tasks import Task, count_characters, perform
 from metrist.runtime import Runtime
 from metrist.scores import Scores
+from metrist.web.service.settings import ServiceSettings
 from metrist.web.service.telemetry import Counters, Tracing
 
 #: The texts of metrics that a job is for; jobs with the same key can share a batch.
 Key = tuple[str, ...]
+#: Threads that wait for LLM servers; a batch sends several requests at once by itself.
+_LLM_THREADS = 8
 #: The weight of the newest batch in the mean time per record.
 _NEWEST = 0.2
 
@@ -33,8 +37,6 @@ class Results:
     """Scores or judgments of one job: rows `start` and following of each block, by the metric's text."""
 
     blocks: Mapping[str, Any]
-    #: The values of each block of scores as Python numbers, which are quicker to read one at a time.
-    values: Mapping[str, Sequence[float]]
     start: int
     count: int
 
@@ -46,33 +48,12 @@ class Results:
 
 @dataclass(eq=False, slots=True)
 class _Job:
+    key: Key
     units: Sequence[Unit]
     characters: int
     urgent: bool
     added: float
     future: asyncio.Future[Results]
-
-
-@dataclass(eq=False, slots=True)
-class _Queue:
-    key: Key
-    #: Urgent jobs come first.
-    urgent: deque[_Job] = field(default_factory=deque)
-    jobs: deque[_Job] = field(default_factory=deque)
-    records: int = 0
-
-    @property
-    def head(self) -> _Job:
-        return self.urgent[0] if self.urgent else self.jobs[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """The largest batch, and the seconds that its first job may wait for others while the lane is idle."""
-
-    records: int
-    characters: int
-    wait: float = 0.0
 
 
 class Lane:
@@ -82,26 +63,29 @@ class Lane:
         self,
         name: str,
         metrics: Mapping[str, Metric],
-        limits: BatchLimits,
+        settings: ServiceSettings,
         *,
-        threads: int = 1,
+        counters: Counters,
         runtime: Runtime | None = None,
-        counters: Counters | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.name = name
         #: Records that wait or are being scored.
         self.pending = 0
         self._metrics = metrics
-        self._limits = limits
-        self._threads = threads
+        self._settings = settings
+        self._characters = settings.batch_characters if name == "text" else settings.model_batch_characters
+        self._threads = _LLM_THREADS if name == "llm" else 1
         self._runtime = runtime
-        self._counters = counters
+        self._queue_records = counters.queue.labels(name)
+        self._batch_records = counters.batch_records.labels(name)
+        self._batch_seconds = counters.batch_seconds.labels(name)
         self._tracing = tracing or Tracing()
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"metrist-{name}")
-        self._queues: dict[Key, _Queue] = {}
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=f"metrist-{name}")
+        self._waiting: list[_Job] = []
+        #: When each running batch began.
         self._running: dict[int, float] = {}
-        self._batches = 0
+        self._batches = count()
         self._scheduled: asyncio.Handle | None = None
         self._seconds_per_record = 0.0
 
@@ -109,12 +93,8 @@ class Lane:
         """Have units scored by the metrics of `key`. A job whose future is cancelled before its batch starts is
         dropped."""
         loop = asyncio.get_running_loop()
-        job = _Job(units, count_characters(units), urgent, loop.time(), loop.create_future())
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = _Queue(key)
-        (queue.urgent if urgent else queue.jobs).append(job)
-        queue.records += len(units)
+        job = _Job(key, units, count_characters(units), urgent, loop.time(), loop.create_future())
+        self._waiting.append(job)
         self._count(len(units))
         if self._scheduled is None and len(self._running) < self._threads:
             self._scheduled = loop.call_soon(self._dispatch)
@@ -135,57 +115,47 @@ class Lane:
 
     def _count(self, records: int) -> None:
         self.pending += records
-        if self._counters is not None:
-            self._counters.add("metrist_queue_records", records, lane=self.name)
+        self._queue_records.inc(records)
 
     def _dispatch(self) -> None:
         loop = asyncio.get_running_loop()
         self._scheduled = None
-        while self._queues and len(self._running) < self._threads:
-            now = loop.time()
-            # An urgent job first, then whoever has waited longest.
-            queue = min(self._queues.values(), key=lambda queue: (not queue.head.urgent, queue.head.added))
-            left = self._limits.wait - (now - queue.head.added)
-            if left > 0 and not queue.head.urgent and queue.records < self._limits.records:
-                self._scheduled = loop.call_later(left, self._dispatch)
-                return
-            jobs = self._take(queue)
-            if not jobs:
-                continue
-            self._batches += 1
-            number = self._batches
+        while len(self._running) < self._threads and (jobs := self._take(loop)):
+            number = next(self._batches)
             self._running[number] = time.monotonic()
-            running = loop.run_in_executor(self._executor, self._run, queue.key, jobs)
-            running.add_done_callback(lambda done, number=number, jobs=jobs: self._finish(number, jobs, done))  # type: ignore[misc]
+            running = loop.run_in_executor(self._executor, self._run, jobs[0].key, jobs)
+            running.add_done_callback(partial(self._finish, number, jobs))
 
-    def _take(self, queue: _Queue) -> list[_Job]:
-        """Take the jobs of the next batch, at least one unless all were cancelled."""
+    def _take(self, loop: asyncio.AbstractEventLoop) -> list[_Job]:
+        """Take the jobs of the next batch: an urgent job or the one that has waited longest, and others for the same
+        metrics that fit. None if there are no jobs, or the first one still waits for others."""
+        self._count(-sum(len(job.units) for job in self._waiting if job.future.cancelled()))
+        self._waiting = [job for job in self._waiting if not job.future.cancelled()]
+        if not self._waiting:
+            return []
+        first = next((job for job in self._waiting if job.urgent), self._waiting[0])
+        candidates = sorted((job for job in self._waiting if job.key == first.key), key=lambda job: not job.urgent)
+        limit = self._settings.batch_records
+        left = self._settings.batch_wait - (loop.time() - first.added)
+        if left > 0 and not first.urgent and sum(len(job.units) for job in candidates) < limit:
+            self._scheduled = loop.call_later(left, self._dispatch)
+            return []
         jobs, records, characters = list[_Job](), 0, 0
-        for waiting in (queue.urgent, queue.jobs):
-            while waiting:
-                job = waiting[0]
-                if job.future.cancelled():
-                    self._count(-len(job.units))
-                elif jobs and (
-                    records + len(job.units) > self._limits.records
-                    or characters + job.characters > self._limits.characters
-                ):
-                    break
-                else:
-                    jobs.append(job)
-                    records += len(job.units)
-                    characters += job.characters
-                queue.records -= len(job.units)
-                waiting.popleft()
-        if not queue.urgent and not queue.jobs:
-            del self._queues[queue.key]
+        for job in candidates:
+            records += len(job.units)
+            characters += job.characters
+            if jobs and (records > limit or characters > self._characters):
+                break
+            jobs.append(job)
+        taken = set(jobs)
+        self._waiting = [job for job in self._waiting if job not in taken]
         return jobs
 
     def _run(self, key: Key, jobs: Sequence[_Job]) -> list[Results | Exception]:
         """Score the jobs of a batch, in a thread. If that fails, each job by itself: a record must not spoil the
         answers to others."""
         attributes = {"metrist.lane": self.name, "metrist.metrics": list(key), "metrist.requests": len(jobs)}
-        with self._tracing.start("batch", attributes) if self._tracing.enabled else self._tracing.start("", {}):
+        with self._tracing.start("batch", attributes):
             try:
                 return self._score(key, jobs)
             except Exception as error:
@@ -203,11 +173,10 @@ class Lane:
         units = tuple(unit for job in jobs for unit in job.units)
         task = Task(start=0, units=units, metrics=tuple(key), runtime=self._runtime)
         blocks = {text: outcome.block for text, outcome in perform(self._metrics, task).outcomes.items()}
-        values = {text: block.values.tolist() for text, block in blocks.items() if isinstance(block, Scores)}
         results: list[Results | Exception] = []
         start = 0
         for job in jobs:
-            results.append(Results(blocks, values, start, len(job.units)))
+            results.append(Results(blocks, start, len(job.units)))
             start += len(job.units)
         return results
 
@@ -217,9 +186,8 @@ class Lane:
         self._count(-records)
         mean = seconds / records if records else 0.0
         self._seconds_per_record += (mean - self._seconds_per_record) * (_NEWEST if self._seconds_per_record else 1.0)
-        if self._counters is not None:
-            self._counters.observe("metrist_batch_records", records, lane=self.name)
-            self._counters.observe("metrist_batch_seconds", seconds, lane=self.name)
+        self._batch_records.observe(records)
+        self._batch_seconds.observe(seconds)
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         outcomes: Sequence[Results | BaseException] = done.result() if error is None else [error] * len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):

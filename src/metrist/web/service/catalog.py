@@ -28,7 +28,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OfferedMetric:
-    """A metric of the service. `comparator` is None where no score is better than another."""
+    """A metric that a page or the service offers. `comparator` is None where no score is better than another."""
 
     metric: Metric
     #: The metric's name and text, which take a while to work out.
@@ -37,9 +37,16 @@ class OfferedMetric:
     comparator: Comparator | None
     comparator_text: str | None
     lane: LaneName
-    signature: str
     explains: bool
     calls_llm: bool
+    #: Whether a page starts with it.
+    chosen: bool = False
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The lowest and highest value; None where there is none."""
+        low, high = (bound if math.isfinite(bound) else None for bound in self.metric.bounds)
+        return low, high
 
     @property
     def can_score(self) -> bool:
@@ -48,11 +55,11 @@ class OfferedMetric:
 
     def describe(self) -> dict[str, Any]:
         """What GET /v1/metrics says of it."""
-        low, high = (bound if math.isfinite(bound) else None for bound in self.metric.bounds)
+        low, high = self.bounds
         return {
             "name": self.label,
             "text": self.text,
-            "signature": self.signature,
+            "signature": self.metric.signature,
             "needs": list(self.metric.needs),
             "higher_is_better": self.metric.higher_is_better,
             "low": low,
@@ -74,7 +81,7 @@ class Catalog:
     def __init__(self, metrics: Sequence[Metric]) -> None:
         if not metrics:
             raise RunError("a service needs metrics: name at least one, such as -m chrf")
-        self.offered = [_offer(metric) for metric in metrics]
+        self.offered = [offer_metric(metric) for metric in metrics]
         self._by_name = {offer.text: offer for offer in self.offered}
         self._by_name |= {offer.label: offer for offer in self.offered}
         self.by_text: dict[str, Metric] = {offer.text: offer.metric for offer in self.offered}
@@ -115,7 +122,8 @@ def build_catalog(texts: Sequence[str]) -> Catalog:
     return Catalog(build_all(list(texts)) if texts else ())
 
 
-def _offer(metric: Metric) -> OfferedMetric:
+def offer_metric(metric: Metric) -> OfferedMetric:
+    """Work out what can be done with a metric, and where it runs."""
     llm = calls_llm(metric)
     lane: LaneName = "llm" if llm else "program" if metric.programs else "model" if is_resident(metric) else "text"
     comparator: Comparator | None = metric if isinstance(metric, Comparator) else None
@@ -128,7 +136,6 @@ def _offer(metric: Metric) -> OfferedMetric:
         comparator=comparator,
         comparator_text=None if comparator is None else comparator.text,
         lane=lane,
-        signature=metric.signature,
         explains=comparator is not metric and (metric.reports_errors or llm or bool(metric.programs)),
         calls_llm=llm,
     )

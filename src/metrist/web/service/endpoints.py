@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
+from starlette.exceptions import HTTPException
 
 from metrist._version import __version__
 from metrist.errors import MetristError, RunError
 from metrist.io.dedup import digest_source
-from metrist.metrics.comparator import Judgment
 from metrist.records import Pair, Record, Unit
 from metrist.run.tasks import count_characters
 from metrist.scores import Failure, Scores
@@ -31,14 +31,16 @@ from metrist.web.service.telemetry import Counters
 
 #: An answer: a body, or lines of NDJSON as they come.
 Answer = bytes | AsyncIterator[bytes]
+#: Writes a record or pair, which has a position in its chunk, with its results by the texts of metrics.
+Writer = Callable[[Any, int, Mapping[str, JobResults]], dict[str, Any]]
 #: Chunks of one request that are in lanes at once: enough to keep them busy, few enough to let other requests through.
 _CHUNKS_AT_ONCE = 4
 #: Comparisons that wait for the thread that tests them.
 _MAX_COMPARISONS = 4
-_T = TypeVar("_T")
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
-class ServiceError(Exception):
+class ApiError(HTTPException):
     """An answer other than success: a status, a code for programs and a message for people."""
 
     def __init__(
@@ -50,34 +52,69 @@ class ServiceError(Exception):
         field: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(status, message, headers)
         self.code = code
-        self.message = message
         self.field = field
-        self.headers = dict(headers or {})
+
+
+def _refuse(field: str, problem: str, code: str = "invalid_request") -> ApiError:
+    return ApiError(422, code, f"{field}: {problem}", field=field)
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A request as an endpoint sees it. `reserve` takes room in the queue or raises; `began` is of `time.monotonic`."""
+    """A request, what it holds of the process, and what the log says about it. `began` is of `time.monotonic`."""
 
-    reserve: Callable[[int], None]
+    request_id: str
+    endpoint: str
     began: float = field(default_factory=time.monotonic)
-    #: What the log says about the request.
+    client: str | None = None
+    body: bytes = b""
+    body_read: bool = False
+    held: Counter[str] = field(default_factory=Counter)
+    started: bool = False
+    status: int = 500
+    code: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-def parse(adapter: TypeAdapter[_T], body: bytes) -> _T:
+class Capacity:
+    """How many requests, bytes and records are held by the requests in progress; there is a limit on each."""
+
+    def __init__(self, settings: ServiceSettings, lanes: Mapping[str, Lane]) -> None:
+        self._limits = {
+            "requests": (settings.max_requests, "too many requests are in progress"),
+            "bytes": (settings.max_pending_bytes, "too many bytes wait"),
+            "records": (settings.max_queue, "the queue is full"),
+        }
+        self._lanes = lanes
+        self._held: Counter[str] = Counter()
+
+    def hold(self, call: Call, kind: str, amount: int) -> None:
+        """Take room for a request. One that needs more than there is at all has to find nothing held by others."""
+        limit, message = self._limits[kind]
+        if self._held[kind] + amount > limit and self._held[kind] > call.held[kind]:
+            wait = max(lane.backlog_seconds for lane in self._lanes.values())
+            seconds = min(60, max(1, math.ceil(wait)))
+            text = f"{message}; try again in {seconds} s"
+            raise ApiError(429, "queue_full", text, headers={"Retry-After": str(seconds)})
+        self._held[kind] += amount
+        call.held[kind] += amount
+
+    def release(self, call: Call) -> None:
+        self._held.subtract(call.held)
+
+
+def parse(model: type[_Model], body: bytes) -> _Model:
     """Validate a body of JSON. Messages name the place and never quote the value."""
     try:
-        return adapter.validate_json(body)
+        return model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         if first["type"] == "json_invalid":
-            raise ServiceError(400, "invalid_json", first["msg"]) from None
+            raise ApiError(400, "invalid_json", first["msg"]) from None
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-        raise ServiceError(422, "invalid_request", f"{place or 'body'}: {first['msg']}", field=place or None) from None
+        raise ApiError(422, "invalid_request", f"{place or 'body'}: {first['msg']}", field=place or None) from None
 
 
 def encode(value: Any) -> bytes:
@@ -85,19 +122,25 @@ def encode(value: Any) -> bytes:
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, UnicodeError):  # Half of a surrogate pair, in the answer of an LLM.
-        return json.dumps(value).encode()
+        return json.dumps(value, default=asdict).encode()
 
 
 class Endpoints:
     """The endpoints of one process."""
 
     def __init__(
-        self, catalog: Catalog, lanes: Mapping[str, Lane], settings: ServiceSettings, counters: Counters
+        self,
+        catalog: Catalog,
+        lanes: Mapping[str, Lane],
+        settings: ServiceSettings,
+        counters: Counters,
+        capacity: Capacity,
     ) -> None:
         self._catalog = catalog
         self._lanes = lanes
         self._settings = settings
         self._counters = counters
+        self._capacity = capacity
         self._statistics = ThreadPoolExecutor(1, thread_name_prefix="metrist-statistics")
         self._comparisons = 0
         for check in settings.checks:
@@ -108,7 +151,7 @@ class Endpoints:
         """Start no further comparison."""
         self._statistics.shutdown(wait=False, cancel_futures=True)
 
-    async def list_metrics(self, body: bytes, call: Call) -> Answer:  # noqa: ARG002
+    def list_metrics(self) -> bytes:
         """GET /v1/metrics."""
         settings = self._settings
         limits = ("max_body", "max_records", "max_characters", "max_queue", "max_draws", "max_systems", "time_limit")
@@ -126,119 +169,74 @@ class Endpoints:
             }
         )
 
-    async def score(self, body: bytes, call: Call) -> Answer:
+    async def score(self, request: models.ScoreRequest, call: Call) -> Answer:
         """POST /v1/score."""
-        request = parse(models.SCORE, body)
         offers = self._choose(request.metrics)
         records = self._read_records(request.records)
         self._admit(call, len(records), offers)
 
-        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
-            async for chunk, by_text in self._run(self._plan(offers), records):
-                yield [
-                    {
-                        "item": record.item,
-                        "system": record.system,
-                        "scores": {
-                            offer.label: self._score_body(offer, by_text, i, request.details) for offer in offers
-                        },
-                    }
-                    for i, record in enumerate(chunk)
-                    if isinstance(record, Record)
-                ]
+        def write(record: Record, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
+            scores = {offer.label: self._write_score(offer, by_text, i, details=request.details) for offer in offers}
+            return {"item": record.item, "system": record.system, "scores": scores}
 
-        return await _answer(rows(), stream=request.stream)
+        return await self._answer(self._plan(offers), records, write, stream=request.stream)
 
-    async def explain(self, body: bytes, call: Call) -> Answer:
+    async def explain(self, request: models.ExplainRequest, call: Call) -> Answer:
         """POST /v1/explain."""
-        request = parse(models.EXPLAIN, body)
-        if request.metric is None:
-            offer = self._catalog.explaining()
-            if offer is None:
-                raise ServiceError(
-                    422, "unsuitable_metric", "this service has no metric that reports errors or reasons"
-                )
-        else:
+        offer = self._catalog.explaining()
+        if request.metric is not None:
             offer = self._find(request.metric, lambda offer: offer.explains, "gives numbers and no reasons", "metric")
+        if offer is None:
+            raise ApiError(422, "unsuitable_metric", "this service has no metric that reports errors or reasons")
         chosen = offer
         records = self._read_records(request.records)
         self._admit(call, len(records), [chosen])
 
-        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
-            async for chunk, by_text in self._run(self._plan([chosen]), records):
-                yield [
-                    {
-                        "item": record.item,
-                        "system": record.system,
-                        "score": self._score_body(chosen, by_text, i, details=True),
-                    }
-                    for i, record in enumerate(chunk)
-                    if isinstance(record, Record)
-                ]
+        def write(record: Record, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
+            score = self._write_score(chosen, by_text, i, details=True)
+            return {"item": record.item, "system": record.system, "score": score}
 
-        return await _answer(rows(), stream=request.stream, metric=chosen.label)
+        return await self._answer(
+            self._plan([chosen]), records, write, stream=request.stream, head={"metric": chosen.label}
+        )
 
-    async def prefer(self, body: bytes, call: Call) -> Answer:
+    async def prefer(self, request: models.PreferRequest, call: Call) -> Answer:
         """POST /v1/prefer."""
-        request = parse(models.PREFER, body)
         offers = self._choose(request.metrics, compare=True)
         pairs = self._read_pairs(request.pairs)
         self._admit(call, len(pairs), offers)
-        plan = self._plan(offers, compare=True)
 
-        async def rows() -> AsyncIterator[list[dict[str, Any]]]:
-            async for chunk, by_text in self._run(plan, pairs):
-                yield [
-                    {
-                        "item": pair.first.item,
-                        "first_system": pair.first.system,
-                        "second_system": pair.second.system,
-                        "judgments": {
-                            offer.label: self._judgment_body(offer, by_text, i)
-                            for offer in offers
-                            if offer.comparator is not None
-                        },
-                    }
-                    for i, pair in enumerate(chunk)
-                    if isinstance(pair, Pair)
-                ]
+        def write(pair: Pair, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
+            return {
+                "item": pair.first.item,
+                "first_system": pair.first.system,
+                "second_system": pair.second.system,
+                "judgments": {offer.label: self._write_judgment(offer, by_text, i) for offer in offers},
+            }
 
-        return await _answer(rows(), stream=request.stream)
+        return await self._answer(self._plan(offers, compare=True), pairs, write, stream=request.stream)
 
-    async def compare(self, body: bytes, call: Call) -> Answer:
+    async def compare(self, request: models.CompareRequest, call: Call) -> Answer:
         """POST /v1/compare."""
-        request = parse(models.COMPARE, body)
         settings = self._settings
         if request.draws > settings.max_draws:
-            raise ServiceError(
-                422, "invalid_request", f"draws: at most {settings.max_draws:,} are allowed here", field="draws"
-            )
+            raise _refuse("draws", f"at most {settings.max_draws:,} are allowed here")
         offers = self._choose(request.metrics)
         records = self._read_records(request.records)
         systems = Counter(record.system for record in records)
         if not 2 <= len(systems) <= settings.max_systems:
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"records: expected outputs of 2 to {settings.max_systems} systems, got {len(systems)}",
-                field="records",
-            )
+            raise _refuse("records", f"expected outputs of 2 to {settings.max_systems} systems, got {len(systems)}")
         (key, count) = Counter((record.item, record.system) for record in records).most_common(1)[0]
         if count > 1:
             position = [i for i, record in enumerate(records) if (record.item, record.system) == key][1]
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"records[{position}]: its item has an output of its system already",
-                field=f"records[{position}]",
-            )
+            raise _refuse(f"records[{position}]", "its item has an output of its system already")
         self._admit(call, len(records), offers)
         blocks: dict[str, list[Scores]] = {offer.text: [] for offer in offers}
         async for _, by_text in self._run(self._plan(offers), records):
             for text, parts in blocks.items():
                 parts.append(by_text[text].take(text))
         if self._comparisons >= _MAX_COMPARISONS:
-            raise ServiceError(429, "queue_full", "too many comparisons wait", headers={"Retry-After": "10"})
+            raise ApiError(429, "queue_full", "too many comparisons wait", headers={"Retry-After": "10"})
         self._comparisons += 1
         loop = asyncio.get_running_loop()
         run = loop.run_in_executor(self._statistics, _compare, offers, records, blocks, request)
@@ -246,7 +244,7 @@ class Endpoints:
         try:
             return encode(await asyncio.shield(run))
         except MetristError as error:
-            raise ServiceError(422, "not_comparable", str(error)) from None
+            raise ApiError(422, "not_comparable", str(error)) from None
 
     def _finish_comparison(self, run: asyncio.Future[dict[str, Any]]) -> None:
         """Make room for the next one, also where a request did not wait for its end."""
@@ -254,15 +252,12 @@ class Endpoints:
         if not run.cancelled():
             run.exception()  # Seen: asyncio would log it, with its message.
 
-    async def guard(self, body: bytes, call: Call) -> Answer:
+    async def guard(self, request: models.GuardRequest, call: Call) -> Answer:
         """POST /v1/guard."""
-        request = parse(models.GUARD, body)
         settings = self._settings
         checks = settings.checks if request.checks is None else tuple(map(_read_check, request.checks))
         if not checks:
-            raise ServiceError(
-                422, "no_checks", "checks: none are given, and the service was started without --guard", field="checks"
-            )
+            raise _refuse("checks", "none are given, and the service was started without --guard", "no_checks")
         offers = [
             self._find(check.metric, lambda offer: offer.can_score, "scores no single output", f"checks[{i}].metric")
             for i, check in enumerate(checks)
@@ -277,14 +272,13 @@ class Endpoints:
         passed = not failed and (not undecided or policy == "open")
         decided_by = "policy" if undecided and not failed else "checks"
         verdict = "pass" if passed else "fail"
-        self._counters.add("metrist_guard_total", verdict=verdict, decided_by=decided_by)
+        self._counters.guards.labels(verdict, decided_by).inc()
         call.notes |= {"verdict": verdict, "decided_by": decided_by}
-        reasons = failed or undecided
         return encode(
             {
                 "verdict": verdict,
                 "decided_by": decided_by,
-                "reasons": [_describe_check(result, budget, policy) for result in reasons],
+                "reasons": [_describe_check(result, budget, policy) for result in failed or undecided],
                 "checks": results,
                 "policy": policy,
                 "budget_ms": budget * 1000,
@@ -329,7 +323,7 @@ class Endpoints:
         if job.exception() is not None:
             failure = {"kind": "other", "message": "the metric failed; the service's log says more"}
             return {"value": None, "result": "unscored", "failure": failure}
-        body = self._score_body(offer, {offer.text: job.result()}, 0, details=True)
+        body = self._write_score(offer, {offer.text: job.result()}, 0, details=True)
         result = "unscored" if body["value"] is None else "pass" if check.passes(body["value"]) else "fail"
         return {"result": result, **{name: body[name] for name in ("value", "failure", "errors") if name in body}}
 
@@ -341,18 +335,16 @@ class Endpoints:
         try:
             offer = self._catalog.find(name)
         except UnknownMetric as error:
-            raise ServiceError(422, "unknown_metric", str(error), field=field) from None
+            raise ApiError(422, "unknown_metric", str(error), field=field) from None
         if not suits(offer):
-            raise ServiceError(422, "unsuitable_metric", f"{offer.label} {problem}", field=field)
+            raise ApiError(422, "unsuitable_metric", f"{offer.label} {problem}", field=field)
         return offer
 
     def _choose(self, names: Sequence[str] | None, *, compare: bool = False) -> list[OfferedMetric]:
         if names is None:
             offers = self._catalog.by_default(compare=compare)
             if not offers:
-                raise ServiceError(
-                    422, "unsuitable_metric", "metrics: name one, since all that suit call an LLM", field="metrics"
-                )
+                raise _refuse("metrics", "name one, since all that suit call an LLM", "unsuitable_metric")
             return offers
 
         def suits(offer: OfferedMetric) -> bool:
@@ -364,64 +356,37 @@ class Endpoints:
 
     def _admit(self, call: Call, records: int, offers: Sequence[OfferedMetric]) -> None:
         call.notes |= {"records": records, "metrics": [offer.label for offer in offers]}
-        call.reserve(records)
+        self._capacity.hold(call, "records", records)
 
     def _read_records(self, bodies: Sequence[models.RecordBody]) -> list[Record]:
-        self._check_count(len(bodies), "records")
         counts: Counter[str] = Counter()
         records: list[Record] = []
         for body in bodies:
             counts[body.system] += 1
-            record = Record(
-                item=str(counts[body.system]) if body.item is None else body.item,
-                system=body.system,
-                output=body.output,
-                source=body.source,
-                references=tuple(body.references),
-                instruction=body.instruction,
-                task=body.task,
-                language=body.language,
-            )
-            self._check_size(record, "records", len(records))
-            records.append(record)
+            records.append(_make_record(body, counts[body.system], body.system, body.output))
+        self._check_size(records, "records")
         return records
 
     def _read_pairs(self, bodies: Sequence[models.PairBody]) -> list[Pair]:
-        self._check_count(len(bodies), "pairs")
-        pairs: list[Pair] = []
-        for number, body in enumerate(bodies, 1):
-            first, second = (
-                Record(
-                    item=str(number) if body.item is None else body.item,
-                    system=system,
-                    output=output,
-                    source=body.source,
-                    references=tuple(body.references),
-                    instruction=body.instruction,
-                    task=body.task,
-                    language=body.language,
-                )
-                for system, output in ((body.first_system, body.first), (body.second_system, body.second))
+        pairs = [
+            Pair(
+                first=_make_record(body, number, body.first_system, body.first),
+                second=_make_record(body, number, body.second_system, body.second),
             )
-            pair = Pair(first=first, second=second)
-            self._check_size(pair, "pairs", len(pairs))
-            pairs.append(pair)
+            for number, body in enumerate(bodies, 1)
+        ]
+        self._check_size(pairs, "pairs")
         return pairs
 
-    def _check_count(self, count: int, name: str) -> None:
-        limit = self._settings.max_records
-        if count > limit:
-            raise ServiceError(
-                413, "too_many_records", f"{name}: {count:,} are more than {limit:,}, the limit", field=name
-            )
-
-    def _check_size(self, unit: Unit, name: str, position: int) -> None:
-        limit = self._settings.max_characters
-        if count_characters([unit]) > limit:
-            place = f"{name}[{position}]"
-            raise ServiceError(
-                413, "record_too_large", f"{place}: its texts have more than {limit:,} characters", field=place
-            )
+    def _check_size(self, units: Sequence[Unit], name: str) -> None:
+        limit, characters = self._settings.max_records, self._settings.max_characters
+        if len(units) > limit:
+            text = f"{name}: {len(units):,} are more than {limit:,}, the limit"
+            raise ApiError(413, "too_many_records", text, field=name)
+        for i, unit in enumerate(units):
+            if count_characters([unit]) > characters:
+                text = f"{name}[{i}]: its texts have more than {characters:,} characters"
+                raise ApiError(413, "record_too_large", text, field=f"{name}[{i}]")
 
     # ---- Work
 
@@ -461,40 +426,59 @@ class Endpoints:
 
     # ---- Answers
 
-    def _score_body(
-        self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, details: bool
+    async def _answer(
+        self,
+        plan: Mapping[str, Key],
+        units: Sequence[Unit],
+        write: Writer,
+        *,
+        stream: bool,
+        head: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """The results as one JSON object, or as lines: each chunk is encoded by itself, so that no answer, however
+        long, keeps the event loop from others."""
+        chunks = (
+            [write(unit, i, by_text) for i, unit in enumerate(chunk)] async for chunk, by_text in self._run(plan, units)
+        )
+        if stream:
+            return _write_lines(chunks)
+        pieces = [encode(rows)[1:-1] async for rows in chunks]
+        start = encode(head)[:-1] + b"," if head else b"{"
+        return start + b'"results":[' + b",".join(pieces) + b"]}"
+
+    def _write_score(
+        self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, *, details: bool
     ) -> dict[str, Any]:
         results = by_text[offer.text]
         row = results.start + i
-        value = results.values[offer.text][row]
+        block: Scores = results.blocks[offer.text]
+        value = float(block.values[row])
         if math.isnan(value):
-            self._counters.add("metrist_unscored_total", metric=offer.label)
-            block: Scores = results.blocks[offer.text]
-            return {"value": None, "failure": _failure_body(block.failures[row])}
-        if not details:
-            return {"value": value}
-        score = results.blocks[offer.text][row]
+            self._counters.unscored.labels(offer.label).inc()
+            return {"value": None, "failure": _write_failure(block.failures[row])}
         body: dict[str, Any] = {"value": value}
-        if score.parts:
-            body["parts"] = dict(score.parts)
-        if score.errors or offer.explains:
-            body["errors"] = [asdict(error) for error in score.errors]
-        if score.explanation is not None:
-            body["explanation"] = score.explanation
+        if details:
+            score = block[row]
+            if score.parts:
+                body["parts"] = dict(score.parts)
+            if score.errors or offer.explains:
+                body["errors"] = score.errors
+            if score.explanation is not None:
+                body["explanation"] = score.explanation
         return body
 
-    def _judgment_body(self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int) -> dict[str, Any]:
+    def _write_judgment(self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int) -> dict[str, Any]:
         assert offer.comparator_text is not None
         results = by_text[offer.comparator_text]
-        judgment: Judgment = results.blocks[offer.comparator_text][results.start + i]
+        judgment = results.blocks[offer.comparator_text][results.start + i]
         body: dict[str, Any] = {"preference": judgment.preference}
         if judgment.explanation is not None:
             body["explanation"] = judgment.explanation
         if judgment.flipped is not None:
             body["flipped"] = judgment.flipped
         if judgment.failure is not None:
-            self._counters.add("metrist_unscored_total", metric=offer.label)
-            body["failure"] = _failure_body(judgment.failure)
+            self._counters.unscored.labels(offer.label).inc()
+            body["failure"] = _write_failure(judgment.failure)
         return body
 
 
@@ -516,31 +500,34 @@ def cut_chunks(units: Sequence[Unit], size: int, characters: int) -> Iterator[Se
         yield chunk
 
 
-async def _answer(rows: AsyncIterator[list[dict[str, Any]]], *, stream: bool, **head: Any) -> Answer:
-    """The rows as one JSON object, or as lines: each chunk is encoded by itself, so that no answer, however long, keeps
-    the event loop from others."""
-    if stream:
-        return _lines(rows)
-    pieces = [encode(chunk)[1:-1] async for chunk in rows]
-    start = encode(head)[:-1] + b"," if head else b"{"
-    return start + b'"results":[' + b",".join(pieces) + b"]}"
-
-
-async def _lines(rows: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
+async def _write_lines(chunks: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
     count = 0
-    async for chunk in rows:
-        count += len(chunk)
-        yield b"".join(encode(row) + b"\n" for row in chunk)
+    async for rows in chunks:
+        count += len(rows)
+        yield b"".join(encode(row) + b"\n" for row in rows)
     yield encode({"done": True, "count": count}) + b"\n"
 
 
-def _failure_body(failure: Failure) -> dict[str, str]:
+def _make_record(context: models.Context, number: int, system: str, output: str) -> Record:
+    return Record(
+        item=str(number) if context.item is None else context.item,
+        system=system,
+        output=output,
+        source=context.source,
+        references=tuple(context.references),
+        instruction=context.instruction,
+        task=context.task,
+        language=context.language,
+    )
+
+
+def _write_failure(failure: Failure) -> dict[str, str]:
     return {"kind": failure.kind.value, "message": failure.message}
 
 
 def _read_check(body: models.CheckBody) -> Check:
     if body.min is None and body.max is None:
-        raise ServiceError(422, "invalid_request", "checks: expected min or max, or both", field="checks")
+        raise _refuse("checks", "expected min or max, or both")
     return Check(metric=body.metric, minimum=body.min, maximum=body.max)
 
 
@@ -573,7 +560,7 @@ def _compare(
         sources=[digest_source(record.source) for record in records],
         metrics=tuple(offer.metric for offer in offers),
         scores={offer.label: Scores.join(blocks[offer.text]) for offer in offers},
-        signatures={offer.label: offer.signature for offer in offers},
+        signatures={offer.label: offer.metric.signature for offer in offers},
         reference_counts=tuple(sorted({len(record.references) for record in records if record.references})),
     )
     comparison = compare(

@@ -1,12 +1,15 @@
-"""Bodies of requests and answers. The same classes validate requests and make the OpenAPI document."""
+"""Bodies of requests and answers: the service validates requests with them and publishes them in its OpenAPI document,
+and `metrist.client` reads answers with them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-Text = Annotated[str, Field(description="A text")]
+from metrist.ratings import Choice, Error
+from metrist.scores import Failure
+
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 MetricName = Annotated[
     str,
@@ -107,7 +110,7 @@ class GuardRequest(_Body):
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class FailureBody(_Answer):
@@ -115,28 +118,24 @@ class FailureBody(_Answer):
     message: str
 
 
-class ErrorMark(_Answer):
-    """One mistake in an output; `start` and `end` count characters."""
+def _read_failure(body: Any) -> Failure:
+    fields = FailureBody.model_validate(body)
+    return Failure(fields.kind, fields.message)
 
-    aspect: str
-    severity: str | None
-    penalty: float | None = None
-    explanation: str = ""
-    revision: str = ""
-    text: str = ""
-    start: int | None = None
-    end: int | None = None
-    side: Literal["output", "source"] = "output"
-    rater: str | None = None
-    source_start: int | None = None
-    source_end: int | None = None
+
+def _write_failure(failure: Failure) -> FailureBody:
+    return FailureBody(kind=failure.kind.value, message=failure.message)
+
+
+#: A `metrist.Failure` in Python, an object with kind and message in JSON.
+FailureField = Annotated[Failure, PlainValidator(_read_failure), PlainSerializer(_write_failure)]
 
 
 class ScoreBody(_Answer):
     value: float | None = Field(description="null exactly where there is a failure")
-    failure: FailureBody | None = None
+    failure: FailureField | None = None
     parts: dict[str, float | None] | None = None
-    errors: list[ErrorMark] | None = None
+    errors: tuple[Error, ...] | None = None
     explanation: str | None = None
 
 
@@ -161,28 +160,33 @@ class ExplainResponse(_Answer):
     results: list[ExplainedRecord]
 
 
-class JudgmentBody(_Answer):
-    preference: Literal["first", "second", "tie"] | None
+class PairJudgment(_Answer):
+    """What one metric prefers; `preference` is None exactly when there is a failure."""
+
+    preference: Choice | None
     explanation: str | None = None
     flipped: bool | None = None
-    failure: FailureBody | None = None
+    failure: FailureField | None = None
 
 
 class JudgedPair(_Answer):
+    """The judgments of two outputs of an item, by the names of the metrics."""
+
     item: str
     first_system: str
     second_system: str
-    judgments: dict[str, JudgmentBody]
+    judgments: dict[str, PairJudgment]
 
 
 class PreferResponse(_Answer):
     results: list[JudgedPair] = Field(description="One per pair, in their order")
 
 
-class ContestBody(BaseModel):
-    """Two systems under one metric. Differences are first minus second; p-values are by the test's name."""
+class Contest(BaseModel):
+    """Two systems under one metric. Differences are first minus second; p-values are by the test's name, as they are
+    (`p_TEST`) and after Holm's correction (`p_TEST_holm`)."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     metric: str
     first: str
@@ -196,43 +200,67 @@ class ContestBody(BaseModel):
     winner: str | None
     verdict: str
 
+    @property
+    def p(self) -> dict[str, float | None]:
+        """The p-values by the name of the test."""
+        values = (self.model_extra or {}).items()
+        return {name[2:]: p for name, p in values if name.startswith("p_") and not name.endswith("_holm")}
 
-class CompareResponse(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    @property
+    def adjusted(self) -> dict[str, float | None]:
+        """The p-values after Holm's correction, by the name of the test."""
+        return {test: (self.model_extra or {})[f"p_{test}_holm"] for test in self.p}
 
-    contests: list[ContestBody]
+
+class ServedComparison(BaseModel):
+    """All contests, and what the service notes about them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    contests: tuple[Contest, ...]
     systems: list[dict[str, Any]]
     signatures: dict[str, str]
-    notes: list[str]
+    notes: tuple[str, ...]
 
 
-class CheckResult(_Answer):
+class CheckedMetric(_Answer):
+    """One check of a guard."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
     metric: str
-    min: float | None = None
-    max: float | None = None
-    value: float | None = None
     result: Literal["pass", "fail", "late", "unscored", "skipped"] = Field(
         description="'skipped': another check had failed already"
     )
-    failure: FailureBody | None = None
-    errors: list[ErrorMark] | None = None
+    value: float | None = None
+    minimum: float | None = Field(None, alias="min")
+    maximum: float | None = Field(None, alias="max")
+    failure: FailureField | None = None
+    errors: tuple[Error, ...] = ()
 
 
-class GuardResponse(_Answer):
+class GuardVerdict(_Answer):
+    """Whether an output may be shown. In Python true in a condition exactly if it may."""
+
     verdict: Literal["pass", "fail"]
     decided_by: Literal["checks", "policy"] = Field(description="'policy': a check had no result in time, or no value")
-    reasons: list[str] = Field(description="Why the output fails, or what the policy lets pass; no texts")
-    checks: list[CheckResult]
+    reasons: tuple[str, ...] = Field(description="Why the output fails, or what the policy lets pass; no texts")
+    checks: tuple[CheckedMetric, ...]
     policy: Literal["open", "closed"]
     budget_ms: float
     elapsed_ms: float
 
+    def __bool__(self) -> bool:
+        return self.verdict == "pass"
 
-class MetricBody(_Answer):
+
+class ServedMetric(_Answer):
+    """A metric that the service offers."""
+
     name: str
     text: str
     signature: str
-    needs: list[str]
+    needs: tuple[str, ...]
     higher_is_better: bool | None
     low: float | None
     high: float | None
@@ -244,7 +272,7 @@ class MetricBody(_Answer):
 
 class MetricsResponse(_Answer):
     version: str
-    metrics: list[MetricBody]
+    metrics: list[ServedMetric]
     limits: dict[str, float]
     guard: dict[str, Any]
 
@@ -262,10 +290,3 @@ class ErrorResponse(_Answer):
 
 class StatusResponse(_Answer):
     status: str
-
-
-SCORE = TypeAdapter(ScoreRequest)
-EXPLAIN = TypeAdapter(ExplainRequest)
-PREFER = TypeAdapter(PreferRequest)
-COMPARE = TypeAdapter(CompareRequest)
-GUARD = TypeAdapter(GuardRequest)

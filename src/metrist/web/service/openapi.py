@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -11,10 +11,41 @@ from metrist._version import __version__
 from metrist.web.service import models
 from metrist.web.service.settings import ServiceSettings
 
-_REFERENCE = "#/components/schemas/{model}"
+
+class Operation(NamedTuple):
+    """An endpoint as the document shows it. `public` ones need no token, and say 503 when all is not well."""
+
+    name: str
+    summary: str
+    response: type[BaseModel] | None
+    request: type[BaseModel] | None = None
+    streams: bool = False
+    public: bool = False
+    media_type: str = "application/json"
+
+
+OPERATIONS = {
+    "/v1/score": Operation("score", "Score outputs", models.ScoreResponse, models.ScoreRequest, streams=True),
+    "/v1/explain": Operation(
+        "explain", "Find the errors of outputs", models.ExplainResponse, models.ExplainRequest, streams=True
+    ),
+    "/v1/prefer": Operation(
+        "prefer", "Choose between two outputs", models.PreferResponse, models.PreferRequest, streams=True
+    ),
+    "/v1/compare": Operation("compare", "Test whether systems differ", models.ServedComparison, models.CompareRequest),
+    "/v1/guard": Operation(
+        "guard", "Whether an output may be shown, within a time budget", models.GuardVerdict, models.GuardRequest
+    ),
+    "/v1/metrics": Operation("metrics", "The metrics and limits of the service", models.MetricsResponse),
+    "/openapi.json": Operation("openapi", "This document", None),
+    "/metrics": Operation(
+        "counters", "Counters in Prometheus' text format", None, media_type="text/plain; version=0.0.4"
+    ),
+    "/healthz": Operation("health", "Whether the process works", models.StatusResponse, public=True),
+    "/readyz": Operation("readiness", "Whether the service is ready to score", models.StatusResponse, public=True),
+}
 _ERRORS = {
     "400": "The body is no JSON",
-    "401": "The token is missing or unknown",
     "408": "The body did not arrive in time",
     "413": "The body, a record, or the number of records is too large",
     "415": "The body is not of application/json",
@@ -23,28 +54,15 @@ _ERRORS = {
     "502": "A metric failed as a whole",
     "504": "There was no answer within the time limit",
 }
-_POSTS: dict[str, tuple[str, str, type[BaseModel], type[BaseModel], bool]] = {
-    "/v1/score": ("score", "Score outputs", models.ScoreRequest, models.ScoreResponse, True),
-    "/v1/explain": ("explain", "Find the errors of outputs", models.ExplainRequest, models.ExplainResponse, True),
-    "/v1/prefer": ("prefer", "Choose between two outputs", models.PreferRequest, models.PreferResponse, True),
-    "/v1/compare": ("compare", "Test whether systems differ", models.CompareRequest, models.CompareResponse, False),
-    "/v1/guard": (
-        "guard",
-        "Whether an output may be shown, within a time budget",
-        models.GuardRequest,
-        models.GuardResponse,
-        False,
-    ),
-}
 
 
 def describe_api(settings: ServiceSettings) -> dict[str, Any]:
     """Return the OpenAPI document of a service with these limits."""
     used: list[tuple[type[BaseModel], Any]] = [(models.ErrorResponse, "serialization")]
-    used += [(models.MetricsResponse, "serialization"), (models.StatusResponse, "serialization")]
-    for _, _, request, response, _ in _POSTS.values():
-        used += [(request, "validation"), (response, "serialization")]
-    references, definitions = models_json_schema(used, ref_template=_REFERENCE)
+    for operation in OPERATIONS.values():
+        used += [(operation.response, "serialization")] if operation.response else []
+        used += [(operation.request, "validation")] if operation.request else []
+    references, definitions = models_json_schema(used, ref_template="#/components/schemas/{model}")
     schemas = definitions["$defs"]
     for schema in schemas.values():
         for name in ("records", "pairs"):
@@ -52,53 +70,32 @@ def describe_api(settings: ServiceSettings) -> dict[str, Any]:
                 schema["properties"][name]["maxItems"] = settings.max_records
     schemas["CompareRequest"]["properties"]["draws"]["maximum"] = settings.max_draws
 
-    def refer(model: type[BaseModel], mode: Any) -> dict[str, Any]:
-        return {"application/json": {"schema": references[(model, mode)]}}
+    def describe_error(text: str) -> dict[str, Any]:
+        schema = references[(models.ErrorResponse, "serialization")]
+        return {"description": text, "content": {"application/json": {"schema": schema}}}
 
-    def fail(text: str) -> dict[str, Any]:
-        return {"description": text, "content": refer(models.ErrorResponse, "serialization")}
-
-    shared = {"401": fail(_ERRORS["401"])} if settings.tokens is not None else {}
-    paths: dict[str, Any] = {}
-    for path, (name, summary, request, response, streams) in _POSTS.items():
-        content = refer(response, "serialization")
-        if streams:
+    def describe_operation(operation: Operation) -> dict[str, Any]:
+        schema: Any = {"type": "object" if operation.media_type == "application/json" else "string"}
+        if operation.response is not None:
+            schema = references[(operation.response, "serialization")]
+        content = {operation.media_type.partition(";")[0]: {"schema": schema}}
+        if operation.streams:
             text = "One line per record, then {done, count}; or a last line {error}"
             content["application/x-ndjson"] = {"schema": {"type": "string", "description": text}}
-        errors = {status: fail(text) for status, text in _ERRORS.items() if status != "401"}
-        errors["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
-        paths[path] = {
-            "post": {
-                "operationId": name,
-                "summary": summary,
-                "requestBody": {"required": True, "content": refer(request, "validation")},
-                "responses": {"200": {"description": "Success", "content": content}, **errors, **shared},
-            }
-        }
-    plain = {"text/plain": {"schema": {"type": "string"}}}
-    status = refer(models.StatusResponse, "serialization")
-    gets: dict[str, tuple[str, str, Any, bool]] = {
-        "/v1/metrics": (
-            "metrics",
-            "The metrics and limits of the service",
-            refer(models.MetricsResponse, "serialization"),
-            False,
-        ),
-        "/openapi.json": ("openapi", "This document", {"application/json": {"schema": {"type": "object"}}}, False),
-        "/metrics": ("counters", "Counters in Prometheus' text format", plain, False),
-        "/healthz": ("health", "Whether the process works", status, True),
-        "/readyz": ("readiness", "Whether the service is ready to score", status, True),
-    }
-    for path, (name, summary, content, public) in gets.items():
-        operation: dict[str, Any] = {
-            "operationId": name,
-            "summary": summary,
-            "responses": {"200": {"description": "Success", "content": content}, **({} if public else shared)},
-        }
-        if public:
-            operation["security"] = []
-            operation["responses"]["503"] = fail("Not now")
-        paths[path] = {"get": operation}
+        responses: dict[str, Any] = {"200": {"description": "Success", "content": content}}
+        described: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary}
+        if operation.request is not None:
+            body = {"application/json": {"schema": references[(operation.request, "validation")]}}
+            described["requestBody"] = {"required": True, "content": body}
+            responses |= {status: describe_error(text) for status, text in _ERRORS.items()}
+            responses["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+        if operation.public:
+            described["security"] = []
+            responses["503"] = describe_error("Not now")
+        elif settings.tokens is not None:
+            responses["401"] = describe_error("The token is missing or unknown")
+        return {**described, "responses": responses}
+
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -107,7 +104,10 @@ def describe_api(settings: ServiceSettings) -> dict[str, Any]:
             "summary": "Score generated text, explain its errors, compare systems, guard outputs.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": paths,
+        "paths": {
+            path: {"post" if operation.request else "get": describe_operation(operation)}
+            for path, operation in OPERATIONS.items()
+        },
         "components": {"schemas": schemas},
     }
     if settings.tokens is not None:

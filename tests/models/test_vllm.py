@@ -13,12 +13,13 @@ import pytest
 
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError
-from metrist.llm import gateway, local
+from metrist.llm import gateway
 from metrist.llm.base import build_llm
 from metrist.llm.messages import Message, Sampling, TokenChoice
 from metrist.metrics.base import Shard
 from metrist.metrics.errors.tigerscore import build_prompt
 from metrist.metrics.registry import build as build_metric
+from metrist.models import local_llm as local
 from metrist.records import Record
 from scripted_llm import DeliverTo, say
 

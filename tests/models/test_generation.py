@@ -20,11 +20,13 @@ import transformers
 import real_models
 import tiny_models
 from metrist.errors import MissingExtra, ModelError
-from metrist.llm import gateway, generation, local, messages
+from metrist.llm import gateway, messages
 from metrist.llm.base import build_llm
-from metrist.llm.local import Transformers
 from metrist.llm.messages import Completion, Message, Sampling
+from metrist.models import generation
+from metrist.models import local_llm as local
 from metrist.models.devices import Options
+from metrist.models.local_llm import Transformers
 from metrist.scores import FailureKind
 from scripted_llm import say
 

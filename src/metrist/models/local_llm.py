@@ -39,7 +39,7 @@ from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 
 if TYPE_CHECKING:
-    from metrist.llm.generation import Generator
+    from metrist.models.generation import Generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def _load_generator(options: Options, turns: Turns, device: str, adapter: str | 
 @lru_cache(maxsize=2)
 def _cached_generator(options: Options, turns: Turns, device: str, adapter: Adapter | None) -> Generator:
     import_torch(f"the model {options.model!r}")
-    from metrist.llm.generation import Generator
+    from metrist.models.generation import Generator
 
     return Generator.load(options, turns, Runtime(device=device), adapter)
 
