@@ -336,7 +336,7 @@ def probe_ids() -> Any:
 def compute_with_torch(state: State, config: Mapping[str, Any]) -> Any:
     import torch
 
-    from metrist.models.text_encoder import EncoderSizes
+    from metrist.models.numpy_inference.encoder_network import EncoderSizes
     from metrist.models.trainable_encoder import TrainableEncoder
 
     ids = torch.from_numpy(probe_ids().astype(np.int64))

@@ -96,6 +96,8 @@ if __name__ == "__main__":
         import_module(name)
     # All commands with their options, built once instead of by each program.
     built = typer.main.get_command(sys.modules["metrist.cli.app"].app)
+    for command in built.commands.values():  # type: ignore[attr-defined]
+        _ = command.params
     typer.main.get_command = lambda _: built  # type: ignore[assignment]
     del sys.path[0]  # The folder of this file.
     if request := serve():

@@ -122,7 +122,6 @@ def test_an_aspect_without_instruction_prints_a_warning_with_flags_that_mend_it(
         (("--split", "0.8,0.2"), "--split must be three shares, such as 0.8,0.1,0.1, got '0.8,0.2'"),
         (("--split", "0.8,0.2,0.2"), "a split needs the shares of train, dev and test"),
         (("--split", "0.8,0.1,0.1", "--near", "2"), "near-duplicates must be more than 0 and at most 1"),
-        (("--margin", "-1"), "margin must be a number from 0 up"),
         (("--margin", "9"), "no pair is left: 'fluency': of 120 possible pairs"),
         (("--context", "nothing"), "no pair is left: 'fluency': of 120 possible pairs 120 no context"),
         (("--label", "source"), "--label must be NAME=VALUE, got 'source'"),

@@ -145,7 +145,6 @@ def test_meta_widens_intervals_on_request(metrist: Command, rated: Path) -> None
         (["--preferences"], "the data hold no preferences"),
         (["--part", "recall"], "only runs have parts"),
         (["--gold", "win-rate"], "the data hold no preferences"),
-        (["--confidence", "2"], "confidence and alpha between 0 and 1"),
     ],
 )
 def test_meta_errors_are_one_line(metrist: Command, rated: Path, arguments: list[str], message: str) -> None:

@@ -401,23 +401,6 @@ def test_bad_rows_can_be_skipped_and_a_huge_line_is_a_line_like_others(tmp_path:
     assert {pair.split for pair in built.pairs} == {"train"}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"within": "system"}, "within must be one of item, all, got 'system'"),
-        ({"aggregate": "sum"}, "aggregate must be one of mean, median, majority, got 'sum'"),
-        ({"ties": "keep"}, "ties must be one of drop, soft, got 'keep'"),
-        ({"certainty": "some"}, "certainty must be one of full, shares, got 'some'"),
-        ({"margin": -1.0}, "margin must be a number from 0 up, got -1.0"),
-        ({"margin": float("nan")}, "margin must be a number from 0 up, got nan"),
-        ({"cap": 0}, "cap must be 1 or more, got 0"),
-    ],
-)
-def test_wrong_rules_are_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        Rules(**wrong)
-
-
 def test_pairs_of_real_ratings_split_without_leaks(data: Callable[[str], Path]) -> None:
     judged = read_judgments([data("summeval")])
     aims = [Aim(aspect=aspect, criterion=aspect) for aspect in judged.aspects]

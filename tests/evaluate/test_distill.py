@@ -99,7 +99,7 @@ def test_lower_scores_are_better_where_the_metric_says_so(rows_file: Path, tmp_p
 def test_a_metric_is_chosen_by_name(rows_file: Path, tmp_path: Path) -> None:
     metrist.score(rows_file, ["length", "copy_rate", "distinct"], out=tmp_path / "run")
     with pytest.raises(
-        SpecError, match="3 metrics: name the one to learn from with --metric: length, copy_rate, distinct"
+        SpecError, match="3 metrics: name the one to learn from with `metric`: length, copy_rate, distinct"
     ):
         read_judge(tmp_path / "run")
     with pytest.raises(RunError, match="copy_rat"):
@@ -210,7 +210,7 @@ def test_choices_are_read_with_both_orders_merged(rows_file: Path, tmp_path: Pat
         metrist.prefer(rows_file, f"judge_pair(llm={llm}, criteria='The calmer one.')", out=tmp_path / "run")
         long = "The better one. " * (MAX_INSTRUCTION // 10)
         metrist.prefer(rows_file, {"long": f"judge_pair(llm={llm}, criteria={long!r})"}, out=tmp_path / "long")
-    with pytest.raises(RunError, match="name them with --texts"):
+    with pytest.raises(RunError, match="name them with `texts`"):
         read_judge(tmp_path / "run")
     outputs = read_judge(tmp_path / "run", texts=[rows_file])
     assert outputs.choices == {(f"i{n}", "a", "b"): 1.0 for n in range(24)}

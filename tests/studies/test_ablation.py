@@ -95,7 +95,7 @@ def test_channels_are_compared_on_the_same_data(tiny: Callable[[str], Path], tmp
     assert list_rows(again) == list_rows(table)
     with pytest.raises(InputError, match="needs at least two"):
         plan_ablation(task, "task")
-    with pytest.raises(RunError, match="leave out --eval-outputs 0"):
+    with pytest.raises(RunError, match="leave out `eval_outputs=0`"):
         plan_ablation(ErrorAnalysisTask(data=(data,), base=task.base, out=tmp_path), "channel")
     (tmp_path / "out" / "training.json").write_text("{}")
     with pytest.raises(RunError, match="holds a single training"):

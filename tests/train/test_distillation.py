@@ -131,7 +131,7 @@ def test_few_items_are_refused() -> None:
     with pytest.raises(InputError, match="19 items have two judged outputs by judge; at least 20"):
         make_pairs(make_outputs(19), "0.2", seed=0)
     assert make_pairs(make_outputs(20), "0.2", seed=0).dev
-    with pytest.raises(SpecError, match="--dev must be a share"):
+    with pytest.raises(SpecError, match="`dev` must be a share"):
         make_pairs(make_outputs(), "dev.jsonl", seed=0)
 
 

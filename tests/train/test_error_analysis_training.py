@@ -175,7 +175,7 @@ def test_a_model_that_ignores_the_mask_is_refused(tiny: Tiny, monkeypatch: pytes
         return forward(self, *args, **others | {"position_ids": None})
 
     monkeypatch.setattr(type(model.model), "forward", ignore)
-    with pytest.raises(ModelError, match="--no-packing"):
+    with pytest.raises(ModelError, match="`packing=False`"):
         check_packing(model)
 
 
@@ -270,7 +270,7 @@ def test_adapters_that_do_not_fit_are_refused(tiny: Tiny, tmp_path: Path) -> Non
         find_adapter(str(tiny("analyst")))
     with pytest.raises(ModelError, match=r"no linear layers named x_proj .*q_proj"):
         add_adapter(load(tiny("analyst")), LoraSettings(targets=("x_proj",)), seed=0)
-    with pytest.raises(ModelError, match="--method full"):
+    with pytest.raises(ModelError, match="`method='full'`"):
         add_adapter(load(tiny("gpt2")), LoraSettings(), seed=0)
     with pytest.raises(SpecError, match="rank"):
         LoraSettings(rank=0)
@@ -586,5 +586,5 @@ def test_two_processes_that_share_the_weights_learn_what_one_learns(tiny: Tiny, 
 
 
 def test_only_all_weights_are_shared(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="add --method full"):
+    with pytest.raises(SpecError, match="add `method='full'`"):
         make_task(tmp_path, tmp_path, tmp_path / "out", sharded=True)

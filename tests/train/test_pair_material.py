@@ -108,9 +108,9 @@ def test_instructions_come_from_the_file_or_from_the_table_of_criteria(write_pai
 
 def test_impossible_requests_are_refused(write_pairs: Write, tmp_path: Path) -> None:
     path = write_pairs([*with_split("train", 5), *with_split("dev", 3, 1)])
-    with pytest.raises(InputError, match=r"already has 3 development pairs; leave out --dev 0\.1"):
+    with pytest.raises(InputError, match=r"already has 3 development pairs; leave out `dev=0\.1`"):
         load_preference_pairs([path], "0.1", seed=0)
-    with pytest.raises(InputError, match=r"--dev must be a file or a share of the pairs between 0 and 1"):
+    with pytest.raises(InputError, match=r"`dev` must be a file or a share of the pairs between 0 and 1"):
         load_preference_pairs([path], "1.5", seed=0)
     with pytest.raises(InputError, match=r"tests\.jsonl: no pair is left to train on"):
         load_preference_pairs([write_pairs(with_split("test", 3), "tests.jsonl")], None, seed=0)
@@ -121,7 +121,7 @@ def test_impossible_requests_are_refused(write_pairs: Write, tmp_path: Path) -> 
 
 def test_the_training_file_cannot_be_the_development_file(write_pairs: Write) -> None:
     path = write_pairs([*with_split("train", 5), *with_split("dev", 3, 1)])
-    with pytest.raises(InputError, match=r"pairs\.jsonl is also --data: .*; leave out --dev"):
+    with pytest.raises(InputError, match=r"pairs\.jsonl is also `data`: .*; leave out `dev`"):
         load_preference_pairs([path], str(path), seed=0)
 
 

@@ -287,19 +287,19 @@ def test_invalid_tasks_are_refused(tiny: Callable[[str], Path], tmp_path: Path) 
 
     with pytest.raises(InputError, match=r"there are no pairs to train on$"):
         plan_training(make_task(train=[]))
-    with pytest.raises(RunError, match=r"--patience"):
+    with pytest.raises(RunError, match=r"`patience`"):
         plan_training(make_task(dev=[], recipe={"patience": 1}))
-    with pytest.raises(InputError, match=r"no pair has ratings .* for --regression"):
+    with pytest.raises(InputError, match=r"no pair has ratings .* for `regression`"):
         plan_training(make_task(regression=0.5))
     with pytest.raises(ModelError, match="takes 5 of 6 tokens and leaves no room for an answer"):
         plan_training(make_task(layout=RewardLayout(max_length=6)))
-    with pytest.raises(RunError, match=r"balance .* got 2"):
+    with pytest.raises(RunError, match=r"`balance` .* got 2"):
         make_task(balance=2)
-    with pytest.raises(RunError, match="ties must be 'drop' or 'soft', got 'keep'"):
+    with pytest.raises(RunError, match=r"`ties` must be .*'keep'"):
         make_task(ties="keep")
-    with pytest.raises(RunError, match=r"regression must be .* got -1"):
+    with pytest.raises(RunError, match=r"`regression` must be .* got -1"):
         make_task(regression=-1)
-    with pytest.raises(RunError, match=r"head_lr must be above 0.* got 0"):
+    with pytest.raises(RunError, match=r"`head_lr` must be above 0.* got 0"):
         make_task(head_lr=0)
     with pytest.raises(RunError, match="no training to resume"):
         fit(make_task(resume=True))

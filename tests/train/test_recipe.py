@@ -53,14 +53,11 @@ def test_defaults_depend_on_the_device(monkeypatch: pytest.MonkeyPatch, gpu: boo
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"batch": -1}, "batch must be at least 1, got -1"),
-        ({"patience": 0}, "patience must be at least 1, got 0"),
-        ({"lr": 0.0}, "lr must be a number above 0, got 0.0"),
-        ({"lr": float("nan")}, "lr must be a number above 0, got nan"),
-        ({"warmup": 1.0}, "warmup must be a share of the steps, from 0 to below 1, got 1.0"),
-        ({"clip": 0.0}, "clip must be above 0, or None for no clipping, got 0.0"),
-        ({"weight_decay": -1.0}, "weight_decay and seed must not be negative, got -1.0, 0"),
+        ({"lr": 0.0}, "`lr` must be a number above 0, got 0.0"),
+        ({"lr": float("nan")}, "`lr` must be a number above 0, got nan"),
+        ({"warmup": 1.0}, "`warmup` must be a share of the steps"),
+        ({"clip": 0.0}, "`clip` must be above 0"),
+        ({"weight_decay": -1.0}, "`weight_decay` must not be negative"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict, message: str) -> None:

@@ -78,7 +78,7 @@ def test_development_pairs_may_come_from_a_file_and_leaks_are_reported(tmp_path:
 @pytest.mark.parametrize("share", ["0", "1", "1.5", "-0.1"])
 def test_a_share_must_lie_between_0_and_1(tmp_path: Path, share: str) -> None:
     train = rows(tmp_path / "train.jsonl", ("a", "b"), ("c", "d"))
-    with pytest.raises(InputError, match=f"--dev must be a file or a share of the pairs between 0 and 1.*got {share}"):
+    with pytest.raises(InputError, match=f"`dev` must be a file or a share of the pairs between 0 and 1.*got {share}"):
         load_text_pairs([train], share, count=0, seed=0, skip_bad=False)
 
 

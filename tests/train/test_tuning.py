@@ -146,7 +146,7 @@ def test_pairs_without_an_instruction_get_the_one_that_the_base_learned(own_form
 def test_what_the_base_fixes_cannot_be_changed(own_format: Path, tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="keep 'both' and at most 40 tokens; leave out"):
         plan_training(tuned_task(tmp_path / "out", own_format, layout=RewardLayout()))
-    with pytest.raises(RunError, match="its pooling 'answer'; leave out --pooling"):
+    with pytest.raises(RunError, match="its pooling 'answer'; leave out `pooling`"):
         plan_training(tuned_task(tmp_path / "out", own_format, pooling="first"))
     likelihood = export_t5(tiny("t5"), tmp_path / "t5", lambda _name: None)
     with pytest.raises(ModelError, match="is a likelihood model"):

@@ -1,6 +1,6 @@
 """The command `metrist`: the tree of its subcommands, and how errors end it.
 
-Each command imports what it needs when it runs, so that `--help` is quick.
+Each command is imported when it is called, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -8,133 +8,96 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from metrist._version import __version__
-from metrist.cli import build, build_error_analysis, cache, train, train_error_analysis, train_study
-from metrist.cli.annotate import annotate
-from metrist.cli.audit import audit, questionnaire
-from metrist.cli.compare import calibrate, check, compare, methods, verify
-from metrist.cli.convert import convert, export
-from metrist.cli.doctor import doctor
-from metrist.cli.explain import aspects, explain, heat, worst
-from metrist.cli.meta import meta
-from metrist.cli.metrics import explain_metric, list_metrics, prompts, reproduce
-from metrist.cli.output import print_note
-from metrist.cli.prefer import prefer
-from metrist.cli.query import query
-from metrist.cli.report import plot, report
-from metrist.cli.sacrebleu import REPEATED_OPTIONS, sacrebleu
-from metrist.cli.score import remove, run, score
-from metrist.cli.serve import serve
-from metrist.cli.setup import setup
-from metrist.cli.stress import stress
-from metrist.cli.view import view
+from metrist.cli.options import expand_options, print_note
 from metrist.errors import MetristError, format_count
 
 _INTERRUPTED = 130
 #: What loading a library, and Python, say where memory runs out.
 _NO_MEMORY = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory", "can't start new thread")
+#: Options that take several values: `--systems A B`; those of `metrist sacrebleu` are its own.
+_REPEATED = ("--systems",)
+_SACREBLEU_REPEATED = ("-m", "--metrics", "-i", "--input")
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
-def _group(
-    name: str, help_text: str, commands: Mapping[str, Callable[..., Any]], *, completion: bool = False
-) -> typer.Typer:
-    group = typer.Typer(
+class LazyCommand(TyperCommand):
+    """A command whose module is imported when its options are needed, and not for the list of commands."""
+
+    def __init__(self, name: str, function: str, help: str) -> None:  # noqa: A002
+        self._function = function
+        # Without `short_help` the list of commands cuts each description off after a few words.
+        super().__init__(name, help=help, short_help=help, rich_markup_mode=None, context_settings=dict(_CONTEXT))
+
+    @cached_property
+    def _command(self) -> Any:
+        module, _, function = self._function.partition(".")
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command()(expand_options(getattr(import_module(f"metrist.cli.{module}"), function)))
+        return get_command(single)
+
+    @property
+    def params(self) -> Any:
+        return self._command.params
+
+    @params.setter
+    def params(self, value: Any) -> None:
+        """The constructor of the base sets it to nothing."""
+
+    @property
+    def callback(self) -> Any:
+        return self._command.callback
+
+    @callback.setter
+    def callback(self, value: Any) -> None:
+        """The constructor of the base sets it to nothing."""
+
+
+def _group(name: str, help_text: str, commands: Mapping[str, tuple[str, str]]) -> typer.Typer:
+    class Group(TyperGroup):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            lazy = {
+                name: LazyCommand(name, function, description) for name, (function, description) in commands.items()
+            }
+            self.commands = {**lazy, **self.commands}
+
+    return typer.Typer(
         name=name,
+        cls=Group,
         help=help_text,
         short_help=help_text,
         no_args_is_help=True,
-        add_completion=completion,
+        add_completion=name == "metrist",
         pretty_exceptions_enable=False,
-        # Help without rich: its import alone takes a third of the time of `metrist --help`.
+        # Help without rich: its import alone takes as long as the rest of `metrist --help`.
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=dict(_CONTEXT),
     )
-    for command_name, command in commands.items():
-        # Without `short_help` the list of commands cuts each description off after a few words.
-        group.command(command_name, short_help=command.__doc__)(command)
-    return group
 
 
-app = _group(
-    "metrist",
-    "Score generated text, explain its errors, and learn which metric to trust on your own data.",
-    {
-        "score": score,
-        "prefer": prefer,
-        "compare": compare,
-        "methods": methods,
-        "check": check,
-        "verify": verify,
-        "worst": worst,
-        "query": query,
-        "report": report,
-        "plot": plot,
-        "view": view,
-        "serve": serve,
-        "meta": meta,
-        "prompts": prompts,
-        "calibrate": calibrate,
-        "run": run,
-        "audit": audit,
-        "questionnaire": questionnaire,
-        "annotate": annotate,
-        "stress": stress,
-        "reproduce": reproduce,
-        "heat": heat,
-        "explain": explain,
-        "aspects": aspects,
-        "cache": cache.cache,
-        "remove": remove,
-        "export": export,
-        "convert": convert,
-        "sacrebleu": sacrebleu,
-        "setup": setup,
-        "doctor": doctor,
-        "list": list_metrics,
-        "explain-metric": explain_metric,
-    },
-    completion=True,
-)
-app.add_typer(
-    _group(
-        "build",
-        "Build training data: pairs of a good and a bad answer, and outputs with their errors.",
-        {
-            "heap": build.heap,
-            "pairs": build.pairs,
-            "split": build.split,
-            "leaks": build.leaks,
-            "error-analysis": build_error_analysis.error_analysis,
-        },
-    )
-)
-app.add_typer(
-    _group(
-        "train",
-        "Train a metric of your own.",
-        {
-            "likelihood": train.likelihood,
-            "preference": train.preference,
-            "consistency": train.consistency,
-            "error-analysis": train_error_analysis.error_analysis,
-            "tables": train_study.tables,
-            "export": train.export,
-        },
-    )
-)
-app.add_typer(
-    _group(
-        "answers",
-        "Stored answers of LLMs: count, export, import or delete them.",
-        {"size": cache.size, "export": cache.export, "import": cache.import_, "clear": cache.clear},
-    )
-)
+_COMMANDS = tomllib.loads((resources.files(__package__) / "commands.toml").read_text(encoding="utf-8"))
+_HELP = {
+    "metrist": "Score generated text, explain its errors, and learn which metric to trust on your own data.",
+    "build": "Build training data: pairs of a good and a bad answer, and outputs with their errors.",
+    "train": "Train a metric of your own.",
+    "answers": "Stored answers of LLMs: count, export, import or delete them.",
+}
+
+app = _group("metrist", _HELP["metrist"], _COMMANDS["metrist"])
+for _name in ("build", "train", "answers"):
+    app.add_typer(_group(_name, _HELP[_name], _COMMANDS[_name]))
 
 
 @app.callback(invoke_without_command=True)
@@ -152,7 +115,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # Not every terminal can encode the user's data.
     try:
-        for option in REPEATED_OPTIONS if arguments[:1] == ["sacrebleu"] else ("--systems",):
+        for option in _SACREBLEU_REPEATED if arguments[:1] == ["sacrebleu"] else _REPEATED:
             arguments = _repeat_option(arguments, option)
         app(args=arguments)
     except MetristError as error:

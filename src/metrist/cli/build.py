@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import Inputs, ReadingOptions, TableFormat, TiesName, expand_options, parse_pairs
+from metrist.cli.options import TABLE_FORMAT, Format, Inputs, ReadingOptions
+from metrist.data.rules import Rules
 from metrist.errors import SpecError, did_you_mean
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,19 +21,13 @@ if TYPE_CHECKING:
     from metrist.data.judgments import JudgedRecords
     from metrist.data.leaks import Leak
     from metrist.data.pairs import Shape
-    from metrist.data.rules import Aim, Rules
+    from metrist.data.rules import Aim
     from metrist.data.splits import Split
     from metrist.report.tables import Table
 
 
 #: How the pairs of HEAP are split.
 SplitRule = Literal["none", "positional"]
-#: Which outputs are paired.
-WithinName = Literal["item", "all"]
-#: How the values of several raters are combined.
-AggregateName = Literal["mean", "median", "majority"]
-#: How certain the order of a pair is.
-CertaintyName = Literal["full", "shares"]
 #: What decides on which side of the split a pair is.
 SplitByName = Literal["text", "position"]
 
@@ -38,25 +35,13 @@ SplitByName = Literal["text", "position"]
 PairsFile = Annotated[
     Path, typer.Argument(metavar="PAIRS", help="A file of pairs, as `metrist build pairs` writes it.")
 ]
-OutFile = Annotated[
-    Path, typer.Option("-o", "--out", metavar="FILE", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst.")
-]
-SplitBy = Annotated[
-    SplitByName,
-    typer.Option("--split-by", help="text: pairs that share a text stay together; position: the first are for train."),
-]
-Near = Annotated[
-    float,
-    typer.Option("--near", help="Share of word 5-grams that makes two texts near-duplicates; 1: equal texts only."),
-]
-Inside = Annotated[
-    float,
-    typer.Option(
-        "--inside",
-        help="Share of a text's word 5-grams that a longer text must have to contain it; 0: do not check this.",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all sampling and splitting.")]
+OUT = setting(..., "The file to write: .jsonl, also .jsonl.gz, .xz or .zst.", "-o", metavar="FILE")
+SPLIT_BY = setting("text", "text: pairs that share a text stay together; position: the first are for train.")
+NEAR = setting(0.5, "Share of word 5-grams that makes two texts near-duplicates; 1: equal texts only.")
+INSIDE = setting(
+    0.8, "Share of a text's word 5-grams that a longer text must have to contain it; 0: do not check this."
+)
+SEED = setting(0, "Seed of all sampling and splitting.", min=0)
 
 
 def heap(
@@ -64,14 +49,10 @@ def heap(
         str, typer.Argument(metavar="DATA_SET", help="A data set, such as CHASM, or a code, such as CNG.")
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="The files in which it was published.")],
-    out: OutFile,
-    wording: Annotated[int, typer.Option("--wording", min=0, help="Which wording of the instruction to use.")] = 0,
-    split: Annotated[
-        SplitRule,
-        typer.Option("--split", help="positional: 80, 10 and 10 % of each criterion in file order, as in HEAP."),
-    ] = "none",
+    out: Path = OUT,
+    wording: int = setting(0, "Which wording of the instruction to use.", min=0),
+    split: SplitRule = setting("none", "positional: 80, 10 and 10 % of each criterion in file order, as in HEAP."),
 ) -> None:
-    """Make pairs from one of the data sets of HEAP, in the form in which its authors published it."""
     from metrist.cli.output import format_count, print_note
     from metrist.data.heap import read_data_set
     from metrist.data.pairs import check_pairs_path, write_good_bad
@@ -88,87 +69,44 @@ def heap(
     print_note(f"wrote {format_count(len(pairs), 'pair')} to {out}: {counts}")
 
 
-@expand_options
 def pairs(
     inputs: Inputs,
     *,
-    out: OutFile,
-    aspects: Annotated[
-        list[str] | None,
-        typer.Option("--aspect", metavar="A", help="An aspect to learn; repeatable.", show_default="all"),
-    ] = None,
-    context: Annotated[
-        str | None,
-        typer.Option(
-            "--context",
-            metavar="A,B",
-            help="Fields that are the context of an output: source, references (the first), instruction, or any text "
-            "column; '' for none.",
-            show_default="instruction and source, if present",
-        ),
-    ] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="FIELD=LABEL", help="The label of a field: source=article; repeatable."),
-    ] = None,
-    criterion: Annotated[
-        list[str] | None,
-        typer.Option("--criterion", metavar="NAME", help="The aspect's criterion; A=NAME for one of several aspects."),
-    ] = None,
-    instruction: Annotated[
-        list[str] | None,
-        typer.Option("--instruction", metavar="TEXT", help="What to judge; A=TEXT for one of several aspects."),
-    ] = None,
-    opposite: Annotated[
-        list[str] | None,
-        typer.Option("--opposite", metavar="A", help="An aspect for which lower ratings are better; repeatable."),
-    ] = None,
-    choice: Annotated[
-        list[str] | None,
-        typer.Option("--choice", metavar="A", help="An aspect that marks the chosen of several outputs with 1."),
-    ] = None,
-    within: Annotated[
-        WithinName, typer.Option("--within", help="Pair outputs of one item, or any two outputs.")
-    ] = "item",
-    aggregate: Annotated[
-        AggregateName, typer.Option("--aggregate", help="How the values of several raters are combined.")
-    ] = "mean",
-    margin: Annotated[float, typer.Option("--margin", help="Smallest difference of two aggregated ratings.")] = 0.0,
-    ties: Annotated[
-        TiesName, typer.Option("--ties", help="Drop ties, or keep them as soft labels (certainty .5).")
-    ] = "drop",
-    certainty: Annotated[
-        CertaintyName, typer.Option("--certainty", help="full: 1; shares: the share of raters who agree.")
-    ] = "full",
-    cap: Annotated[int | None, typer.Option("--cap", min=1, metavar="N", help="Maximum pairs per item.")] = None,
-    split: Annotated[
-        str | None, typer.Option("--split", metavar="T,D,T", help="Shares of train, dev and test: 0.8,0.1,0.1.")
-    ] = None,
-    split_by: SplitBy = "text",
-    near: Near = 0.5,
-    inside: Inside = 0.8,
-    seed: Seed = 0,
+    out: Path = OUT,
+    aspects: list[str] | None = setting(None, "An aspect to learn; repeatable.", "--aspect", metavar="A", shown="all"),
+    context: str | None = setting(
+        None,
+        "Fields that are the context of an output: source, references (the first), instruction, or any text "
+        "column; '' for none.",
+        metavar="A,B",
+        shown="instruction and source, if present",
+    ),
+    labels: Mapping[str, str] = setting(
+        {}, "The label of a field: source=article; repeatable.", "--label", metavar="FIELD=LABEL"
+    ),
+    criterion: list[str] | None = setting(
+        None, "The aspect's criterion; A=NAME for one of several aspects.", metavar="NAME"
+    ),
+    instruction: list[str] | None = setting(None, "What to judge; A=TEXT for one of several aspects.", metavar="TEXT"),
+    opposite: list[str] | None = setting(
+        None, "An aspect for which lower ratings are better; repeatable.", metavar="A"
+    ),
+    choice: list[str] | None = setting(None, "An aspect that marks the chosen of several outputs with 1.", metavar="A"),
+    rules: Rules,
+    split: str | None = setting(None, "Shares of train, dev and test: 0.8,0.1,0.1.", metavar="T,D,T"),
+    split_by: SplitByName = SPLIT_BY,
+    near: float = NEAR,
+    inside: float = INSIDE,
     reading: ReadingOptions,
-    form: TableFormat = "text",
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Make pairs of good and bad outputs from ratings, preferences or choices; print what was dropped and why."""
     from metrist.cli.output import format_count, print_note, print_table
     from metrist.data.build import Splitting, build_pairs
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs import check_pairs_path, write_good_bad
-    from metrist.data.rules import Rules
     from metrist.io.writer import check_distinct
 
     check_pairs_path(out)
-    rules = Rules(
-        within=within,
-        aggregate=aggregate,
-        margin=margin,
-        ties=ties,
-        certainty=certainty,
-        cap=cap,
-        seed=seed,
-    )
     splitting = None
     if split is not None:
         splitting = Splitting(shares=_parse_shares(split), by=split_by, near=near, inside=inside)
@@ -183,7 +121,7 @@ def pairs(
     aims = _choose_aims(
         judgments, aspects or list(judgments.aspects), criterion or [], instruction or [], opposite or [], choice or []
     )
-    result = build_pairs(judgments, aims, rules, _choose_shape(judgments, context, labels or []), splitting)
+    result = build_pairs(judgments, aims, rules, _choose_shape(judgments, context, labels), splitting)
     write_good_bad(out, result.pairs)
     for message in _check_aims(aims):
         print_note(message)
@@ -193,17 +131,14 @@ def pairs(
 
 def split(
     source: PairsFile,
-    out: OutFile,
-    shares: Annotated[
-        str, typer.Option("--split", metavar="T,D,T", help="Shares of train, dev and test.")
-    ] = "0.8,0.1,0.1",
-    split_by: SplitBy = "text",
-    near: Near = 0.5,
-    inside: Inside = 0.8,
-    seed: Seed = 0,
-    form: TableFormat = "text",
+    out: Path = OUT,
+    shares: str = setting("0.8,0.1,0.1", "Shares of train, dev and test.", "--split", metavar="T,D,T"),
+    split_by: SplitByName = SPLIT_BY,
+    near: float = NEAR,
+    inside: float = INSIDE,
+    seed: int = SEED,
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Split a file of pairs so that no text is on two sides; print the sizes of the sides."""
     from metrist.cli.output import format_count, print_note, print_table
     from metrist.data.pairs import check_pairs_path, read_good_bad, write_good_bad
     from metrist.data.splits import Split, split_by_position, split_pairs
@@ -224,14 +159,11 @@ def split(
 
 def leaks(
     source: PairsFile,
-    fail_on_leak: Annotated[
-        bool, typer.Option("--fail-on-leak", help="Exit with 1 if any dev or test pair shares a text with train.")
-    ] = False,
-    near: Near = 0.5,
-    inside: Inside = 0.8,
-    form: TableFormat = "text",
+    fail_on_leak: bool = setting(False, "Exit with 1 if any dev or test pair shares a text with train."),
+    near: float = NEAR,
+    inside: float = INSIDE,
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Count the dev and test pairs that share a text, a near-duplicate or a part of one with the training pairs."""
     from metrist.cli.output import format_count, print_note, print_table
     from metrist.data.leaks import leaks as find_leaks
     from metrist.data.pairs import read_good_bad
@@ -258,7 +190,7 @@ def _parse_shares(text: str) -> tuple[float, float, float]:
     return train, dev, test
 
 
-def _choose_shape(judgments: JudgedRecords, context: str | None, labels: list[str]) -> Shape:
+def _choose_shape(judgments: JudgedRecords, context: str | None, labels: Mapping[str, str]) -> Shape:
     from metrist.data.pairs import Shape
 
     if context is None:
@@ -267,7 +199,7 @@ def _choose_shape(judgments: JudgedRecords, context: str | None, labels: list[st
     else:
         chosen = [part.strip() for part in context.split(",") if part.strip()]
     fields = (*chosen, "output")
-    label_of = parse_pairs(labels, "--label")
+    label_of = dict(labels)
     for field in label_of:
         if field not in fields:
             raise SpecError(

@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from metrist.cli.options import (
-    DryRun,
-    Inputs,
-    LLMOptions,
-    ReadingOptions,
-    TableFormat,
-    expand_options,
-    parse_numbers,
-    parse_pairs,
-)
+from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, Names, ReadingOptions
+from metrist.data.settings import ExampleSettings
 from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.settings import as_arguments, setting, split_commas
 
 if TYPE_CHECKING:
     from metrist.data.error_analysis.build import AnalysisBuildResult
@@ -28,130 +19,38 @@ if TYPE_CHECKING:
     from metrist.report.tables import Table
 
 
-#: Which texts are good enough to put faults into.
-GoodTexts = Literal["references", "outputs", "both"]
-
-
-@expand_options
 def error_analysis(
     inputs: Inputs,
     *,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FOLDER", help="The folder to write.")],
-    channels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--channel",
-            metavar="A,B",
-            help="Where errors come from: real, synthetic, human, reference, freeform.",
-            show_default="all; real only with --llm",
-        ),
-    ] = None,
-    llm: Annotated[
-        str | None,
-        typer.Option("--llm", metavar="SPEC", help="The LLM that analyses outputs: \"openai(model='gpt-4o')\"."),
-    ] = None,
-    real: Annotated[
-        int | None,
-        typer.Option("--real", metavar="N", min=0, help="Outputs of each task to analyse.", show_default="all"),
-    ] = None,
-    generate: Annotated[
-        list[str] | None,
-        typer.Option("--generate", metavar="SPEC", help="An LLM whose outputs are analysed as well; repeatable."),
-    ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option("--scores", metavar="RUN", help="Choose outputs in thirds by the scores of this run."),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by",
-            metavar="METRIC",
-            help="The metric of the run, or of `scores` in the records, such as a likelihood.",
-            show_default="the only one",
-        ),
-    ] = None,
-    inject: Annotated[
-        bool, typer.Option("--inject", help="Let the LLM put the synthetic errors in, instead of known faults.")
-    ] = False,
-    review: Annotated[
-        str | None,
-        typer.Option("--review", metavar="SPEC", help="An LLM that removes analyses that are not reasonable."),
-    ] = None,
-    synthetic: Annotated[
-        int | None,
-        typer.Option(
-            "--synthetic",
-            metavar="N",
-            min=0,
-            help="Examples with faults put into good texts.",
-            show_default="one per text",
-        ),
-    ] = None,
-    freeform: Annotated[
-        int | None,
-        typer.Option(
-            "--freeform",
-            metavar="N",
-            min=0,
-            help="Examples with aspects that are not in the task's table.",
-            show_default="one per text; none with --llm",
-        ),
-    ] = None,
-    faults: Annotated[int, typer.Option("--faults", metavar="N", min=1, help="Faults of a text, at most.")] = 3,
-    kinds: Annotated[
-        list[str] | None,
-        typer.Option("--fault", metavar="KIND", help="A kind of fault; repeatable.", show_default="all"),
-    ] = None,
-    good: Annotated[
-        GoodTexts | None,
-        typer.Option(
-            "--good",
-            help="Texts to put faults into: references, outputs without marked errors, or both.",
-            show_default="references, and outputs of items without one",
-        ),
-    ] = None,
-    categories: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--category",
-            metavar="NAME=ASPECT",
-            help="The aspect of a category of marked errors, such as unspecified=Accuracy; repeatable.",
-        ),
-    ] = None,
-    clean: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--clean",
-            metavar="RATING=VALUE",
-            help="Outputs without marked errors have none if this rating is at least VALUE, such as grammatical=1.",
-        ),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="The task of all records.", show_default="their own")
-    ] = None,
-    instruction: Annotated[
-        str | None,
-        typer.Option("--instruction", metavar="TEXT", help="The instruction of all records.", show_default="their own"),
-    ] = None,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=1, help="Length limit of an example, in tokens (about).")
-    ] = 1024,
-    mix: Annotated[
-        str, typer.Option("--mix", metavar="NAME_OR_FILE", help="Examples per task and channel: all, paper, or TOML.")
-    ] = "all",
-    size: Annotated[
-        int | None,
-        typer.Option("--size", metavar="N", min=1, help="Examples in all, in the proportions of the mix."),
-    ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Also write chat.jsonl with user and assistant turns.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all choices.")] = 0,
+    out: Path = setting(..., "The folder to write.", "-o", metavar="FOLDER"),
+    examples: ExampleSettings,
+    channels: Names = setting(
+        (),
+        "Where errors come from: real, synthetic, human, reference, freeform.",
+        "--channel",
+        metavar="A,B",
+        shown="all; real only with --llm",
+        parse=split_commas,
+    ),
+    llm: str | None = setting(None, "The LLM that analyses outputs: \"openai(model='gpt-4o')\".", metavar="SPEC"),
+    generate: Names = setting((), "An LLM whose outputs are analysed as well; repeatable.", metavar="SPEC"),
+    run: Path | None = setting(None, "Choose outputs in thirds by the scores of this run.", "--scores", metavar="RUN"),
+    by: str | None = setting(
+        None,
+        "The metric of the run, or of `scores` in the records, such as a likelihood.",
+        metavar="METRIC",
+        shown="the only one",
+    ),
+    review: str | None = setting(None, "An LLM that removes analyses that are not reasonable.", metavar="SPEC"),
+    task: str | None = setting(None, "The task of all records.", metavar="NAME", shown="their own"),
+    instruction: str | None = setting(None, "The instruction of all records.", metavar="TEXT", shown="their own"),
+    mix: str = setting("all", "Examples per task and channel: all, paper, or TOML.", metavar="NAME_OR_FILE"),
+    chat: bool = setting(False, "Also write chat.jsonl with user and assistant turns."),
     reading: ReadingOptions,
     llms: LLMOptions,
-    dry_run: DryRun = False,
-    form: TableFormat = "text",
+    dry_run: bool = DRY_RUN,
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Make training data for models that explain errors: outputs with their errors, filtered, mixed and counted."""
     from metrist.cli.output import format_count, print_estimate, print_note, print_tables
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
@@ -161,24 +60,14 @@ def error_analysis(
     from metrist.llm.base import build_llm
     from metrist.llm.estimate import estimate_calls
 
+    chosen: tuple[Any, ...] = channels  # The settings check the names.
     settings = BuildSettings(
-        channels=_split(channels) or tuple(name for name in CHANNELS if llm is not None or name != "real"),
+        channels=chosen or tuple(name for name in CHANNELS if llm is not None or name != "real"),
         llm=build_llm(llm) if llm is not None else None,
-        real=real,
-        generate=tuple(map(build_llm, generate or ())),
-        inject=inject,
+        generate=tuple(map(build_llm, generate)),
         review=build_llm(review) if review is not None else None,
-        synthetic=synthetic,
-        freeform=freeform,
-        most_faults=faults,
-        kinds=_split(kinds) or None,
-        good=good,
-        aspects=parse_pairs(categories or [], "--category"),
-        clean=parse_numbers(clean or [], "--clean"),
-        max_tokens=max_tokens,
         mix=None if mix == "all" else read_mix(mix),
-        size=size,
-        seed=seed,
+        **as_arguments(examples),
     )
     check_folder(out)
     reader = reading.read(inputs)
@@ -241,10 +130,6 @@ def _describe_estimate(estimate: LLMEstimate) -> str:
     stored = f" ({estimate.answered:,} more are answered already)" if estimate.answered else ""
     cost = f"cost {Dollars(estimate.least_cost)} to {Dollars(estimate.most_cost)}"
     return f"{estimate.llm}: {format_count(new, 'question')}{stored}, {cost if estimate.price else 'cost unknown'}"
-
-
-def _split(values: list[str] | None) -> tuple[Any, ...]:
-    return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
 
 
 def build_tables(result: AnalysisBuildResult) -> list[Table]:

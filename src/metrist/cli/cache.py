@@ -10,30 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metrist.cli.options import TableFormat
+from metrist.cli.options import TABLE_FORMAT, Format
 from metrist.errors import ModelError, SpecError, did_you_mean
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     from metrist.llm.cache import AnswerCache, Scope
 
 
-Folder = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        metavar="DIR",
-        help="The folder of stored answers.",
-        show_default="$METRIST_LLM_CACHE, or the user's cache folder",
-    ),
-]
-LLMName = Annotated[
-    str | None,
-    typer.Option("--llm", metavar="SPEC", help="Only answers of this LLM, as `metrist answers size` names it."),
-]
+FOLDER = setting(
+    None,
+    "The folder of stored answers.",
+    "--cache",
+    metavar="DIR",
+    shown="$METRIST_LLM_CACHE, or the user's cache folder",
+)
+LLM_NAME = setting(None, "Only answers of this LLM, as `metrist answers size` names it.", metavar="SPEC")
 
 
-def size(folder: Folder = None, form: TableFormat = "text") -> None:
-    """Print how many answers of each LLM are stored."""
+def size(folder: Path | None = FOLDER, form: Format = TABLE_FORMAT) -> None:
     from metrist.cli.output import print_table
     from metrist.report.tables import Column, Count, Table
 
@@ -51,10 +46,9 @@ def export(
     out: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst.")
     ],
-    llm: LLMName = None,
-    folder: Folder = None,
+    llm: str | None = LLM_NAME,
+    folder: Path | None = FOLDER,
 ) -> None:
-    """Write answers to a JSONL file that others can import or replay. It contains no API keys."""
     from metrist.cli.output import format_count, print_text
     from metrist.io.compression import uncompressed_name
     from metrist.io.writer import check_writable
@@ -73,9 +67,8 @@ def export(
 
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that `metrist answers export` wrote.")],
-    folder: Folder = None,
+    folder: Path | None = FOLDER,
 ) -> None:
-    """Add the answers of files to the stored ones, which are kept."""
     from metrist.cli.output import format_count, print_text
     from metrist.llm.replay import import_answers
 
@@ -86,18 +79,13 @@ def import_(
 
 
 def clear(
-    everything: Annotated[bool, typer.Option("--all", help="All answers.")] = False,
-    llm: LLMName = None,
-    older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Only answers older than 30d, 12h or 2w.")
-    ] = None,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Only failures, and answers that a metric could not read.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    folder: Folder = None,
+    everything: bool = setting(False, "All answers.", "--all"),
+    llm: str | None = LLM_NAME,
+    older_than: str | None = setting(None, "Only answers older than 30d, 12h or 2w.", metavar="AGE"),
+    failed: bool = setting(False, "Only failures, and answers that a metric could not read."),
+    yes: bool = setting(False, "Do not ask for confirmation.", "-y"),
+    folder: Path | None = FOLDER,
 ) -> None:
-    """Delete stored answers: the next run asks, and pays, again. Name which; several options narrow the choice."""
     from metrist.cli.output import format_count, print_text
     from metrist.llm.cache import Scope
 
@@ -164,9 +152,8 @@ def _open(folder: Path | None) -> AnswerCache:
 
 def cache(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that was used with --cache.")],
-    clear: Annotated[bool, typer.Option("--clear", help="Delete the contents.")] = False,
+    clear: bool = setting(False, "Delete the contents."),
 ) -> None:
-    """Print the size of a cache of likelihoods and vectors; --clear empties it."""
     from metrist.cli.output import print_text
     from metrist.models.cache import CACHE_NAME, CacheFile
 

@@ -9,84 +9,40 @@ from typing import Annotated, Literal
 
 import typer
 
-from metrist.cli.options import (
-    LayoutOptions,
-    PaperTableFormat,
-    RunPath,
-    RunPaths,
-    Seed,
-    TableFormat,
-    expand_options,
-    parse_numbers,
-)
+from metrist.cli.options import PAPER_FORMAT, TABLE_FORMAT, Format, LayoutOptions, PaperFormat, RunPath, RunPaths
 from metrist.errors import RunError
+from metrist.evaluate.plans import CheckSettings, ComparisonSettings
+from metrist.settings import as_arguments, setting
 
-#: Which test decides.
-ComparisonTest = Literal["both", "bootstrap", "randomisation"]
 #: What marks significance in the table of systems.
 ComparisonMarks = Literal["letters", "daggers", "none"]
 #: Which tables of a comparison are printed.
 ComparisonTables = Literal["systems", "pairs", "both"]
 
 
-@expand_options
 def compare(
     runs: RunPaths,
     *,
-    systems: Annotated[
-        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
-    ] = None,
-    metrics: Annotated[
-        list[str] | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only these metrics; repeatable.")
-    ] = None,
-    baseline: Annotated[str | None, typer.Option("--baseline", help="Compare each system with this one only.")] = None,
-    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decides.")] = "both",
-    alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a difference.")
-    ] = 0.05,
-    draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
-    seed: Seed = 0,
-    marks: Annotated[
-        ComparisonMarks | None,
-        typer.Option(
-            "--marks",
-            help="Mark significance by letters that systems share unless they differ, or by daggers.",
-            show_default="letters; with --baseline daggers",
-        ),
-    ] = None,
-    show: Annotated[
-        ComparisonTables | None,
-        typer.Option(
-            "--show",
-            help="Systems with their scores, the list of pairs, or both.",
-            show_default="both; systems in LaTeX, pairs in CSV",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare runs although a metric was not computed alike; the table says so.")
-    ] = False,
-    form: PaperTableFormat = "text",
+    settings: ComparisonSettings,
+    marks: ComparisonMarks | None = setting(
+        None,
+        "Mark significance by letters that systems share unless they differ, or by daggers.",
+        shown="letters; with --baseline daggers",
+    ),
+    show: ComparisonTables | None = setting(
+        None, "Systems with their scores, the list of pairs, or both.", shown="both; systems in LaTeX, pairs in CSV"
+    ),
+    force: bool = setting(False, "Compare runs although a metric was not computed alike; the table says so."),
+    form: PaperFormat = PAPER_FORMAT,
     appearance: LayoutOptions,
 ) -> None:
-    """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
     from metrist.cli.output import print_note, print_table, print_tables, print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.compare.comparison import compare as compare_runs
 
     layout = appearance.layout()
     with progress_bar("comparing", "draws") as progress:
-        comparison = compare_runs(
-            runs,
-            systems=systems or None,
-            metrics=metrics or None,
-            test=test,
-            draws=draws,
-            seed=seed,
-            baseline=baseline,
-            alpha=alpha,
-            force=force,
-            progress=progress,
-        )
+        comparison = compare_runs(runs, **as_arguments(settings), force=force, progress=progress)
     if form == "bibtex":
         print_text(comparison.bibliography(marks))
         for note in comparison.notes:
@@ -117,53 +73,21 @@ MethodsFormat = Literal["text", "markdown", "latex"]
 
 def methods(
     runs: RunPaths,
-    systems: Annotated[
-        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
-    ] = None,
-    metrics: Annotated[
-        list[str] | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only these metrics; repeatable.")
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", help="The system that each other was compared with.")
-    ] = None,
-    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decided.")] = "both",
-    alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counted as a difference.")
-    ] = 0.05,
-    draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
-    interval_draws: Annotated[
-        int, typer.Option("--interval-draws", min=0, help="Resamples behind the intervals of `metrist score`.")
-    ] = 1000,
-    seed: Seed = 0,
-    marks: Annotated[
-        ComparisonMarks | None,
-        typer.Option(
-            "--marks", help="How the table marks significance.", show_default="letters; with --baseline daggers"
-        ),
-    ] = None,
-    form: Annotated[MethodsFormat, typer.Option("--format", help="How to print the paragraph.")] = "text",
+    *,
+    settings: ComparisonSettings,
+    interval_draws: int = setting(1000, "Resamples behind the intervals of `metrist score`.", min=0),
+    marks: ComparisonMarks | None = setting(
+        None, "How the table marks significance.", shown="letters; with --baseline daggers"
+    ),
+    form: MethodsFormat = setting("text", "How to print the paragraph.", "--format"),
 ) -> None:
-    """Describe how a run was evaluated, in a paragraph for a paper; give the options of `metrist compare`."""
     from metrist.cli.output import print_note, print_text
     from metrist.evaluate.compare.methods import describe_methods
     from metrist.evaluate.selection import open_run
 
-    opened = [open_run(run, metrics or ()) for run in runs]
-    print_text(
-        describe_methods(
-            opened,
-            systems=systems or None,
-            metrics=metrics or None,
-            test=test,
-            draws=draws,
-            seed=seed,
-            baseline=baseline,
-            alpha=alpha,
-            interval_draws=interval_draws,
-            form=form,
-            marks=marks,
-        )
-    )
+    opened = [open_run(run, settings.metrics or ()) for run in runs]
+    options = as_arguments(settings)
+    print_text(describe_methods(opened, **options, interval_draws=interval_draws, form=form, marks=marks))
     if form != "text":  # The text has them below the paragraph.
         for note in (note for run in opened for note in run.notes):
             print_note(note)
@@ -171,57 +95,16 @@ def methods(
 
 def check(
     run: RunPath,
-    minimum: Annotated[
-        list[str] | None, typer.Option("--min", metavar="METRIC=X", help="Lower limit of a metric; repeatable.")
-    ] = None,
-    maximum: Annotated[
-        list[str] | None, typer.Option("--max", metavar="METRIC=X", help="Upper limit of a metric; repeatable.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="RUN",
-            help="Fail if a system is significantly worse than in this run, or than this system of the same run.",
-        ),
-    ] = None,
-    systems: Annotated[
-        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
-    ] = None,
-    min_coverage: Annotated[
-        float | None,
-        typer.Option(
-            "--min-coverage",
-            min=0,
-            max=1,
-            help="Smallest share of outputs that must have a score.",
-            show_default="1 for what is checked",
-        ),
-    ] = None,
-    alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a loss.")
-    ] = 0.05,
-    draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
-    seed: Seed = 0,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.")] = None,
-    form: TableFormat = "text",
+    *,
+    settings: CheckSettings,
+    junit: Path | None = setting(None, "Write JUnit XML here.", metavar="FILE"),
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Exit with 1 if a limit is missed or a system got significantly worse; made for CI."""
     from metrist.cli.output import print_table
     from metrist.evaluate.compare.check import check as check_run
     from metrist.io.writer import atomic_write
 
-    report = check_run(
-        run,
-        minimum=parse_numbers(minimum or [], "--min"),
-        maximum=parse_numbers(maximum or [], "--max"),
-        against=against,
-        alpha=alpha,
-        systems=systems or None,
-        min_coverage=min_coverage,
-        draws=draws,
-        seed=seed,
-    )
+    report = check_run(run, **as_arguments(settings))
     print_table(report.table(), form)
     if junit is not None:
         with atomic_write(junit) as file:
@@ -235,24 +118,15 @@ def verify(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="IN…", help="Its inputs, if they are no longer where they were.")
     ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-m", "--metric", metavar="SPEC", help="A metric of your own to import, as in `score`; repeatable."
-        ),
-    ] = None,
-    sample: Annotated[int, typer.Option("--sample", min=1, help="How many outputs are scored again.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sample.")] = 0,
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, help="Largest difference of scores, relative if they exceed 1.")
-    ] = 1e-6,
-    llm: Annotated[
-        bool,
-        typer.Option("--llm", help="Score metrics that call an LLM again, too: answers may differ and cost money."),
-    ] = False,
-    form: TableFormat = "text",
+    metrics: list[str] | None = setting(
+        None, "A metric of your own to import, as in `score`; repeatable.", "-m", "--metric", metavar="SPEC"
+    ),
+    sample: int = setting(100, "How many outputs are scored again.", min=1),
+    seed: int = setting(0, "Seed of the sample.", min=0),
+    tolerance: float = setting(1e-6, "Largest difference of scores, relative if they exceed 1.", min=0),
+    llm: bool = setting(False, "Score metrics that call an LLM again, too: answers may differ and cost money."),
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Check a run's files, inputs and signatures, and score a sample again; exit with 1 if anything differs."""
     from metrist.cli.output import print_table
     from metrist.run.verify import verify as verify_run
 
@@ -275,26 +149,16 @@ def calibrate(
         str,
         typer.Argument(metavar="RUN", help="A run folder, a .jsonl file that `metrist score` wrote, or records."),
     ],
-    metric: Annotated[
-        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="The metric; required if there are several.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="The calibration to write; with --apply, a .jsonl file of percentiles."),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option("--by", metavar="COLUMN", help="Fit one distribution per system, task, language or other column."),
-    ] = None,
-    apply: Annotated[
-        Path | None,
-        typer.Option(
-            "--apply", metavar="FILE", help="Do not fit; print the percentiles of the scores in this calibration."
-        ),
-    ] = None,
-    form: TableFormat = "text",
+    metric: str | None = setting(None, "The metric; required if there are several.", "-m", metavar="SPEC"),
+    out: Path | None = setting(None, "The calibration to write; with --apply, a .jsonl file of percentiles.", "-o"),
+    by: str | None = setting(
+        None, "Fit one distribution per system, task, language or other column.", metavar="COLUMN"
+    ),
+    apply: Path | None = setting(
+        None, "Do not fit; print the percentiles of the scores in this calibration.", metavar="FILE"
+    ),
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Fit the distribution of a metric on known outputs, or give the percentiles of other outputs in it."""
     from metrist.cli.output import print_table
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.audit import calibrate as study

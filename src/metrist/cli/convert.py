@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import parse_pairs
 from metrist.errors import InputError
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,10 +20,7 @@ Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval", "label_studio"]
 
 
 def convert(
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--out", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst; a folder for a run."),
-    ],
+    out: Path = setting(..., "The file to write: .jsonl, also .jsonl.gz, .xz or .zst; a folder for a run.", "-o"),
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -31,35 +29,20 @@ def convert(
             "earlier version.",
         ),
     ] = None,
-    source: Annotated[Path | None, typer.Option("--source", help="Line file of sources.")] = None,
-    reference: Annotated[
-        list[Path] | None, typer.Option("--reference", help="Line file of references; repeatable.")
-    ] = None,
-    output: Annotated[
-        list[str] | None,
-        typer.Option("--output", metavar="SYSTEM=FILE", help="A system's line file; repeatable."),
-    ] = None,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="The format of IN.", show_default="detected")] = None,
-    system: Annotated[str | None, typer.Option("--system", help="The system's name, for outputs without one.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="The task of all records.")] = None,
-    language: Annotated[str | None, typer.Option("--language", help="The language of all records.")] = None,
-    rating: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rating", help="BARTScore: a score given by people; repeatable.", show_default="the known names"
-        ),
-    ] = None,
-    take: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--take-reference",
-            help="mt-metrics-eval: a reference to use, such as refA; repeatable.",
-            show_default="all",
-        ),
-    ] = None,
+    source: Path | None = setting(None, "Line file of sources."),
+    reference: list[Path] | None = setting(None, "Line file of references; repeatable."),
+    output: Mapping[str, str] = setting({}, "A system's line file; repeatable.", metavar="SYSTEM=FILE"),
+    kind: Kind | None = setting(None, "The format of IN.", shown="detected"),
+    system: str | None = setting(None, "The system's name, for outputs without one."),
+    task: str | None = setting(None, "The task of all records."),
+    language: str | None = setting(None, "The language of all records."),
+    rating: list[str] | None = setting(
+        None, "BARTScore: a score given by people; repeatable.", shown="the known names"
+    ),
+    take: list[str] | None = setting(
+        None, "mt-metrics-eval: a reference to use, such as refA; repeatable.", "--take-reference", shown="all"
+    ),
 ) -> None:
-    """Convert other tools' files to records: line files, BARTScore, AlpacaEval, mt-metrics-eval, Label Studio. A run
-    folder of an earlier version becomes a run."""
     from metrist.cli.output import format_count, print_note
     from metrist.io import convert as formats
     from metrist.run.store import is_run_folder
@@ -76,8 +59,7 @@ def convert(
     if output:
         if paths:
             raise InputError("give either files to convert or line files with --output, not both")
-        files = parse_pairs(output, "--output")
-        rows = formats.line_files(files, source=source, references=reference or [], task=task, language=language)
+        rows = formats.line_files(dict(output), source=source, references=reference or [], task=task, language=language)
     else:
         if source or reference:
             raise InputError("--source and --reference need --output SYSTEM=FILE")
@@ -95,11 +77,8 @@ def convert(
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="The file to write: .jsonl, .csv or .parquet, also compressed.")
-    ],
+    out: Path = setting(..., "The file to write: .jsonl, .csv or .parquet, also compressed.", "-o"),
 ) -> None:
-    """Write a run folder as one flat file: a line per item, system and metric."""
     from metrist.cli.output import format_count, print_note
     from metrist.cli.progress import progress_bar
     from metrist.run import export as export_run

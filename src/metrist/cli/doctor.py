@@ -8,9 +8,9 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata, util
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import typer
+from metrist.settings import setting
 
 State = Literal["ok", "missing", "note"]
 #: The modules that tell whether an extra is installed, and what it is for.
@@ -48,9 +48,8 @@ class Diagnosis:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: bool = setting(False, "Print the findings as JSON.", "--json"),
 ) -> None:
-    """Say what is installed, which devices, models and LLM keys can be used, and what to install next."""
     from metrist.cli.output import print_text
 
     findings = list(find_all())

@@ -9,22 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import (
-    Delimiter,
-    DryRun,
-    Encoding,
-    Fields,
-    ItemKey,
-    LLMOptions,
-    MaxCost,
-    Outputs,
-    ReadingOptions,
-    RunPath,
-    Sheet,
-    SkipBad,
-    expand_options,
-)
+from metrist.cli.options import DRY_RUN, MAX_COST, FileOptions, LLMOptions, ReadingOptions, RunPath
 from metrist.errors import RunError, format_count
+from metrist.settings import as_arguments, setting
 
 #: What `metrist worst` ranks outputs by.
 Ranking = Literal["score", "difference", "disagreement", "people"]
@@ -34,7 +21,6 @@ DifferenceOrder = Literal["losses", "gains", "both"]
 PageFormat = Literal["text", "markdown", "json", "html"]
 
 
-@expand_options
 def worst(
     run: RunPath,
     inputs: Annotated[
@@ -42,47 +28,29 @@ def worst(
         typer.Argument(metavar="IN…", help="Files with the texts and ratings.", show_default="those the run read"),
     ] = None,
     *,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many to show.")] = 10,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("-m", "--metric", metavar="SPEC", help="Rank by this metric; two or more for disagreements."),
-    ] = None,
-    vs: Annotated[
-        str | None,
-        typer.Option("--vs", metavar="OTHER", help="Show where a system loses most against this system or run."),
-    ] = None,
-    order: Annotated[
-        DifferenceOrder | None,
-        typer.Option(
-            "--order",
-            help="With --vs: where the first is worse, where it is better, or both, the largest difference first.",
-            show_default="losses",
-        ),
-    ] = None,
-    by: Annotated[
-        Ranking | None,
-        typer.Option(
-            "--by",
-            help="The lowest scores, the largest differences between two systems, or the largest disagreements between "
-            "metrics or with people's ratings.",
-            show_default="score; with --vs difference",
-        ),
-    ] = None,
-    systems: Annotated[
-        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
-    ] = None,
-    aspect: Annotated[
-        str | None, typer.Option("-a", "--aspect", metavar="A", help="The rating for --by people.", show_default="all")
-    ] = None,
-    lower_is_better: Annotated[
-        list[str] | None,
-        typer.Option("--lower-is-better", metavar="NAME", help="A metric or aspect where lower is better."),
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show long texts whole.")] = False,
+    count: int = setting(10, "How many to show.", "-n", min=1),
+    metrics: list[str] | None = setting(
+        None, "Rank by this metric; two or more for disagreements.", "-m", "--metric", metavar="SPEC"
+    ),
+    vs: str | None = setting(None, "Show where a system loses most against this system or run.", metavar="OTHER"),
+    order: DifferenceOrder | None = setting(
+        None,
+        "With --vs: where the first is worse, where it is better, or both, the largest difference first.",
+        shown="losses",
+    ),
+    by: Ranking | None = setting(
+        None,
+        "The lowest scores, the largest differences between two systems, or the largest disagreements between "
+        "metrics or with people's ratings.",
+        shown="score; with --vs difference",
+    ),
+    systems: list[str] | None = setting(None, "Only these systems.", metavar="A B …", shown="all"),
+    aspect: str | None = setting(None, "The rating for --by people.", "-a", metavar="A", shown="all"),
+    lower_is_better: list[str] | None = setting(None, "A metric or aspect where lower is better.", metavar="NAME"),
+    full: bool = setting(False, "Show long texts whole."),
     reading: ReadingOptions,
-    form: Annotated[PageFormat, typer.Option("--format", help="How to print.")] = "text",
+    form: PageFormat = setting("text", "How to print.", "--format"),
 ) -> None:
-    """Show the outputs to look at first: the lowest, the most different, the most disputed; with texts and reasons."""
     from metrist.cli.output import print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain.worst import worst as find_worst
@@ -110,46 +78,29 @@ def worst(
         print_text(outputs.render(form, full=full))
 
 
-@expand_options
 def explain(
     source: Annotated[
         str, typer.Argument(metavar="FILE", help="Records, a run folder, or a .jsonl file that `metrist score` wrote.")
     ],
     *,
-    llm: Annotated[
-        str | None, typer.Option("--llm", metavar="LLM", help="Who finds the errors: \"openai(model='gpt-4o-mini')\".")
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            "-m",
-            "--metric",
-            metavar="SPEC",
-            help="How: errors, consistency, tigerscore, error_analysis(task='translation'), judge. For a run, which of "
-            "its metrics.",
-            show_default="errors, the shipped models; with --llm error_analysis",
-        ),
-    ] = None,
-    item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,
-    system: Annotated[str | None, typer.Option("--system", help="Only outputs of this system.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of outputs to judge or show.")] = 20,
-    texts: Annotated[
-        Path | None, typer.Option("--texts", metavar="FILE", help="The records of a run that stores no texts.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the errors, with offsets, as .jsonl.")
-    ] = None,
-    item_key: ItemKey = "",
-    fields: Fields = None,
-    output_columns: Outputs = None,
-    skip_bad: SkipBad = False,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    sheet: Sheet = None,
+    llm: str | None = setting(None, "Who finds the errors: \"openai(model='gpt-4o-mini')\".", metavar="LLM"),
+    metric: str | None = setting(
+        None,
+        "How: errors, consistency, tigerscore, error_analysis(task='translation'), judge. For a run, which of "
+        "its metrics.",
+        "-m",
+        metavar="SPEC",
+        shown="errors, the shipped models; with --llm error_analysis",
+    ),
+    item: str | None = setting(None, "Only outputs for this item."),
+    system: str | None = setting(None, "Only outputs of this system."),
+    limit: int = setting(20, "Maximum number of outputs to judge or show.", min=1),
+    texts: Path | None = setting(None, "The records of a run that stores no texts.", metavar="FILE"),
+    out: Path | None = setting(None, "Also write the errors, with offsets, as .jsonl.", "-o", metavar="FILE"),
+    reading: FileOptions,
     llms: LLMOptions,
-    dry_run: DryRun = False,
+    dry_run: bool = DRY_RUN,
 ) -> None:
-    """Show outputs with errors underlined and reasons: those already there, or found now, offline or by an LLM."""
     from metrist.cli.output import format_count, print_estimate, print_note
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain.explain import estimate_explanations
@@ -162,27 +113,13 @@ def explain(
             raise RunError(f"cannot write {out}: the name must end in .jsonl")
         check_writable(out)
         check_distinct(out, filter(None, (source, texts)), "the outputs are")
-    options: dict[str, Any] = {
-        "llm": llm,
-        "item": item,
-        "limit": limit,
-        **ReadingOptions(
-            item_key=item_key,
-            fields=fields,
-            output_columns=output_columns,
-            skip_bad=skip_bad,
-            delimiter=delimiter,
-            encoding=encoding,
-            sheet=sheet,
-        ).keywords(),
-        "system": system,
-    }
+    options: dict[str, Any] = {"llm": llm, "item": item, "limit": limit, "system": system, **reading.keywords()}
     if dry_run:
         with llms.activate():
             print_estimate(estimate_explanations(source, metric, **options), "text")
         return
     with progress_bar("explaining", "outputs") as progress:
-        explanations = explain_outputs(source, metric, texts=texts, progress=progress, **vars(llms), **options)
+        explanations = explain_outputs(source, metric, texts=texts, progress=progress, **as_arguments(llms), **options)
     _print_page(explanations)
     if out is not None:
         with atomic_write(out) as file:
@@ -206,14 +143,13 @@ def _print_page(page: Any) -> None:
 
 
 def aspects(
-    task: Annotated[str, typer.Option("--task", metavar="TEXT", help="What the outputs are made for, in a sentence.")],
-    llm: Annotated[str, typer.Option("--llm", metavar="LLM", help="Who drafts: \"openai(model='gpt-4o')\".")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="The .toml file to write.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
-    max_cost: MaxCost = None,
-    dry_run: DryRun = False,
+    task: str = setting(..., "What the outputs are made for, in a sentence.", metavar="TEXT"),
+    llm: str = setting(..., "Who drafts: \"openai(model='gpt-4o')\".", metavar="LLM"),
+    out: Path | None = setting(None, "The .toml file to write.", "-o", metavar="FILE"),
+    overwrite: bool = setting(False, "Replace the file if it exists."),
+    max_cost: float | None = MAX_COST,
+    dry_run: bool = DRY_RUN,
 ) -> None:
-    """Draft a table of aspects for a new task, to be edited by a person and used by error_analysis(aspects=…)."""
     from metrist.cli.output import print_estimate, print_note, print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain.aspects import draft_aspects, estimate_aspects, find_shipped_table
@@ -243,20 +179,13 @@ def aspects(
 
 def heat(
     run: RunPath,
-    metric: Annotated[
-        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only this metric.", show_default="all")
-    ] = None,
-    item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,
-    system: Annotated[str | None, typer.Option("--system", help="Only outputs of this system.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum outputs per metric, the worst first.")] = 20,
-    pieces: Annotated[
-        bool, typer.Option("--pieces", help="Show the pieces of words that the model reads instead of words.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="PAGE", help="Write one HTML page instead of printing.")
-    ] = None,
+    metric: str | None = setting(None, "Only this metric.", "-m", metavar="SPEC", shown="all"),
+    item: str | None = setting(None, "Only outputs for this item."),
+    system: str | None = setting(None, "Only outputs of this system."),
+    limit: int = setting(20, "Maximum outputs per metric, the worst first.", min=1),
+    pieces: bool = setting(False, "Show the pieces of words that the model reads instead of words."),
+    out: Path | None = setting(None, "Write one HTML page instead of printing.", "-o", metavar="PAGE"),
 ) -> None:
-    """Colour each word by how unlikely the model found it; needs a run of `metrist score --tokens`."""
     from metrist.cli.output import format_count, print_note
     from metrist.io.writer import atomic_write
     from metrist.run import load

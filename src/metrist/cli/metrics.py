@@ -4,20 +4,15 @@ recomputes published tables."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import (
-    ModelOptions,
-    ReadingOptions,
-    TableFormat,
-    expand_options,
-    parse_pairs,
-)
+from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions
 from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.settings import ModelSettings, as_arguments, setting
 
 #: Where standard output is no terminal.
 _LIST_WIDTH = 100
@@ -31,10 +26,9 @@ def list_metrics(
     family: Annotated[
         str | None, typer.Argument(metavar="FAMILY", help="Only the metrics of this family, one by one.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="List all metrics one by one.")] = False,
-    form: TableFormat = "text",
+    every: bool = setting(False, "List all metrics one by one.", "--all"),
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """List the metrics by family: what they need, their direction, and the extra to install."""
     from metrist.cli.output import print_table, print_text
     from metrist.metrics import registry
     from metrist.report.tables import Column, Table
@@ -95,9 +89,8 @@ def _describe_metric(name: str) -> list[Any]:
 
 def explain_metric(
     spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
-    form: Annotated[CardFormat, typer.Option("--format", help="The description, or the papers to cite.")] = "text",
+    form: CardFormat = setting("text", "The description, or the papers to cite.", "--format"),
 ) -> None:
-    """Describe a metric: what it measures, its range, how to read it, when not to trust it, and whom to cite."""
     from metrist.cli.output import print_text
     from metrist.metrics.cards import describe, format_bibliography
     from metrist.metrics.registry import example
@@ -106,48 +99,31 @@ def explain_metric(
     print_text(format_bibliography([metric]) if form == "bibtex" else describe(metric).rstrip())
 
 
-@expand_options
 def prompts(
     inputs: Annotated[
         list[str], typer.Argument(metavar="FILE…", help="Records with ratings, on which prompts are compared.")
     ],
     *,
-    metric: Annotated[
-        str,
-        typer.Option("-m", "--metric", metavar="SPEC", help="A likelihood metric, such as bartscore."),
-    ],
-    aspects: Annotated[
-        list[str] | None, typer.Option("-a", "--aspect", metavar="A", help="The rating to agree with; repeatable.")
-    ] = None,
-    prompt_set: Annotated[
-        str | None,
-        typer.Option(
-            "--prompt-set",
-            metavar="SET",
-            help="source-output, reference-output, or a file with one phrase per line.",
-            show_default="by the metric's direction",
-        ),
-    ] = None,
-    phrases: Annotated[
-        list[str] | None, typer.Option("--prompt", metavar="PHRASE", help="Try this phrase; repeatable.")
-    ] = None,
-    measure: Annotated[str, typer.Option("--measure", metavar="M", help="spearman, kendall_b, acc_eq, …")] = "spearman",
-    group: Annotated[
-        str, typer.Option("--group", metavar="BY", help="item, none, system, system-level, or a column.")
-    ] = "item",
-    gold: Annotated[
-        str, typer.Option("--gold", metavar="HOW", help="mean, median, majority, z, or a rater's name.")
-    ] = "mean",
-    groups: Annotated[
-        list[str] | None,
-        typer.Option("--aspect-group", metavar="A=GROUP", help="Count an aspect in this group; repeatable."),
-    ] = None,
+    metric: str = setting(..., "A likelihood metric, such as bartscore.", "-m", metavar="SPEC"),
+    aspects: list[str] | None = setting(None, "The rating to agree with; repeatable.", "-a", "--aspect", metavar="A"),
+    prompt_set: str | None = setting(
+        None,
+        "source-output, reference-output, or a file with one phrase per line.",
+        metavar="SET",
+        shown="by the metric's direction",
+    ),
+    phrases: list[str] | None = setting(None, "Try this phrase; repeatable.", "--prompt", metavar="PHRASE"),
+    measure: str = setting("spearman", "spearman, kendall_b, acc_eq, …", metavar="M"),
+    group: str = setting("item", "item, none, system, system-level, or a column.", metavar="BY"),
+    gold: str = setting("mean", "mean, median, majority, z, or a rater's name.", metavar="HOW"),
+    groups: Mapping[str, str] = setting(
+        {}, "Count an aspect in this group; repeatable.", "--aspect-group", metavar="A=GROUP"
+    ),
     reading: ReadingOptions,
-    models: ModelOptions,
-    json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
-    form: TableFormat = "text",
+    models: ModelSettings,
+    json_out: Path | None = setting(None, "Write all figures here.", "--json", metavar="OUT"),
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Try prompts of a likelihood metric on rated data: which agree best with people, and which aspects they help."""
     from metrist.cli.output import print_tables, print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.meta.prompts import search_prompts
@@ -164,9 +140,9 @@ def prompts(
             measure=measure,
             group=group,
             gold=gold,
-            groups=parse_pairs(groups or [], "--aspect-group"),
+            groups=groups,
             progress=progress,
-            score_options=vars(models),
+            score_options=as_arguments(models),
             **reading.keywords(),
         )
     if json_out is not None:
@@ -180,47 +156,29 @@ def prompts(
 
 
 def reproduce(
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="Folder of data sets.", show_default="$METRIST_TEST_DATA, or ../shared/data"
-        ),
-    ] = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", metavar="NAME", help="Only this table; repeatable.", show_default="all"),
-    ] = None,
-    scores: Annotated[
-        Path | None,
-        typer.Option("--scores", metavar="DIR", help="Keep scores here; another time computes only what has changed."),
-    ] = None,
-    agreement: Annotated[
-        Path | None,
-        typer.Option(
-            "--agreement", metavar="FILE", help="Write the figures of the shipped metrics here, for explain-metric."
-        ),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="COLUMN",
-            help="Keep this column of shipped-metrics as published, for weights that have not changed; repeatable.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="DATA",
-            help="Compute only this data set of shipped-metrics; other rows stay as published; repeatable.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Markdown file.", show_default="standard output")
-    ] = None,
+    data: Path | None = setting(
+        None, "Folder of data sets.", metavar="DIR", shown="$METRIST_TEST_DATA, or ../shared/data"
+    ),
+    tables: list[str] | None = setting(None, "Only this table; repeatable.", "--table", metavar="NAME", shown="all"),
+    scores: Path | None = setting(
+        None, "Keep scores here; another time computes only what has changed.", metavar="DIR"
+    ),
+    agreement: Path | None = setting(
+        None, "Write the figures of the shipped metrics here, for explain-metric.", metavar="FILE"
+    ),
+    keep: list[str] | None = setting(
+        None,
+        "Keep this column of shipped-metrics as published, for weights that have not changed; repeatable.",
+        metavar="COLUMN",
+    ),
+    only: list[str] | None = setting(
+        None,
+        "Compute only this data set of shipped-metrics; other rows stay as published; repeatable.",
+        "--set",
+        metavar="DATA",
+    ),
+    out: Path | None = setting(None, "Markdown file.", "-o", metavar="FILE", shown="standard output"),
 ) -> None:
-    """Recompute tables of papers from data with human judgments; print the paper's numbers next to ours."""
     from metrist.cli.output import print_note, print_text
     from metrist.io.writer import atomic_write
     from metrist.metrics.agreement import dump_agreements

@@ -1,25 +1,154 @@
-"""Options that several commands share: single ones, and groups that a command takes as one parameter."""
+"""Options of commands: how they are made from settings, and those that several commands share."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
+import re
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from metrist.errors import SpecError, escape_controls
+from metrist.errors import MetristError, SpecError, escape_controls
+from metrist.settings import (
+    InputSettings,
+    LLMSettings,
+    ReadingSettings,
+    Setting,
+    SettingField,
+    as_arguments,
+    find_settings,
+    get_setting,
+    parse_numbers,
+    parse_pairs,
+    setting,
+)
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
     from metrist.report.tables import TableLayout
 
+
+# ---- From settings to options
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for typer: each parameter that is a setting becomes an option, and so does each setting of a
+    parameter whose type is a dataclass, which the command receives whole."""
+    parameters: list[inspect.Parameter] = []
+    own: dict[str, SettingField] = {}
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if hasattr(parameter.annotation, "__dataclass_fields__"):
+            groups[parameter.name] = parameter.annotation
+            for name, option in find_settings(parameter.annotation).items():
+                parameters.append(_make_parameter(f"{parameter.name}_{name}", name, option))
+        elif declared := get_setting(parameter.default, parameter.annotation):
+            own[parameter.name] = declared
+            parameters.append(_make_parameter(parameter.name, parameter.name, declared))
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        try:
+            values |= {name: _convert(name, option, values[name]) for name, option in own.items()}
+            for group_name, group in groups.items():
+                settings = find_settings(group).items()
+                given = {name: _convert(name, option, values.pop(f"{group_name}_{name}")) for name, option in settings}
+                values[group_name] = group(**given)
+            command(**values)
+        except MetristError as error:
+            known = {name: option for group in groups.values() for name, option in find_settings(group).items()}
+            error.args = (name_options(str(error), {**known, **own}), *error.args[1:])
+            raise
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def _make_parameter(parameter: str, name: str, option: SettingField) -> inspect.Parameter:
+    setting = option.setting
+    annotation, default = option.type, inspect.Parameter.empty if option.default is MISSING else option.default
+    names = setting.option_names(name)
+    if names[0].startswith("/"):  # It turns off what is on by default.
+        names, default = [names[0].removeprefix("/")], not default
+    if (element := _find_element(annotation)) is not None:
+        annotation, default = list[element] | None, None  # type: ignore[valid-type]
+    elif setting.parse and not {annotation, *get_args(annotation)} & {bool, int, float, str, Path}:
+        annotation, default = str | None, None
+    values = {"metavar": setting.metavar, "min": setting.min, "max": setting.max, "show_default": setting.shown}
+    # What is left out keeps typer's own defaults.
+    given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+    info = typer.Option(*names, help=setting.help, **given)
+    return inspect.Parameter(
+        parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, info]
+    )
+
+
+def _find_element(annotation: Any) -> Any:
+    """The type of one value where an option can be given several times, for a tuple of any length or a mapping; else
+    None."""
+    for member in (annotation, *get_args(annotation)):
+        if get_origin(member) is Mapping:
+            return str
+        if get_origin(member) is tuple and get_args(member)[-1] is Ellipsis:
+            return get_args(member)[0]
+    return None
+
+
+def _convert(name: str, option: SettingField, value: Any) -> Any:
+    """Turn what typer gives for an option into the value of the setting."""
+    parse = option.setting.parse
+    if option.setting.option_names(name)[0].startswith("/"):
+        return not value
+    if _find_element(option.type) is not None:
+        if not value:
+            return option.default
+        if parse is None:
+            kinds = {Mapping[str, str]: parse_pairs, Mapping[str, float]: parse_numbers}
+            parse = kinds.get(option.type, tuple)
+    if value is None or parse is None:
+        return value
+    try:
+        return parse(value)
+    except SpecError as error:
+        raise SpecError(f"{_name_option(name, option.setting, None)} {error}") from None
+
+
+def name_options(message: str, options: Mapping[str, SettingField]) -> str:
+    """Write the options of a command for the arguments that a message names in backticks: --top-k for `top_k`, --test
+    sign for `test='sign'`, --preferences for `preferences=True`."""
+
+    def replace(match: re.Match[str]) -> str:
+        option = options.get(match["name"])
+        return match[0] if option is None else _name_option(match["name"], option.setting, match["value"])
+
+    return re.sub(r"`(?P<name>\w+)(?:=(?P<value>[^`]*))?`", replace, message)
+
+
+def _name_option(name: str, setting: Setting, value: str | None) -> str:
+    flag = next(flag for flag in setting.option_names(name) if "--" in flag)
+    on, _, off = map(str.strip, flag.partition("/"))
+    if value in ("True", "False", None):
+        return off if value == "False" or not on else on
+    return f"{on} {value.strip(chr(39))}"
+
+
+def print_note(text: str) -> None:
+    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
+    terminal would obey is escaped; lines stay lines."""
+    safe = "\n".join(map(escape_controls, text.split("\n")))
+    sys.stderr.write(f"metrist: {safe}\n")
+
+
+# ---- Arguments and options that several commands have
 
 #: How tables are printed.
 Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
@@ -30,20 +159,11 @@ IntervalStyle = Literal["brackets", "plusminus", "none"]
 #: What is done with ties in training data.
 TiesName = Literal["drop", "soft"]
 
-
+Names = tuple[str, ...]
 Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="IN…", help="Records: JSONL, CSV, Excel, Parquet, also compressed; or URLs; - for standard input."
-    ),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-m",
-        "--metric",
-        metavar="SPEC",
-        help="A metric: rougeL, 'chrf(word_order=2)', or with a short name: 'judge=judge(llm=…)'; repeatable.",
     ),
 ]
 #: Not Paths, which would drop a slash of a URL.
@@ -54,144 +174,30 @@ RunPaths = Annotated[
     list[str],
     typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote; or their URLs."),
 ]
-TableFormat = Annotated[Format, typer.Option("--format", help="How to print the table.")]
-PaperTableFormat = Annotated[
-    PaperFormat, typer.Option("--format", help="How to print the table; bibtex: the papers to cite instead.")
-]
-Caption = Annotated[str, typer.Option("--caption", metavar="TEXT", help="The table's title, or caption in LaTeX.")]
-Label = Annotated[str, typer.Option("--label", metavar="NAME", help="The LaTeX label, such as tab:scores.")]
-Decimals = Annotated[
-    int | None,
-    typer.Option("--decimals", metavar="N", min=0, max=15, help="Decimals of scores.", show_default="by the range"),
-]
-Drop = Annotated[
-    list[str] | None, typer.Option("--drop", metavar="A,B", help="Leave these columns out, such as coverage,scored.")
-]
-Rename = Annotated[
-    list[str] | None,
-    typer.Option("--rename", metavar="NAME=SHOWN", help="Show a metric, system or column as this; repeatable."),
-]
-ShownIntervals = Annotated[
-    IntervalStyle | None, typer.Option("--intervals", help="How to print intervals.", show_default="brackets")
-]
-Draws = Annotated[int, typer.Option("--draws", min=100, help="Resamples behind intervals and tests.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the resampling.")]
-ItemKey = Annotated[
-    str, typer.Option("--item-key", metavar="A+B", help="Build the item's key from these fields, such as doc+segment.")
-]
-Fields = Annotated[
-    list[str] | None,
-    typer.Option("--field", metavar="OURS=THEIRS", help="Read a field under another name, such as output=prediction."),
-]
-Outputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--output",
-        metavar="SYSTEM=COLUMN",
-        help="A system's column of outputs, in files with a column per system; or a pattern, '*_output'; repeatable.",
-    ),
-]
-Delimiter = Annotated[
-    str | None,
-    typer.Option("--delimiter", metavar="CHAR", help="What separates cells: ';', tab.", show_default="recognised"),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option("--encoding", metavar="NAME", help="cp1252, latin-1, utf-16 …", show_default="recognised"),
-]
-Sheet = Annotated[
-    str | None, typer.Option("--sheet", metavar="NAME", help="The sheet of an .xlsx file.", show_default="the first")
-]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip rows that cannot be read, and count them.")]
-System = Annotated[str | None, typer.Option("--system", help="The system's name, for files that do not name it.")]
-Workers = Annotated[
-    int,
-    typer.Option(
-        "--workers",
-        min=0,
-        help="Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.",
-    ),
-]
-ExecutorName = Annotated[
-    str | None,
-    typer.Option(
-        "--executor",
-        metavar="NAME",
-        help="Where to score: serial, processes, ray or ray:ADDRESS (docs/guides/cluster.md).",
-        show_default="the fastest here",
-    ),
-]
-Tokens = Annotated[bool, typer.Option("--tokens", help="Store scores of single tokens, for `metrist heat`.")]
-NoTexts = Annotated[
-    bool,
-    typer.Option("--no-texts", help="Store no texts in the run folder; commands that need them read the inputs again."),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="WHERE",
-        help="Where models run: cpu, cuda, cuda:1, mps or map.",
-        show_default="the best one",
-    ),
-]
-BatchTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--batch-tokens", metavar="N", min=1, help="Tokens per model batch.", show_default="as fits the device"
-    ),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option("--cache", metavar="DIR", help="Folder in which likelihoods and vectors are cached across runs."),
-]
-
-MaxCost = Annotated[
-    float | None,
-    typer.Option("--max-cost", metavar="USD", min=0, help="Send no request that could raise the cost above this."),
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", metavar="N", min=1, help="Parallel requests to an LLM server.", show_default="16"),
-]
-Rpm = Annotated[int | None, typer.Option("--rpm", metavar="N", min=1, help="Requests per minute to an LLM server.")]
-Tpm = Annotated[int | None, typer.Option("--tpm", metavar="N", min=1, help="Tokens per minute to an LLM server.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Request LLM answers again that are already stored.")]
-RetryFailed = Annotated[
-    bool,
-    typer.Option("--retry-failed", help="Request stored LLM answers again that failed or could not be read."),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print time, LLM requests, cost and a prompt; send and write nothing.")
-]
+TABLE_FORMAT = setting("text", "How to print the table.", "--format")
+PAPER_FORMAT = setting("text", "How to print the table; bibtex: the papers to cite instead.", "--format")
+DRAWS = setting(1000, "Resamples behind intervals and tests.", min=100)
+SEED = setting(0, "Seed of the resampling.", min=0)
+SYSTEMS = setting(None, "Only these systems.", metavar="A B …", shown="all")
+NO_TEXTS = setting(False, "Store no texts in the run folder; commands that need them read the inputs again.")
+DRY_RUN = setting(False, "Print time, LLM requests, cost and a prompt; send and write nothing.")
+#: The limit of a command that calls LLMs now and then.
+MAX_COST: Any = LLMSettings.__dataclass_fields__["max_cost"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingOptions:
+class FileOptions(ReadingSettings):
     """How records are read."""
-
-    item_key: ItemKey = ""
-    fields: Fields = None
-    output_columns: Outputs = None
-    system: System = None
-    skip_bad: SkipBad = False
-    delimiter: Delimiter = None
-    encoding: Encoding = None
-    sheet: Sheet = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of `read_records`."""
-        return {
-            "item_key": tuple(part for part in self.item_key.split("+") if part),  # "doc+segment"
-            "fields": parse_pairs(self.fields, "--field") if self.fields else {},
-            "outputs": self.output_columns,
-            "system": self.system,
-            "skip_bad": self.skip_bad,
-            "delimiter": self.delimiter,
-            "encoding": self.encoding,
-            "sheet": self.sheet,
-            "announce": functools.cache(print_note),  # Several readers may have the same to say.
-        }
+        # Several readers may have the same to say.
+        return {**as_arguments(self), "announce": functools.cache(print_note)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(InputSettings, FileOptions):
+    """How records are read, and of which system they are."""
 
     def check_system(self, sources: Sequence[str]) -> None:
         """Refuse --system where it can name no output: runs name the systems of all of theirs."""
@@ -207,42 +213,41 @@ class ReadingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Where models run; the fields are keyword arguments of `score` and `prefer`."""
-
-    device: Device = None
-    batch_tokens: BatchTokens = None
-    cache: Cache = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LLMOptions:
-    """Limits of LLM calls; the fields are keyword arguments of every function that calls LLMs."""
-
-    max_cost: MaxCost = None
-    concurrency: Concurrency = None
-    rpm: Rpm = None
-    tpm: Tpm = None
-    fresh: Fresh = False
-    retry_failed: RetryFailed = False
+class LLMOptions(LLMSettings):
+    """Limits of LLM calls."""
 
     def activate(self) -> AbstractContextManager[object]:
         """Apply the options to what runs inside a `with` block, such as a dry run."""
         from metrist.runtime import Runtime
 
-        return Runtime.current().override(**vars(self)).activate()
+        return Runtime.current().override(**as_arguments(self)).activate()
+
+
+def parse_renames(pairs: list[str]) -> dict[str, str]:
+    """Parse `["rougeL=ROUGE-L"]`. The last = separates: a metric's text may contain others."""
+    renamed: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, shown = pair.rpartition("=")
+        if not (name and equals):
+            raise SpecError(f"must be NAME=SHOWN, such as rougeL=ROUGE-L, got {pair!r}")
+        if name in renamed:
+            raise SpecError(f"is given twice for {name!r}")
+        renamed[name] = shown
+    return renamed
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutOptions:
     """How a table looks; no number changes."""
 
-    caption: Caption = ""
-    label: Label = ""
-    decimals: Decimals = None
-    drop: Drop = None
-    rename: Rename = None
-    intervals: ShownIntervals = None
+    caption: str = setting("", "The table's title, or caption in LaTeX.", metavar="TEXT")
+    label: str = setting("", "The LaTeX label, such as tab:scores.", metavar="NAME")
+    decimals: int | None = setting(None, "Decimals of scores.", metavar="N", min=0, max=15, shown="by the range")
+    drop: Names = setting((), "Leave these columns out, such as coverage,scored.", metavar="A,B")
+    rename: Mapping[str, str] = setting(
+        {}, "Show a metric, system or column as this; repeatable.", metavar="NAME=SHOWN", parse=parse_renames
+    )
+    intervals: IntervalStyle | None = setting(None, "How to print intervals.", shown="brackets")
 
     def layout(self) -> TableLayout | None:
         """What was chosen; None where nothing was."""
@@ -250,82 +255,4 @@ class LayoutOptions:
             return None
         from metrist.report.tables import TableLayout
 
-        renamed: dict[str, str] = {}
-        for pair in self.rename or ():
-            # The last = separates: a metric's text may contain others.
-            name, equals, shown = pair.rpartition("=")
-            if not (name and equals):
-                raise SpecError(f"--rename must be NAME=SHOWN, such as rougeL=ROUGE-L, got {pair!r}")
-            _check_new(name, renamed, "--rename")
-            renamed[name] = shown
-        return TableLayout(
-            caption=self.caption,
-            label=self.label,
-            decimals=self.decimals,
-            drop=self.drop or (),
-            rename=renamed,
-            intervals=self.intervals,
-        )
-
-
-def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn each parameter of a command whose type is a dataclass into one option per field of that dataclass."""
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, Any] = {}
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group: Any = parameter.annotation
-        if hasattr(group, "__dataclass_fields__"):
-            groups[parameter.name] = group
-            parameters += inspect.signature(group, eval_str=True).parameters.values()
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(command)
-    def call(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values)
-
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return call
-
-
-def print_note(text: str) -> None:
-    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
-    terminal would obey is escaped; lines stay lines."""
-    safe = "\n".join(map(escape_controls, text.split("\n")))
-    sys.stderr.write(f"metrist: {safe}\n")
-
-
-def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
-    """Parse `["output=prediction"]` as `{"output": "prediction"}`. Values may be empty: `doc=` drops a column."""
-    values: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise SpecError(f"{option} must be NAME=VALUE, got {pair!r}")
-        _check_new(name, values, option)
-        values[name] = value
-    return values
-
-
-def parse_numbers(pairs: list[str], option: str) -> dict[str, float]:
-    """Parse `["rougeL=.3"]` as `{"rougeL": 0.3}`. The last = separates: a metric's text may contain others."""
-    values: dict[str, float] = {}
-    for pair in pairs:
-        name, _, value = pair.rpartition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not name or math.isnan(number):
-            raise SpecError(f"{option} must be METRIC=NUMBER, such as rougeL=.3, got {pair!r}")
-        _check_new(name, values, option)
-        values[name] = number
-    return values
-
-
-def _check_new(name: str, known: Container[str], option: str) -> None:
-    if name in known:
-        raise SpecError(f"{option} is given twice for {name!r}")
+        return TableLayout(**as_arguments(self))

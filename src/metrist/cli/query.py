@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import TableFormat
+from metrist.cli.options import TABLE_FORMAT, Format
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,13 +24,9 @@ if TYPE_CHECKING:
 def query(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A statement that reads, such as SELECT … FROM scores.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="A .csv, .json, .jsonl or .parquet file for the answer."),
-    ] = None,
-    form: TableFormat = "text",
+    out: Path | None = setting(None, "A .csv, .json, .jsonl or .parquet file for the answer.", "-o", metavar="FILE"),
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Answer SQL over the tables of a run: records, scores, wide, ratings, errors, preferences and pairs."""
     from metrist.cli.output import format_count, print_note, print_table
     from metrist.run.run import open_run, query_with_notes
 

@@ -7,12 +7,13 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from metrist.cli.options import ReadingOptions, Seed, expand_options
+from metrist.cli.options import Names, ReadingOptions
 from metrist.errors import MissingExtra, RunError
+from metrist.settings import as_arguments, setting
 
 #: The form of a report.
 ReportFormat = Literal["html", "pr"]
@@ -34,7 +35,6 @@ FigureKind = Literal[
 FigureWidth = Literal["column", "text", "page"]
 
 
-Names = list[str] | None
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -42,75 +42,42 @@ Sources = Annotated[
         help="Run folders and files that `metrist score` wrote; files with texts and ratings, or to score with -m.",
     ),
 ]
-Systems = Annotated[Names, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")]
-Metrics = Annotated[
-    Names,
-    typer.Option(
-        "-m", "--metric", metavar="SPEC", help="Only these metrics; for files, those to score with; repeatable."
-    ),
-]
-Baseline = Annotated[str | None, typer.Option("--baseline", help="Compare each system with this one only.")]
-Aspects = Annotated[
-    Names,
-    typer.Option("-a", "--aspect", metavar="A", help="The ratings to agree with; repeatable.", show_default="all"),
-]
-Slices = Annotated[
-    Names,
-    typer.Option(
-        "--slice",
-        metavar="COLUMN",
-        help="Agreement also for each value of this column; repeatable.",
-        show_default="task and language",
-    ),
-]
-Draws = Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")]
-Alpha = Annotated[float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a difference.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionOptions:
-    """What a report or a figure is about, and how it is tested."""
+    """What a report or a figure is about, and how it is tested: keyword arguments of `build_report` and `plot`."""
 
-    systems: Systems = None
-    metrics: Metrics = None
-    baseline: Baseline = None
-    aspects: Aspects = None
-    slices: Slices = None
-    draws: Draws = 10_000
-    alpha: Alpha = 0.05
-    seed: Seed = 0
-
-    def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of `build_report` and `plot`."""
-        return {
-            **vars(self),
-            "systems": self.systems or None,
-            "metrics": self.metrics or None,
-            "aspects": tuple(self.aspects or ()),
-            "slices": tuple(self.slices or ()),
-        }
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    metrics: Names | None = setting(
+        None, "Only these metrics; for files, those to score with; repeatable.", "-m", "--metric", metavar="SPEC"
+    )
+    baseline: str | None = setting(None, "Compare each system with this one only.")
+    aspects: Names = setting((), "The ratings to agree with; repeatable.", "-a", "--aspect", metavar="A", shown="all")
+    slices: Names = setting(
+        (),
+        "Agreement also for each value of this column; repeatable.",
+        "--slice",
+        metavar="COLUMN",
+        shown="task and language",
+    )
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
+    alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
 
 
-@expand_options
 def report(
     sources: Sources,
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="The page to write.", show_default="print, for --format pr"),
-    ] = None,
-    form: Annotated[
-        ReportFormat, typer.Option("--format", help="One page of HTML, or Markdown for a pull request.")
-    ] = "html",
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="The title of the page.")] = "",
-    judge_cards: Annotated[
-        list[Path] | None,
-        typer.Option("--judge-card", metavar="FILE", help="A card that `metrist audit -o` wrote as JSON; repeatable."),
-    ] = None,
+    out: Path | None = setting(None, "The page to write.", "-o", metavar="FILE", shown="print, for --format pr"),
+    form: ReportFormat = setting("html", "One page of HTML, or Markdown for a pull request.", "--format"),
+    title: str = setting("", "The title of the page.", metavar="TEXT"),
+    judge_cards: list[Path] | None = setting(
+        None, "A card that `metrist audit -o` wrote as JSON; repeatable.", "--judge-card", metavar="FILE"
+    ),
     selection: SelectionOptions,
     reading: ReadingOptions,
 ) -> None:
-    """Write one page with verdict, tables, figures, worst outputs and errors; it needs no network and no server."""
     from metrist.cli.output import print_note, print_text
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.report import build_report
@@ -130,7 +97,7 @@ def report(
             judge_cards=judge_cards or (),
             reading=reading.keywords(),
             progress=progress,
-            **selection.keywords(),
+            **as_arguments(selection),
         )
         text = page.html() if form == "html" else page.markdown()
     if out is None:
@@ -141,19 +108,15 @@ def report(
     print_note(f"wrote {out}, {len(text.encode('utf-8', 'replace')) / 1e6:.1f} MB")
 
 
-@expand_options
 def plot(
     sources: Sources,
     *,
-    kind: Annotated[FigureKind, typer.Option("--kind", help="What to draw.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .svg, .pdf or .png file to write.")],
-    width: Annotated[
-        FigureWidth, typer.Option("--width", help="A paper's column, the width of its text, or that of a page.")
-    ] = "column",
+    kind: FigureKind = setting(..., "What to draw."),
+    out: Path = setting(..., "The .svg, .pdf or .png file to write.", "-o", metavar="FILE"),
+    width: FigureWidth = setting("column", "A paper's column, the width of its text, or that of a page."),
     selection: SelectionOptions,
     reading: ReadingOptions,
 ) -> None:
-    """Draw one figure of the report for a paper, as SVG, PDF or PNG."""
     from metrist.cli.output import print_note
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.report import plot as draw
@@ -173,7 +136,7 @@ def plot(
             metric=selection.metrics[0] if selection.metrics else None,
             aspect=selection.aspects[0] if selection.aspects else None,
             reading=reading.keywords(),
-            **selection.keywords(),
+            **as_arguments(selection),
         )
         drawing.write(out)
     print_note(f"wrote {out}, {drawing.style.width:g} × {drawing.height:.0f} points")

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from metrist.errors import InputError, RunError
+from metrist.settings import setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-#: Options that take several values, as in `-m bleu chrf ter`.
-REPEATED_OPTIONS = ("-m", "--metrics", "-i", "--input")
 
 
 class SacreName(StrEnum):
@@ -38,63 +36,43 @@ def sacrebleu(
         list[Path],
         typer.Argument(metavar="REFERENCE…", help="Line files of references: one per reference of an output."),
     ],
-    outputs: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "-i", "--input", help="Line files of outputs, one per system: -i A B.", show_default="standard input"
-        ),
-    ] = None,
+    outputs: list[Path] | None = setting(
+        None, "Line files of outputs, one per system: -i A B.", "-i", "--input", shown="standard input"
+    ),
     metrics: Annotated[
         list[SacreName], typer.Option("-m", "--metrics", help="Metrics: -m bleu chrf ter.", show_default="bleu")
     ] = [SacreName.bleu],  # noqa: B006
-    number: Annotated[
-        int, typer.Option("-nr", "--num-refs", min=1, help="References per line of one file, separated by tabs.")
-    ] = 1,
-    encoding: Annotated[str, typer.Option("-e", "--encoding", help="Encoding of the files.")] = "utf-8",
-    sentences: Annotated[
-        bool, typer.Option("-sl", "--sentence-level", help="Score each output, with one metric.")
-    ] = False,
-    smooth: Annotated[
-        str, typer.Option("-s", "--smooth-method", help="BLEU: smoothing: exp, floor, add-k or none.")
-    ] = "exp",
-    smooth_value: Annotated[
-        float | None,
-        typer.Option("-sv", "--smooth-value", help="BLEU: for floor and add-k.", show_default="0.1 and 1"),
-    ] = None,
-    tokenize: Annotated[
-        str | None, typer.Option("-tok", "--tokenize", help="BLEU: tokenizer.", show_default="13a")
-    ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option("-l", "--language-pair", help="BLEU: choose the tokenizer by the target language: en-zh."),
-    ] = None,
-    lowercase: Annotated[bool, typer.Option("-lc", "--lowercase", help="BLEU: ignore case.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="BLEU: accept outputs that look tokenised.")] = False,
-    char_order: Annotated[int, typer.Option("-cc", "--chrf-char-order", help="chrF: longest character n-gram.")] = 6,
-    word_order: Annotated[
-        int, typer.Option("-cw", "--chrf-word-order", help="chrF: longest word n-gram; 2 is chrF++.")
-    ] = 0,
-    beta: Annotated[int, typer.Option("--chrf-beta", help="chrF: weight of recall.")] = 2,
-    whitespace: Annotated[bool, typer.Option("--chrf-whitespace", help="chrF: count white space.")] = False,
-    chrf_lowercase: Annotated[bool, typer.Option("--chrf-lowercase", help="chrF: ignore case.")] = False,
-    eps_smoothing: Annotated[
-        bool, typer.Option("--chrf-eps-smoothing", help="chrF: the mean of F over all orders, as in chrF++.py.")
-    ] = False,
-    case_sensitive: Annotated[bool, typer.Option("--ter-case-sensitive", help="TER: heed case.")] = False,
-    asian_support: Annotated[bool, typer.Option("--ter-asian-support", help="TER: split ideographs.")] = False,
-    no_punct: Annotated[bool, typer.Option("--ter-no-punct", help="TER: drop punctuation.")] = False,
-    normalized: Annotated[bool, typer.Option("--ter-normalized", help="TER: separate punctuation.")] = False,
-    confidence: Annotated[
-        bool, typer.Option("-ci", "--confidence", help="Add a 95 % interval by bootstrap resampling.")
-    ] = False,
-    resamples: Annotated[int, typer.Option("-cin", "--confidence-n", min=2, help="Number of resamples.")] = 1000,
-    short: Annotated[bool, typer.Option("-sh", "--short", help="Print a shorter signature.")] = False,
-    score_only: Annotated[bool, typer.Option("-b", "--score-only", help="Print the score only.")] = False,
-    width: Annotated[int, typer.Option("-w", "--width", min=0, help="Decimals.")] = 1,
-    form: Annotated[SacreForm, typer.Option("-f", "--format", help="json, text; latex for several systems.")] = "json",
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print no warnings.")] = False,
+    number: int = setting(1, "References per line of one file, separated by tabs.", "-nr", "--num-refs", min=1),
+    encoding: str = setting("utf-8", "Encoding of the files.", "-e"),
+    sentences: bool = setting(False, "Score each output, with one metric.", "-sl", "--sentence-level"),
+    smooth: str = setting("exp", "BLEU: smoothing: exp, floor, add-k or none.", "-s", "--smooth-method"),
+    smooth_value: float | None = setting(None, "BLEU: for floor and add-k.", "-sv", shown="0.1 and 1"),
+    tokenize: str | None = setting(None, "BLEU: tokenizer.", "-tok", shown="13a"),
+    language: str | None = setting(
+        None, "BLEU: choose the tokenizer by the target language: en-zh.", "-l", "--language-pair"
+    ),
+    lowercase: bool = setting(False, "BLEU: ignore case.", "-lc"),
+    force: bool = setting(False, "BLEU: accept outputs that look tokenised."),
+    char_order: int = setting(6, "chrF: longest character n-gram.", "-cc", "--chrf-char-order"),
+    word_order: int = setting(0, "chrF: longest word n-gram; 2 is chrF++.", "-cw", "--chrf-word-order"),
+    beta: int = setting(2, "chrF: weight of recall.", "--chrf-beta"),
+    whitespace: bool = setting(False, "chrF: count white space.", "--chrf-whitespace"),
+    chrf_lowercase: bool = setting(False, "chrF: ignore case."),
+    eps_smoothing: bool = setting(
+        False, "chrF: the mean of F over all orders, as in chrF++.py.", "--chrf-eps-smoothing"
+    ),
+    case_sensitive: bool = setting(False, "TER: heed case.", "--ter-case-sensitive"),
+    asian_support: bool = setting(False, "TER: split ideographs.", "--ter-asian-support"),
+    no_punct: bool = setting(False, "TER: drop punctuation.", "--ter-no-punct"),
+    normalized: bool = setting(False, "TER: separate punctuation.", "--ter-normalized"),
+    confidence: bool = setting(False, "Add a 95 % interval by bootstrap resampling.", "-ci"),
+    resamples: int = setting(1000, "Number of resamples.", "-cin", "--confidence-n", min=2),
+    short: bool = setting(False, "Print a shorter signature.", "-sh"),
+    score_only: bool = setting(False, "Print the score only.", "-b"),
+    width: int = setting(1, "Decimals.", "-w", min=0),
+    form: SacreForm = setting("json", "json, text; latex for several systems.", "-f", "--format"),
+    quiet: bool = setting(False, "Print no warnings.", "-q"),
 ) -> None:
-    """Score line files with the options and the output of sacreBLEU: BLEU, chrF and TER with signatures."""
     from metrist.compat import sacrebleu as compat
 
     form = _override_format(form)

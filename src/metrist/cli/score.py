@@ -8,59 +8,65 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metrist.cli.options import (
-    Draws,
-    DryRun,
-    ExecutorName,
+    DRAWS,
+    DRY_RUN,
+    NO_TEXTS,
+    PAPER_FORMAT,
+    SEED,
+    TABLE_FORMAT,
+    Format,
     Inputs,
     LayoutOptions,
     LLMOptions,
-    Metrics,
-    ModelOptions,
-    NoTexts,
-    PaperTableFormat,
+    Names,
+    PaperFormat,
     ReadingOptions,
-    Seed,
-    TableFormat,
-    Tokens,
-    Workers,
-    expand_options,
 )
 from metrist.errors import RunError, SpecError
+from metrist.settings import ModelSettings, as_arguments, setting
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
 
 
-@expand_options
 def score(
     inputs: Inputs,
     *,
-    metrics: Metrics = None,
-    out: Annotated[
-        str | None,  # Not a Path, which would drop the slash at the end that asks for a folder.
-        typer.Option(
-            "-o",
-            "--out",
-            metavar="PATH",
-            help="A run folder (resumable), or a .jsonl, .csv or .parquet file; or its URL in a store (s3://…, gs://…, "
-            "file://…), where the store's library is installed.",
-        ),
-    ] = None,
+    metrics: Names = setting(
+        (),
+        "A metric: rougeL, 'chrf(word_order=2)', or with a short name: 'judge=judge(llm=…)'; repeatable.",
+        "-m",
+        "--metric",
+        metavar="SPEC",
+    ),
+    # Not a Path, which would drop the slash at the end that asks for a folder.
+    out: str | None = setting(
+        None,
+        "A run folder (resumable), or a .jsonl, .csv or .parquet file; or its URL in a store (s3://…, gs://…, "
+        "file://…), where the store's library is installed.",
+        "-o",
+        metavar="PATH",
+    ),
     reading: ReadingOptions,
-    models: ModelOptions,
+    models: ModelSettings,
     llms: LLMOptions,
-    workers: Workers = 0,
-    executor: ExecutorName = None,
-    tokens: Tokens = False,
-    no_texts: NoTexts = False,
-    dry_run: DryRun = False,
-    draws: Draws = 1000,
-    seed: Seed = 0,
-    form: PaperTableFormat = "text",
+    workers: int = setting(
+        0, "Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.", min=0
+    ),
+    executor: str | None = setting(
+        None,
+        "Where to score: serial, processes, ray or ray:ADDRESS (docs/guides/cluster.md).",
+        metavar="NAME",
+        shown="the fastest here",
+    ),
+    tokens: bool = setting(False, "Store scores of single tokens, for `metrist heat`."),
+    no_texts: bool = NO_TEXTS,
+    dry_run: bool = DRY_RUN,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    form: PaperFormat = PAPER_FORMAT,
     appearance: LayoutOptions,
 ) -> None:
-    """Score outputs with metrics; print system scores with intervals and coverage. Without -m, choose the shipped
-    metrics that were measured to help on such records, and say why."""
     from metrist.cli.output import print_estimate, print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
@@ -75,7 +81,7 @@ def score(
     metrics = metrics or choose_default_metrics(reading, inputs)
     if dry_run:
         with progress_bar("estimating") as progress, llms.activate():
-            runtime = Runtime.current().override(**vars(models))
+            runtime = Runtime.current().override(**as_arguments(models))
             total = estimate_run(reader, metrics, out=out, tokens=tokens, runtime=runtime, on_metric=progress.begin)
         report_skipped(reader)
         print_estimate(total.calls, form, total)
@@ -91,8 +97,8 @@ def score(
                 progress=progress,
                 tokens=tokens,
                 texts=not no_texts,
-                **vars(models),
-                **vars(llms),
+                **as_arguments(models),
+                **as_arguments(llms),
             )
     except NothingScored as nothing_scored:
         results, error = nothing_scored.results, nothing_scored
@@ -115,7 +121,7 @@ def score(
             raise RunError(message)
 
 
-def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> list[str]:
+def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> tuple[str, ...]:
     """Choose metrics by the first records, and print which and why."""
     from itertools import islice
 
@@ -131,7 +137,7 @@ def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> list[s
     print_note(f"no -m was given: chose {', '.join(choice.metrics)}")
     for reason in choice.reasons:
         print_note(reason)
-    return list(choice.metrics)
+    return tuple(choice.metrics)
 
 
 def report_skipped(reader: Reader) -> None:
@@ -147,17 +153,13 @@ def report_skipped(reader: Reader) -> None:
 
 def run(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file; docs/guides/ci.md describes it.")],
-    allow_import: Annotated[
-        bool,
-        typer.Option(
-            "--allow-import",
-            help="Trust the file: it may name code to run (import paths, programs), environment variables that hold "
-            "keys, servers that get texts, and places outside its folder to write to.",
-        ),
-    ] = False,
-    form: TableFormat = "text",
+    allow_import: bool = setting(
+        False,
+        "Trust the file: it may name code to run (import paths, programs), environment variables that hold "
+        "keys, servers that get texts, and places outside its folder to write to.",
+    ),
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Score, compare and check as a TOML file specifies; exit with 1 if a check fails."""
     from metrist.cli.output import print_tables
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.compare.config import run_config
@@ -171,21 +173,12 @@ def run(
 
 def remove(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", metavar="FILE", help="The records of this file; repeatable.")
-    ] = None,
-    metrics: Annotated[
-        list[str] | None, typer.Option("-m", "--metric", metavar="M", help="All scores by this metric; repeatable.")
-    ] = None,
-    systems: Annotated[
-        list[str] | None, typer.Option("--system", metavar="S", help="The records of this system; repeatable.")
-    ] = None,
-    unused: Annotated[
-        bool, typer.Option("--unused", help="Scores of earlier texts, rows and versions, which no record has any more.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    inputs: list[str] | None = setting(None, "The records of this file; repeatable.", "--input", metavar="FILE"),
+    metrics: list[str] | None = setting(None, "All scores by this metric; repeatable.", "-m", "--metric", metavar="M"),
+    systems: list[str] | None = setting(None, "The records of this system; repeatable.", "--system", metavar="S"),
+    unused: bool = setting(False, "Scores of earlier texts, rows and versions, which no record has any more."),
+    yes: bool = setting(False, "Do not ask."),
 ) -> None:
-    """Delete parts of a run folder, or all of it; tell what and ask first."""
     import sys
 
     from metrist.cli.output import print_note

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from metrist.settings import setting
+
 if TYPE_CHECKING:
     from metrist.metrics.external.environments import Report
 
@@ -20,13 +22,9 @@ _SECONDS = 10.0
 
 def setup(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The metric: comet, bleurt or unieval.")],
-    python: Annotated[
-        str | None,
-        typer.Option("--python", metavar="PATH", help="The Python to use.", show_default="this one, if it fits"),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and stop.")] = False,
+    python: str | None = setting(None, "The Python to use.", metavar="PATH", shown="this one, if it fits"),
+    dry_run: bool = setting(False, "Print the commands, and stop."),
 ) -> None:
-    """Make the separate environment in which a metric of another package runs; a finished one is not made again."""
     from metrist.cli.output import print_note, print_text
     from metrist.metrics.external.environments import find_environment, folder_size, make_environment, plan_setup
 

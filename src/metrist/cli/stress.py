@@ -7,56 +7,40 @@ from typing import Annotated
 
 import typer
 
-from metrist.cli.options import (
-    LLMOptions,
-    ModelOptions,
-    ReadingOptions,
-    TableFormat,
-    expand_options,
-)
+from metrist.cli.options import TABLE_FORMAT, Format, LLMOptions, ReadingOptions
+from metrist.settings import ModelSettings, as_arguments, setting
 
 
-@expand_options
 def stress(
     metrics: Annotated[
         list[str], typer.Argument(metavar="METRIC...", help="The metrics to test, such as bleu or chrf.")
     ],
     *,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-i",
-            "--input",
-            metavar="FILE",
-            help="Good outputs to put the faults into; repeatable.",
-            show_default="20 short reports with summaries",
-        ),
-    ] = None,
-    items: Annotated[int, typer.Option("--items", metavar="N", min=5, help="Items to test on, at most.")] = 100,
-    kinds: Annotated[
-        list[str] | None,
-        typer.Option("--fault", metavar="KIND", help="A fault or harmless change; repeatable.", show_default="all"),
-    ] = None,
-    least: Annotated[
-        float,
-        typer.Option("--least", metavar="SHARE", help="Share of the items whose score must get worse to pass."),
-    ] = 0.7,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="TEST",
-            help="Exit with 1 if this test fails: a name in the table, a group (fault, harmless, series, severity) or "
-            "all; repeatable.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the faults.")] = 0,
+    inputs: list[str] | None = setting(
+        None,
+        "Good outputs to put the faults into; repeatable.",
+        "-i",
+        "--input",
+        metavar="FILE",
+        shown="20 short reports with summaries",
+    ),
+    items: int = setting(100, "Items to test on, at most.", metavar="N", min=5),
+    kinds: list[str] | None = setting(
+        None, "A fault or harmless change; repeatable.", "--fault", metavar="KIND", shown="all"
+    ),
+    least: float = setting(0.7, "Share of the items whose score must get worse to pass.", metavar="SHARE"),
+    require: list[str] | None = setting(
+        None,
+        "Exit with 1 if this test fails: a name in the table, a group (fault, harmless, series, severity) or "
+        "all; repeatable.",
+        metavar="TEST",
+    ),
+    seed: int = setting(0, "Seed of the faults.", min=0),
     reading: ReadingOptions,
-    models: ModelOptions,
+    models: ModelSettings,
     llms: LLMOptions,
-    form: TableFormat = "text",
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Test metrics on good texts with faults and with harmless changes: which are noticed, which are not?"""
     from metrist.cli.output import print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import report_skipped
@@ -74,8 +58,8 @@ def stress(
             least=least,
             seed=seed,
             progress=progress,
-            **vars(models),
-            **vars(llms),
+            **as_arguments(models),
+            **as_arguments(llms),
         )
     if reader is not None:
         report_skipped(reader)

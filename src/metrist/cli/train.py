@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import SkipBad, TiesName, expand_options
 from metrist.cli.train_options import (
-    Bits,
+    LICENCE,
     BitsName,
     ConsistencyTrainingOptions,
     DataOptions,
     Files,
     KeepName,
-    Licence,
-    PoolingName,
     PreferenceTrainingOptions,
     SupportDataOptions,
     TrainingOptions,
@@ -25,6 +22,8 @@ from metrist.cli.train_options import (
 )
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
+from metrist.settings import as_arguments, setting
+from metrist.train.recipe import PreferenceSettings
 
 if TYPE_CHECKING:
     from metrist.models.devices import Options
@@ -40,40 +39,36 @@ _POOLINGS = {
 }
 
 
-@expand_options
+def _parse_languages(text: str) -> tuple[str, str]:
+    first, comma, second = text.partition(",")
+    if not (first and comma and second):
+        raise SpecError(f"must be two names, such as en_XX,de_DE, got {text!r}")
+    return first, second
+
+
 def likelihood(
     *,
     files: Files = None,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option("--data", metavar="FILE", help="Pairs of texts: text and summary, paraphrases, …; repeatable."),
-    ] = None,
-    base: Annotated[
-        str, typer.Option("--base", metavar="MODEL", help="The sequence-to-sequence model to fine-tune.")
-    ] = "metrist:likelihood-small",
+    data: list[Path] | None = setting(
+        None, "Pairs of texts: text and summary, paraphrases, …; repeatable.", metavar="FILE"
+    ),
+    base: str = setting("metrist:likelihood-small", "The sequence-to-sequence model to fine-tune.", metavar="MODEL"),
     training: TrainingOptions,
-    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Number of pairs to sample; 0: all.")] = 30_000,
-    max_length: Annotated[
-        int | None,
-        typer.Option("--max-length", min=2, help="Truncate texts to this many tokens.", show_default="model's limit"),
-    ] = None,
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            "--languages",
-            metavar="A,B",
-            help="Languages of conditions and targets, as the model names them.",
-        ),
-    ] = None,
-    bits: Bits = "16",
-    skip_bad: SkipBad = False,
+    pairs: int = setting(30_000, "Number of pairs to sample; 0: all.", min=0),
+    max_length: int | None = setting(None, "Truncate texts to this many tokens.", min=2, shown="model's limit"),
+    languages: tuple[str, str] | None = setting(
+        None, "Languages of conditions and targets, as the model names them.", metavar="A,B", parse=_parse_languages
+    ),
+    bits: BitsName = setting(
+        "16", "Bits per weight of a model tuned from metrist's own format; few undo small changes."
+    ),
+    skip_bad: bool = setting(False, "Skip rows that cannot be read, and count them."),
 ) -> None:
-    """Fine-tune a sequence-to-sequence model for likelihood metrics; the same command resumes after a stop."""
     from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 
-    options = training.base_model(base, _parse_languages(languages))
+    options = training.base_model(base, languages)
     dev, default_dev = training.development(options)
     task = LikelihoodTask(
         data=tuple(merge_files(files, data)),
@@ -99,126 +94,61 @@ def likelihood(
     )
 
 
-def _parse_languages(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    first, comma, second = text.partition(",")
-    if not (first and comma and second):
-        raise SpecError(f"--languages must be two names, such as en_XX,de_DE, got {text!r}")
-    return first, second
-
-
-@expand_options
 def preference(
+    files: Files = None,
     *,
     data: DataOptions,
-    across: Annotated[
-        bool,
-        typer.Option("--across", help="With --from-run: compare outputs of different items, if each item has one."),
-    ] = False,
-    base: Annotated[
-        str,
-        typer.Option(
-            "--base",
-            metavar="MODEL",
-            help="The model to fine-tune: a shipped one, or an encoder, BART, T5 or a causal one of transformers.",
-        ),
-    ] = "metrist:preference-small",
+    across: bool = setting(False, "With --from-run: compare outputs of different items, if each item has one."),
+    base: str = setting(
+        "metrist:preference-small",
+        "The model to fine-tune: a shipped one, or an encoder, BART, T5 or a causal one of transformers.",
+        metavar="MODEL",
+    ),
     training: PreferenceTrainingOptions,
-    labelled: Annotated[
-        bool | None,
-        typer.Option(
-            "--labelled/--unlabelled",
-            help="Put the fields' names before their texts.",
-            show_default="unlabelled, or as the base was trained",
-        ),
-    ] = None,
-    keep: Annotated[
-        KeepName | None,
-        typer.Option(
-            "--keep",
-            help="Which side of a too long context is kept; both: cut the middle.",
-            show_default="end, or as the base was trained",
-        ),
-    ] = None,
-    pooling: Annotated[
-        PoolingName,
-        typer.Option(
-            "--pooling",
-            help="What is scored: the mean over the answer's or all tokens, the first or the last token; auto: by the "
-            "model's kind.",
-        ),
-    ] = "auto",
-    balance: Annotated[
-        float,
-        typer.Option("--balance", min=0, max=1, help="1: weight criteria by their pairs; 0: weight them equally."),
-    ] = 1.0,
-    ties: Annotated[
-        TiesName, typer.Option("--ties", help="Drop ties, or learn that neither answer is better.")
-    ] = "drop",
-    regression: Annotated[
-        float, typer.Option("--regression", min=0, help="Weight of an added loss on the ratings, if there are any.")
-    ] = 0.0,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            "--max-length",
-            min=2,
-            help="Tokens of instruction, context and answer together.",
-            show_default="512, or as the base was trained",
-        ),
-    ] = None,
-    head_lr: Annotated[
-        float | None, typer.Option("--head-lr", help="Learning rate of the last layer.", show_default="that of --lr")
-    ] = None,
-    licence: Licence = None,
-    bits: Annotated[
-        BitsName | None,
-        typer.Option(
-            "--bits",
-            help="Bits per weight of a model tuned from metrist's own format; few undo small changes.",
-            show_default="16; 7 for a text encoder",
-        ),
-    ] = None,
-    criterion: Annotated[
-        str | None,
-        typer.Option(
-            "--criterion",
-            metavar="NAME",
-            help="What the pairs of a file that does not say so teach, such as fluency.",
-            show_default="overall",
-        ),
-    ] = None,
+    labelled: bool | None = setting(
+        None,
+        "Put the fields' names before their texts.",
+        "--labelled/--unlabelled",
+        shown="unlabelled, or as the base was trained",
+    ),
+    keep: KeepName | None = setting(
+        None, "Which side of a too long context is kept; both: cut the middle.", shown="end, or as the base was trained"
+    ),
+    preferences: PreferenceSettings,
+    max_length: int | None = setting(
+        None, "Tokens of instruction, context and answer together.", min=2, shown="512, or as the base was trained"
+    ),
+    licence: str | None = LICENCE,
+    bits: BitsName | None = setting(
+        None,
+        "Bits per weight of a model tuned from metrist's own format; few undo small changes.",
+        shown="16; 7 for a text encoder",
+    ),
+    criterion: str | None = setting(
+        None, "What the pairs of a file that does not say so teach, such as fluency.", metavar="NAME", shown="overall"
+    ),
     suite: SuiteOptions,
 ) -> None:
-    """Train a model to give better answers higher scores; the same command resumes after a stop."""
     from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import plan_training
     from metrist.train.preference import PreferencePlan
 
-    paths = data.paths(across=across)
+    paths = data.paths(files, across=across)
     if suite.suite is not None and data.from_run is not None:
         raise SpecError("--suite trains on a file of pairs: leave out --from-run")
     unsupported = {
-        "--dev": training.dev,
-        "--seed": training.seed,
-        "--licence": licence,
-        "--criterion": criterion,
-        "--keep-checkpoints": training.keep_checkpoints,
-        "--resume": training.resume,
+        **{name: getattr(training, name) for name in ("dev", "seed", "keep_checkpoints", "resume")},
+        "licence": licence,
+        "criterion": criterion,
     }
     suite.check(paths, unsupported)
     options = training.base_model(base)
     settings: dict[str, Any] = {
         "base": options,
         "layout": _choose_layout(labelled, keep, max_length),
-        "pooling": pooling,
         "recipe": training.recipe(options),
-        "balance": balance,
-        "ties": ties,
-        "regression": regression,
-        "head_lr": head_lr,
+        **as_arguments(preferences),
     }
     if suite.suite is not None:
         run_suite(
@@ -287,35 +217,29 @@ def _prepare_distillation(
     return task, pairs.notes
 
 
-@expand_options
 def consistency(
+    files: Files = None,
     *,
     data: SupportDataOptions,
-    aspect: Annotated[
-        str | None,
-        typer.Option(
-            "-a",
-            "--aspect",
-            metavar="NAME",
-            help="The rating that says whether the source supports an output.",
-            show_default="consistency, faithfulness, …",
-        ),
-    ] = None,
-    base: Annotated[
-        str, typer.Option("--base", metavar="MODEL", help="The text encoder to fine-tune.")
-    ] = "metrist:english-small",
+    aspect: str | None = setting(
+        None,
+        "The rating that says whether the source supports an output.",
+        "-a",
+        metavar="NAME",
+        shown="consistency, faithfulness, …",
+    ),
+    base: str = setting("metrist:english-small", "The text encoder to fine-tune.", metavar="MODEL"),
     training: ConsistencyTrainingOptions,
-    window: Annotated[int, typer.Option("--window", min=128, help="Tokens that the model reads at once.")] = 512,
-    bits: Annotated[int, typer.Option("--bits", min=2, max=7, help="Bits per stored weight.")] = 7,
-    licence: Licence = None,
+    window: int = setting(512, "Tokens that the model reads at once.", min=128),
+    bits: int = setting(7, "Bits per stored weight.", min=2, max=7),
+    licence: str | None = LICENCE,
 ) -> None:
-    """Train a model to tell which sentences the source supports; the same command resumes after a stop."""
     from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.evaluate.distill import read_judged_run
     from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
     from metrist.train.fit import plan_training
 
-    paths = data.paths()
+    paths = data.paths(files)
     if data.from_run is not None:
         examples = read_judged_run(data.from_run, data.metric, texts=data.texts or (), aspect=aspect)
     else:
@@ -352,13 +276,10 @@ def _choose_layout(labelled: bool | None, keep: KeepName | None, max_length: int
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a trained preference model, a BERT.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder to write.")],
-    bits: Annotated[BitsName, typer.Option("--bits", help="Bits per weight.")] = "8",
-    group: Annotated[
-        int | None, typer.Option("--group", min=1, help="Columns that share a scale.", show_default="a whole row")
-    ] = None,
+    out: Path = setting(..., "The folder to write.", "-o", metavar="DIR"),
+    bits: BitsName = setting("8", "Bits per weight."),
+    group: int | None = setting(None, "Columns that share a scale.", min=1, shown="a whole row"),
 ) -> None:
-    """Export a trained preference model to metrist's own format, which is small and needs no torch."""
     from metrist.cli.output import print_text
     from metrist.models.numpy_inference.export import export_reward
 

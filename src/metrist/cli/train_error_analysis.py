@@ -5,88 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from metrist.cli.options import expand_options
 from metrist.cli.train_options import (
     AblationName,
     AnalysisTrainingOptions,
     EvaluationOptions,
     Files,
-    Licence,
-    StoredName,
-    TurnsName,
     merge_files,
 )
 from metrist.errors import SpecError, format_count
+from metrist.settings import as_arguments, setting
+from metrist.train.recipe import AnalystSettings
 
 if TYPE_CHECKING:
     from metrist.train.error_analysis import ErrorAnalysisTask
     from metrist.train.task import TrainingCallback
 
 
-@expand_options
 def error_analysis(
     *,
     files: Files = None,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option("--data", metavar="FILE", help="Analyses of `metrist build error-analysis`; repeatable."),
-    ] = None,
-    base: Annotated[str, typer.Option("--base", metavar="MODEL", help="The causal language model to fine-tune.")],
+    data: list[Path] | None = setting(None, "Analyses of `metrist build error-analysis`; repeatable.", metavar="FILE"),
+    base: str = setting(..., "The causal language model to fine-tune.", metavar="MODEL"),
     training: AnalysisTrainingOptions,
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the adapter.")] = 16,
-    alpha: Annotated[
-        float | None, typer.Option("--alpha", help="Scale of the adapter.", show_default="twice the rank")
-    ] = None,
-    adapter_dropout: Annotated[
-        float, typer.Option("--adapter-dropout", min=0, help="Dropout before the adapter.")
-    ] = 0.0,
-    targets: Annotated[
-        str,
-        typer.Option(
-            "--targets", metavar="A,B", help="Layers with an adapter, such as q_proj,v_proj.", show_default="all linear"
-        ),
-    ] = "",
-    save: Annotated[
-        StoredName | None,
-        typer.Option(
-            "--save", help="Write an adapter, a merged model, or that and a GGUF file.", show_default="adapter for LoRA"
-        ),
-    ] = None,
-    turns: Annotated[
-        TurnsName | None,
-        typer.Option(
-            "--turns", help="Use the chat template, or the bare prompt.", show_default="chat, if there is a template"
-        ),
-    ] = None,
-    max_length: Annotated[
-        int, typer.Option("--max-length", min=2, help="Tokens of a prompt and its analysis; longer ones are left out.")
-    ] = 1024,
-    packing: Annotated[
-        bool, typer.Option("--packing/--no-packing", help="Let analyses share rows, without seeing each other.")
-    ] = True,
-    gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="Compute activations twice to save memory.")
-    ] = False,
-    shard: Annotated[
-        bool,
-        typer.Option("--shard", help="Divide all weights over the GPUs (FSDP), with `accelerate launch`."),
-    ] = False,
-    tasks: Annotated[str, typer.Option("--tasks", metavar="A,B", help="Train on these tasks only.")] = "",
-    channels: Annotated[
-        str, typer.Option("--channels", metavar="A,B", help="Train on these channels only: real, synthetic, human, ….")
-    ] = "",
+    analyst: AnalystSettings,
+    alpha: float | None = setting(None, "Scale of the adapter.", shown="twice the rank"),
     evaluation: EvaluationOptions,
-    ablate: Annotated[
-        AblationName | None,
-        typer.Option("--ablate", help="Train on each channel or task alone and on everything, and compare them."),
-    ] = None,
-    licence: Licence = None,
+    ablate: AblationName | None = setting(
+        None, "Train on each channel or task alone and on everything, and compare them."
+    ),
 ) -> None:
-    """Fine-tune an LLM to list errors as TIGERScore does, and evaluate it; the same command resumes after a stop."""
     from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
     from metrist.train.fit import plan_training
@@ -96,19 +45,8 @@ def error_analysis(
         data=tuple(merge_files(files, data)),
         dev=training.held_out(),
         method=method,
-        rank=rank,
-        alpha=2.0 * rank if alpha is None else alpha,
-        adapter_dropout=adapter_dropout,
-        targets=_split_names(targets),
-        stored=save,
-        turns=turns,
-        max_length=max_length,
-        packing=packing,
-        gradient_checkpointing=gradient_checkpointing,
-        sharded=shard,
-        tasks=_split_names(tasks),
-        channels=_split_names(channels),
-        licence=licence,
+        alpha=2.0 * analyst.rank if alpha is None else alpha,
+        **as_arguments(analyst),
         **training.task_settings("analyst", training.base_model(base)),
     )
     task = evaluation.attach(task)
@@ -124,7 +62,7 @@ def error_analysis(
         plan.remarks(),
         f"training analyses  {len(plan.train):,}, {int(plan.train.weights.sum()):,} tokens of them to learn",
         *describe_plan(plan, task.recipe.epochs, "analysis"),
-        f"trained            {'an adapter of rank ' + str(rank) if method == 'lora' else 'all weights'}",
+        f"trained            {'an adapter of rank ' + str(analyst.rank) if method == 'lora' else 'all weights'}",
         f"prompt             {'in the chat template' if plan.facts.turns == 'chat' else 'bare'}",
     )
 
@@ -155,7 +93,3 @@ def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: boo
     table = run_ablation(task, ablate, progress)
     if is_first_process():
         print_table(table, "text")
-
-
-def _split_names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())

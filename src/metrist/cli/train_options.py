@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
 from metrist.errors import SpecError
+from metrist.settings import as_arguments, select_arguments, setting
 from metrist.train import HELD_OUT, TUNING
+from metrist.train.recipe import Recipe, RecipeSettings, Schedule
 
 if TYPE_CHECKING:
     from metrist.models.devices import Options
     from metrist.train.error_analysis import ErrorAnalysisTask
-    from metrist.train.recipe import Recipe
 
 
-#: How the learning rate falls.
-ScheduleName = Literal["linear", "cosine", "constant"]
-#: The number format to compute in; weights are stored as float32.
-DtypeName = Literal["auto", "float32", "bfloat16"]
-#: Which of the model's vectors represents the answer.
-PoolingName = Literal["auto", "answer", "mean", "first", "last"]
 #: Which side of a long context is kept.
 KeepName = Literal["end", "start", "both"]
 #: Bits per stored weight; float32 loses nothing, and 16 bits (float16) next to nothing.
@@ -35,20 +30,8 @@ def read_bits(name: BitsName) -> int | None:
 
 
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE…", help="The same as --data FILE.")]
-Bits = Annotated[
-    BitsName,
-    typer.Option("--bits", help="Bits per weight of a model tuned from metrist's own format; few undo small changes."),
-]
-Licence = Annotated[
-    str | None, typer.Option("--licence", help="The licence to name in the card, after those of base and data.")
-]
+LICENCE = setting(None, "The licence to name in the card, after those of base and data.")
 _OWN_FORMAT = "for a base in metrist's own format"
-Warmup = Annotated[float, typer.Option("--warmup", help="Share of the steps in which the learning rate rises.")]
-WeightDecay = Annotated[float, typer.Option("--weight-decay", help="AdamW's weight decay.")]
-Bucket = Annotated[
-    int, typer.Option("--bucket", min=1, help="Batches drawn together by length, to reduce padding; 1: none.")
-]
-CheckpointEvery = Annotated[int, typer.Option("--checkpoint-every", min=1, help="Steps between checkpoints.")]
 
 
 # ---- Data
@@ -58,41 +41,28 @@ CheckpointEvery = Annotated[int, typer.Option("--checkpoint-every", min=1, help=
 class DataOptions:
     """Where a training takes its data from: files, or a run."""
 
-    files: Files = None
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="Pairs of a better and a worse answer: prompt, chosen, rejected; or ratings; or a file of `metrist "
-            "build pairs`; repeatable.",
-        ),
-    ] = None
-    from_run: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-run",
-            metavar="RUN",
-            help="Learn what a metric or comparator of this run said, such as an LLM judge.",
-        ),
-    ] = None
-    metric: Annotated[
-        str | None,
-        typer.Option("-m", "--metric", metavar="SPEC", help="With --from-run: which metric, or part: judge:accuracy."),
-    ] = None
-    texts: Annotated[
-        list[Path] | None,
-        typer.Option("--texts", metavar="FILE", help="The records of the run, which stores no texts; repeatable."),
-    ] = None
+    data: list[Path] | None = setting(
+        None,
+        "Pairs of a better and a worse answer: prompt, chosen, rejected; or ratings; or a file of `metrist "
+        "build pairs`; repeatable.",
+        metavar="FILE",
+    )
+    from_run: Path | None = setting(
+        None, "Learn what a metric or comparator of this run said, such as an LLM judge.", metavar="RUN"
+    )
+    metric: str | None = setting(None, "With --from-run: which metric, or part: judge:accuracy.", "-m", metavar="SPEC")
+    texts: list[Path] | None = setting(
+        None, "The records of the run, which stores no texts; repeatable.", metavar="FILE"
+    )
 
-    def paths(self, **only_with_run: object) -> list[Path]:
+    def paths(self, files: list[Path] | None, **only_with_run: object) -> list[Path]:
         """Return the files to train on: none if a run is named. `only_with_run` are further options of a run."""
         if self.from_run is None:
             options = {"metric": self.metric, "texts": self.texts, **only_with_run}
             if unused := next((name for name, value in options.items() if value), None):
                 raise SpecError(f"--{unused} is for --from-run RUN")
-            return merge_files(self.files, self.data)
-        if self.files or self.data:
+            return merge_files(files, self.data)
+        if files or self.data:
             raise SpecError("--from-run learns from a run: leave out other files, or give them as --texts")
         return []
 
@@ -101,14 +71,11 @@ class DataOptions:
 class SupportDataOptions(DataOptions):
     """The same options for `metrist train consistency`."""
 
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="Outputs with sources, and with ratings of support or errors with their places; repeatable.",
-        ),
-    ] = None
+    data: list[Path] | None = setting(
+        None,
+        "Outputs with sources, and with ratings of support or errors with their places; repeatable.",
+        metavar="FILE",
+    )
 
 
 def merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path]:
@@ -121,75 +88,32 @@ def merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
+class TrainingOptions(RecipeSettings):
     """Options of every training, with the defaults of `metrist train likelihood`."""
 
     _defaults: ClassVar[Mapping[str, float]] = {"epochs": 1, "batch": 20, "lr": 5e-5}
 
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="DIR", help="The folder for the trained model.", show_default="my-KIND"),
-    ] = None
-    dev: Annotated[
-        str | None,
-        typer.Option(
-            "--dev",
-            metavar="FILE/SHARE",
-            help="Development pairs: a file, or a share such as 0.05; 0 for none.",
-            show_default="0.2 for a base in metrist's own format",
-        ),
-    ] = None
-    epochs: Annotated[
-        int | None,
-        typer.Option("--epochs", min=1, help="Number of passes over the pairs.", show_default=f"1; 3 {_OWN_FORMAT}"),
-    ] = None
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Pairs per update.", show_default=f"20; 16 {_OWN_FORMAT}")
-    ] = None
-    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.", show_default="5e-05")] = None
-    schedule: Annotated[
-        ScheduleName, typer.Option("--schedule", help="How the learning rate falls after the warm-up.")
-    ] = "linear"
-    warmup: Warmup = 0.0
-    weight_decay: WeightDecay = 0.0
-    clip: Annotated[float, typer.Option("--clip", help="Maximum norm of the gradients; 0: no limit.")] = 1.0
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of order, split and dropout.")] = 0
-    dtype: Annotated[
-        DtypeName, typer.Option("--dtype", help="Number format to compute in; auto: bfloat16 on GPUs that support it.")
-    ] = "auto"
-    max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", min=1, help="Tokens to compute at once.", show_default="as fits the device"),
-    ] = None
-    bucket: Bucket = 1
-    eval_every: Annotated[
-        int | None, typer.Option("--eval-every", min=1, help="Steps between evaluations.", show_default="an epoch")
-    ] = None
-    patience: Annotated[
-        int | None, typer.Option("--patience", min=1, help="Stop after N evaluations without improvement.", metavar="N")
-    ] = None
-    checkpoint_every: CheckpointEvery = 500
-    keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="Do not delete the last checkpoints at the end.")
-    ] = False
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Only continue a training that was stopped; never start one.")
-    ] = False
-    revision: Annotated[str | None, typer.Option("--revision", help="The base model's revision on the hub.")] = None
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the base model.")
-    ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Describe the training data and steps, and stop.")] = False
+    out: Path | None = setting(None, "The folder for the trained model.", "-o", metavar="DIR", shown="my-KIND")
+    dev: str | None = setting(
+        None,
+        "Development pairs: a file, or a share such as 0.05; 0 for none.",
+        metavar="FILE/SHARE",
+        shown="0.2 for a base in metrist's own format",
+    )
+    epochs: int | None = setting(None, "Number of passes over the pairs.", min=1, shown=f"1; 3 {_OWN_FORMAT}")
+    batch: int | None = setting(None, "Pairs per update.", min=1, shown=f"20; 16 {_OWN_FORMAT}")
+    checkpoint_every: int = setting(500, "Steps between checkpoints.", min=1)
+    keep_checkpoints: bool = setting(False, "Do not delete the last checkpoints at the end.")
+    resume: bool = setting(False, "Only continue a training that was stopped; never start one.")
+    revision: str | None = setting(None, "The base model's revision on the hub.")
+    trust_remote_code: bool = setting(False, "Run Python code that comes with the base model.")
+    dry_run: bool = setting(False, "Describe the training data and steps, and stop.")
 
     def recipe(self, base: Options) -> Recipe:
         """Return the recipe, with defaults that depend on the base."""
-        from metrist.train.recipe import Recipe
-
         defaults = self._choose_defaults(base)
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Recipe)}
-        values |= {name: value for name, value in defaults.items() if values[name] is None}
-        values |= {"schedule": self.schedule, "dtype": self.dtype, "clip": self.clip or None}
-        return Recipe(**values)
+        values = select_arguments(Recipe, as_arguments(self))
+        return Recipe(**values | {name: value for name, value in defaults.items() if values[name] is None})
 
     def _choose_defaults(self, base: Options) -> Mapping[str, float]:
         from metrist.models.weights import find_weights
@@ -244,43 +168,31 @@ class PreferenceTrainingOptions(TrainingOptions):
 
     _defaults: ClassVar[Mapping[str, float]] = {"epochs": 5, "batch": 32, "lr": 2e-5}
 
-    epochs: Annotated[
-        int | None,
-        typer.Option("--epochs", min=1, help="Number of passes over the pairs.", show_default=f"5; 3 {_OWN_FORMAT}"),
-    ] = None
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Pairs per update.", show_default=f"32; 16 {_OWN_FORMAT}")
-    ] = None
-    lr: Annotated[
-        float | None, typer.Option("--lr", help="Peak learning rate.", show_default=f"2e-05; 5e-05 {_OWN_FORMAT}")
-    ] = None
-    warmup: Warmup = 0.1
-    weight_decay: WeightDecay = 0.01
-    bucket: Bucket = 20
-    checkpoint_every: CheckpointEvery = 1_000
+    epochs: int | None = setting(None, "Number of passes over the pairs.", min=1, shown=f"5; 3 {_OWN_FORMAT}")
+    batch: int | None = setting(None, "Pairs per update.", min=1, shown=f"32; 16 {_OWN_FORMAT}")
+    lr: float | None = setting(None, "Peak learning rate.", shown=f"2e-05; 5e-05 {_OWN_FORMAT}")
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    bucket: int = 20
+    checkpoint_every: int = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsistencyTrainingOptions(TrainingOptions):
     """The same options with the defaults of `metrist train consistency`."""
 
-    dev: Annotated[
-        str | None,
-        typer.Option(
-            "--dev",
-            metavar="FILE/SHARE",
-            help="Development data: a file, or a share of the sources such as 0.1; 0 for none.",
-            show_default="0.2",
-        ),
-    ] = None
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, help="Number of passes over the outputs.", show_default="3")
-    ] = None
-    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Outputs per update.", show_default="16")] = None
-    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.", show_default="3e-05")] = None
-    warmup: Warmup = 0.1
-    weight_decay: WeightDecay = 0.01
-    bucket: Bucket = 20
+    dev: str | None = setting(
+        None,
+        "Development data: a file, or a share of the sources such as 0.1; 0 for none.",
+        metavar="FILE/SHARE",
+        shown="0.2",
+    )
+    epochs: int | None = setting(None, "Number of passes over the outputs.", min=1, shown="3")
+    batch: int | None = setting(None, "Outputs per update.", min=1, shown="16")
+    lr: float | None = setting(None, "Peak learning rate.", shown="3e-05")
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    bucket: int = 20
 
     def _choose_defaults(self, base: Options) -> Mapping[str, float]:  # noqa: ARG002
         """Every base is one that ships, or was trained from one."""
@@ -291,10 +203,6 @@ class ConsistencyTrainingOptions(TrainingOptions):
 
 #: What is trained: a LoRA adapter beside frozen weights, or all weights.
 MethodName = Literal["lora", "full"]
-#: What is written: an adapter beside the base, a model of its own, or that and a GGUF file.
-StoredName = Literal["adapter", "merged", "gguf"]
-#: How the prompt is given: through the model's chat template, or bare.
-TurnsName = Literal["chat", "none"]
 
 
 _PRESET = "by the preset"
@@ -304,39 +212,21 @@ _PRESET = "by the preset"
 class AnalysisTrainingOptions(TrainingOptions):
     """The same options with the presets of `metrist train error-analysis`."""
 
-    preset: Annotated[
-        str,
-        typer.Option(
-            "--preset",
-            metavar="NAME",
-            help="Settings that go together: lora, or those of the TIGERScore paper (all weights): tigerscore-7b, "
-            "tigerscore-13b.",
-        ),
-    ] = "lora"
-    dev: Annotated[
-        str | None,
-        typer.Option(
-            "--dev",
-            metavar="FILE/SHARE",
-            help="Held-out analyses: a file, or a share such as 0.1; 0 for none.",
-            show_default="0.05",
-        ),
-    ] = None
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, help="Number of passes over the analyses.", show_default=_PRESET)
-    ] = None
-    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Analyses per update.", show_default=_PRESET)] = (
-        None
+    preset: str = setting(
+        "lora",
+        "Settings that go together: lora, or those of the TIGERScore paper (all weights): tigerscore-7b, "
+        "tigerscore-13b.",
+        metavar="NAME",
     )
-    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.", show_default=_PRESET)] = None
-    schedule: Annotated[
-        ScheduleName, typer.Option("--schedule", help="How the learning rate falls after the warm-up.")
-    ] = "cosine"
-    warmup: Warmup = 0.1
-    method: Annotated[
-        MethodName | None,
-        typer.Option("--method", help="Train an adapter (LoRA) or all weights.", show_default=_PRESET),
-    ] = None
+    dev: str | None = setting(
+        None, "Held-out analyses: a file, or a share such as 0.1; 0 for none.", metavar="FILE/SHARE", shown="0.05"
+    )
+    epochs: int | None = setting(None, "Number of passes over the analyses.", min=1, shown=_PRESET)
+    batch: int | None = setting(None, "Analyses per update.", min=1, shown=_PRESET)
+    lr: float | None = setting(None, "Peak learning rate.", shown=_PRESET)
+    schedule: Schedule = "cosine"
+    warmup: float = 0.1
+    method: MethodName | None = setting(None, "Train an adapter (LoRA) or all weights.", shown=_PRESET)
 
     def _choose_defaults(self, base: Options) -> Mapping[str, float]:  # noqa: ARG002
         from metrist.train.error_analysis import find_preset
@@ -357,26 +247,16 @@ AblationName = Literal["channel", "task"]
 class EvaluationOptions:
     """What a trained error analyst is evaluated on."""
 
-    eval_files: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--eval",
-            metavar="FILE",
-            help="Records with ratings, errors or references to evaluate the trained analyst on; repeatable.",
-        ),
-    ] = None
-    eval_outputs: Annotated[
-        int,
-        typer.Option(
-            "--eval-outputs",
-            metavar="N",
-            min=0,
-            help="Outputs to analyse of the held-out data and of each file; 0: none.",
-        ),
-    ] = 200
-    compare_base: Annotated[
-        bool, typer.Option("--compare-base", help="Evaluate the base with the same prompt, too.")
-    ] = False
+    eval_files: list[Path] | None = setting(
+        None,
+        "Records with ratings, errors or references to evaluate the trained analyst on; repeatable.",
+        "--eval",
+        metavar="FILE",
+    )
+    eval_outputs: int = setting(
+        200, "Outputs to analyse of the held-out data and of each file; 0: none.", metavar="N", min=0
+    )
+    compare_base: bool = setting(False, "Evaluate the base with the same prompt, too.")
 
     def attach(self, task: ErrorAnalysisTask) -> ErrorAnalysisTask:
         """Return the task with this evaluation."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import TableFormat
+from metrist.cli.options import TABLE_FORMAT, Format, Names
 from metrist.errors import SpecError, did_you_mean
+from metrist.settings import list_changed, setting, split_commas
 
 if TYPE_CHECKING:
     from metrist.studies.heap.jobs import Job, SetupName
@@ -22,74 +23,41 @@ SplitOption = Literal["authors", "honest", "both"]
 
 
 #: Why some options of a training cannot be used in a study.
-_REASONS = {"--resume": "running the same command again resumes a study"}
+_REASONS = {"resume": "running the same command again resumes a study"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteOptions:
     """Options of a study. Those that were not given are None, empty or False, so that `check` can tell."""
 
-    suite: Annotated[
-        str | None, typer.Option("--suite", metavar="NAME", help="Run a study of this suite's criteria: heap.")
-    ] = None
-    setups: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--setup",
-            metavar="A,B",
-            help="What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable.",
-            show_default="multi",
-        ),
-    ] = None
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, with seeds 0, 1, ….", show_default="5")
-    ] = None
-    split: Annotated[
-        SplitOption | None,
-        typer.Option(
-            "--split", help="authors: the file's split; honest: each context on one side.", show_default="authors"
-        ),
-    ] = None
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Parallel trainings on one device.", show_default="1")
-    ] = None
-    criteria: Annotated[
-        str, typer.Option("--criteria", metavar="A,B", help="Only these criteria.", show_default="all of the file")
-    ] = ""
-    choose: Annotated[
-        str,
-        typer.Option(
-            "--choose", metavar="A,B", help="Tune on dev pairs: instruction, lr, batch, epochs, labelled, keep."
-        ),
-    ] = ""
-    budget: Annotated[
-        int | None, typer.Option("--budget", min=1, help="Trial trainings per tuned choice.", show_default="12")
-    ] = None
-    paper_settings: Annotated[
-        bool,
-        typer.Option("--paper-settings", help="Start from the paper's learning rates, batches, epochs and labels."),
-    ] = False
-    no_models: Annotated[bool, typer.Option("--no-models", help="Keep the models' answers, but not the models.")] = (
-        False
+    suite: str | None = setting(None, "Run a study of this suite's criteria: heap.", metavar="NAME")
+    setups: Names = setting(
+        (),
+        "What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable.",
+        "--setup",
+        metavar="A,B",
+        shown="multi",
+        parse=split_commas,
     )
+    seeds: int | None = setting(None, "Trainings of each kind, with seeds 0, 1, ….", min=1, shown="5")
+    split: SplitOption | None = setting(
+        None, "authors: the file's split; honest: each context on one side.", shown="authors"
+    )
+    jobs: int | None = setting(None, "Parallel trainings on one device.", min=1, shown="1")
+    criteria: Names = setting((), "Only these criteria.", metavar="A,B", shown="all of the file", parse=split_commas)
+    choose: Names = setting(
+        (), "Tune on dev pairs: instruction, lr, batch, epochs, labelled, keep.", metavar="A,B", parse=split_commas
+    )
+    budget: int | None = setting(None, "Trial trainings per tuned choice.", min=1, shown="12")
+    paper_settings: bool = setting(False, "Start from the paper's learning rates, batches, epochs and labels.")
+    no_models: bool = setting(False, "Keep the models' answers, but not the models.")
 
     def check(self, data: Sequence[Path], unsupported: Mapping[str, Any]) -> None:
         """Raise if an option of a study is used without --suite, or with it what a study does not have: several files,
         or one of the `unsupported` options, which are given with their values."""
-        options = {
-            "--setup": self.setups,
-            "--seeds": self.seeds,
-            "--split": self.split,
-            "--jobs": self.jobs,
-            "--criteria": self.criteria,
-            "--choose": self.choose,
-            "--budget": self.budget,
-            "--paper-settings": self.paper_settings,
-            "--no-models": self.no_models,
-        }
-        for name, value in options.items():
-            if value and not self.suite:
-                raise SpecError(f"{name} is for studies of a suite; add --suite heap or omit it")
+        changed = [name for name in list_changed(self) if name != "suite"]
+        if changed and not self.suite:
+            raise SpecError(f"`{changed[0]}` is for studies of a suite; add --suite heap or omit it")
         if self.suite is None:
             return
         from metrist.criteria import suite
@@ -98,7 +66,7 @@ class SuiteOptions:
         for name, value in unsupported.items():
             if value:
                 reason = _REASONS.get(name, "a study has its own splits and seeds")
-                raise SpecError(f"{name} cannot be used with --suite: {reason}; omit it")
+                raise SpecError(f"`{name}` cannot be used with --suite: {reason}; omit it")
         if len(data) != 1:
             raise SpecError(f"a study needs exactly one file of pairs, got --data {len(data)} times")
 
@@ -113,10 +81,10 @@ class SuiteOptions:
             pairs=pairs,
             out=out,
             settings=Settings(**settings),
-            setups=parse_setups(self.setups or ["multi"]),
+            setups=choose_setups(self.setups or ("multi",)),
             splits=tuple(name for name in SPLITS if split in (name, "both")),
-            criteria=_parse_list(self.criteria),
-            choose=_parse_list(self.choose),
+            criteria=self.criteria,
+            choose=self.choose,
             paper_settings=self.paper_settings,
             keep_models=not self.no_models,
             checkpoint_every=checkpoint_every,
@@ -124,21 +92,16 @@ class SuiteOptions:
         )
 
 
-def parse_setups(texts: Sequence[str]) -> tuple[SetupName, ...]:
-    """Parse names with commas between them, or "all", into setups in their usual order."""
+def choose_setups(names: Sequence[str]) -> tuple[SetupName, ...]:
+    """Return the setups of these names, or of "all", in their usual order."""
     from metrist.studies.heap.jobs import SETUPS
 
-    names = [name for text in texts for name in _parse_list(text)]
     known = (*SETUPS, "all")
     unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        problem = f"{unknown[0]!r}{did_you_mean(unknown[0], known)}" if unknown else "none"
-        raise SpecError(f"--setup must be some of {', '.join(known)}, separated by commas, got {problem}")
+    if unknown:
+        hint = did_you_mean(unknown[0], known)
+        raise SpecError(f"`setups` must be some of {', '.join(known)}, separated by commas, got {unknown[0]!r}{hint}")
     return tuple(setup for setup in SETUPS if setup in names or "all" in names)
-
-
-def _parse_list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def run_suite(
@@ -211,9 +174,8 @@ def _describe_plan(study: Study, jobs: Sequence[Job]) -> Iterator[str]:
 
 def tables(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
-    form: TableFormat = "text",
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    """Print the tables of a study again, from its finished trainings."""
     from metrist.cli.output import print_tables
     from metrist.studies.heap.study import read_study
     from metrist.studies.heap.tables import make_tables

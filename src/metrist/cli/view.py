@@ -7,16 +7,8 @@ from typing import Annotated
 
 import typer
 
-from metrist.cli.options import MaxCost
-
-Host = Annotated[
-    str,
-    typer.Option("--host", metavar="ADDRESS", help="The address to listen on; any but this machine's needs a token."),
-]
-Port = Annotated[
-    int | None, typer.Option("--port", metavar="N", min=0, max=65535, help="The port.", show_default="a free one")
-]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+from metrist.cli.options import MAX_COST
+from metrist.settings import setting
 
 
 def view(
@@ -28,23 +20,20 @@ def view(
             show_default="none: only the playground",
         ),
     ] = None,
-    texts: Annotated[
-        list[str] | None,
-        typer.Option("--texts", metavar="FILE", help="Files with the texts of a run.", show_default="those it read"),
-    ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("-m", "--metric", metavar="SPEC", help="A further metric of the playground, such as a judge."),
-    ] = None,
-    picks: Annotated[
-        Path, typer.Option("--picks", metavar="FILE", help="Where outputs that are sent to annotation are written.")
-    ] = Path("picked.jsonl"),
-    host: Host = "127.0.0.1",
-    port: Port = None,
-    open_browser: Open = False,
-    max_cost: MaxCost = None,
+    texts: list[str] | None = setting(None, "Files with the texts of a run.", metavar="FILE", shown="those it read"),
+    metrics: list[str] | None = setting(
+        None, "A further metric of the playground, such as a judge.", "-m", "--metric", metavar="SPEC"
+    ),
+    picks: Path = setting(
+        Path("picked.jsonl"), "Where outputs that are sent to annotation are written.", metavar="FILE"
+    ),
+    host: str = setting(
+        "127.0.0.1", "The address to listen on; any but this machine's needs a token.", metavar="ADDRESS"
+    ),
+    port: int | None = setting(None, "The port.", metavar="N", min=0, max=65535, shown="a free one"),
+    open_browser: bool = setting(False, "Open the page in the browser.", "--open"),
+    max_cost: float | None = MAX_COST,
 ) -> None:
-    """Look at outputs in the browser: filter, sort, search, compare systems and runs, pick; try metrics on a text."""
     from metrist.cli.output import print_note
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError

@@ -127,8 +127,8 @@ def _check_possible(
     if rules.within == "item" and max(Counter(output.item for output in rated).values()) < 2:
         items = "the one item has" if len(rated) == 1 else f"each of {len(rated):,} items has"
         raise InputError(
-            f"{aim.aspect!r}: {items} one rated output, so there is nothing to pair within an item; --within all pairs "
-            "outputs of different items"
+            f"{aim.aspect!r}: {items} one rated output, so there is nothing to pair within an item; `within='all'` "
+            "pairs outputs of different items"
         )
 
 

@@ -134,8 +134,8 @@ def _check_choices(values: Sequence[RaterValue], aim: Aim, item: str, system: st
     invalid = next((value for _, value in values if aim.choice and value not in (0, 1)), None)
     if invalid is not None:
         raise InputError(
-            f"{aim.aspect!r} is no choice among several outputs (--choice): expected 1 for a chosen output and 0 for "
-            f"the others, got {invalid:g} for item {item!r} of system {system!r}; leave --choice out for ratings"
+            f"{aim.aspect!r} is no choice among several outputs (`choice`): expected 1 for a chosen output and 0 for "
+            f"the others, got {invalid:g} for item {item!r} of system {system!r}; leave `choice` out for ratings"
         )
 
 
@@ -318,7 +318,7 @@ def pair_across_items(
     if comb(len(outputs), 2) > MAX_UNCAPPED_PAIRS:
         raise SpecError(
             f"{len(outputs):,} outputs make {comb(len(outputs), 2):,} pairs for {account.criterion!r}, more than "
-            f"{MAX_UNCAPPED_PAIRS:,}; limit the number of pairs an item may take part in, such as --cap 10"
+            f"{MAX_UNCAPPED_PAIRS:,}; limit the number of pairs an item may take part in, such as `cap=10`"
         )
     return [*_compare_each(combinations(outputs, 2), compare, account, preferred), *preferred]
 

@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from metrist.errors import SpecError
+from metrist.settings import check_settings, setting
 
 TIE = "tie"
 SAME_TEXT = "same text"
@@ -96,23 +97,18 @@ class Rules:
     order. `seed` decides which pairs a cap leaves out.
     """
 
-    within: Within = "item"
-    aggregate: Aggregation = "mean"
-    margin: float = 0.0
-    ties: Ties = "drop"
-    certainty: Certainty = "full"
-    cap: int | None = None
-    seed: int = 0
+    within: Within = setting("item", "Pair outputs of one item, or any two outputs.")
+    aggregate: Aggregation = setting("mean", "How the values of several raters are combined.")
+    margin: float = setting(0.0, "Smallest difference of two aggregated ratings.", min=0)
+    ties: Ties = setting("drop", "Drop ties, or keep them as soft labels (certainty .5).")
+    certainty: Certainty = setting("full", "full: 1; shares: the share of raters who agree.")
+    cap: int | None = setting(None, "Maximum pairs per item.", metavar="N", min=1)
+    seed: int = setting(0, "Seed of all sampling and splitting.", min=0)
 
     def __post_init__(self) -> None:
-        choices = {"within": Within, "aggregate": Aggregation, "ties": Ties, "certainty": Certainty}
-        for name, literal in choices.items():
-            if getattr(self, name) not in get_args(literal):
-                raise SpecError(f"{name} must be one of {', '.join(get_args(literal))}, got {getattr(self, name)!r}")
-        if not (math.isfinite(self.margin) and self.margin >= 0):
-            raise SpecError(f"margin must be a number from 0 up, got {self.margin!r}")
-        if self.cap is not None and self.cap < 1:
-            raise SpecError(f"cap must be 1 or more, got {self.cap!r}")
+        check_settings(self, SpecError)
+        if not math.isfinite(self.margin):
+            raise SpecError(f"`margin` must be a number, got {self.margin!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,12 +111,12 @@ def _check_sides(sides: Mapping[int, str | None], shares: Shares, largest_group:
         requested = ", ".join(f"{share:g}" for share in shares)
         raise InputError(
             f"nothing is left for {' and '.join(empty)}: there are only {len(sides):,} to split, too few for the "
-            f"shares {requested}; add data, or give these sides a larger share or none (--split 1,0,0)"
+            f"shares {requested}; add data, or give these sides a larger share or none, as in 1,0,0"
         )
     raise InputError(
         f"nothing is left for {' and '.join(empty)}: {largest_group:,} of {len(sides):,} are linked by texts or items "
-        "that they share or almost share; count fewer texts as near-duplicates (--near) or as parts of others "
-        "(--inside), or split by --split-by position"
+        "that they share or almost share; count fewer texts as near-duplicates (`near`) or as parts of others "
+        "(`inside`), or split by position"
     )
 
 

@@ -108,7 +108,7 @@ def read_judged_run(
         found = f"none of {format_count(seen, 'scored output')} has a source"
         raise RunError(
             f"{run}: {found if seen else 'no scored output is in the files that were read'}; a consistency metric "
-            "learns from outputs with their sources (--texts names the records)"
+            "learns from outputs with their sources (`texts` names the records)"
         )
     notes = [f"labels: {chosen.label} from {low:g} to {high:g}, scaled to 0 to 1", *reader.remarks]
     notes += [f"{count:,} {reason} left out" for reason, count in left_out.items()]
@@ -120,7 +120,7 @@ def read_judged_run(
 def _only_name(names: Sequence[str], run: Any) -> str:
     if len(names) != 1:
         raise SpecError(
-            f"{run} has {format_count(len(names), 'metric')}: name the one to learn from with --metric: "
+            f"{run} has {format_count(len(names), 'metric')}: name the one to learn from with `metric`: "
             f"{', '.join(names)}"
         )
     return names[0]
@@ -265,7 +265,7 @@ def _read_scores(run: Run, results: Results, metric: Metric, texts: _Paths, crit
         raise RunError(
             f"{len(missing):,} of {format_count(len(values), 'scored output')} of {run.name} have no text, or "
             f"another one than was scored, such as item {missing[0][0]!r} of system {missing[0][1]!r}: name the files "
-            "that were scored (--texts), or score again"
+            "that were scored (`texts`), or score again"
         )
     stored_metric = run.manifest.metric(owner.text)
     return JudgedOutputs(
@@ -303,7 +303,7 @@ def _find_spreads(metric: Metric, scores: Scores) -> Any:
 
 def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
     if not texts and not run.manifest.inputs:
-        raise RunError(f"{run.name} does not say which files its pairs come from: name them with --texts FILE")
+        raise RunError(f"{run.name} does not say which files its pairs come from: name them with `texts`")
     judged = JudgedRecords.read(read_records(list(texts)) if texts else read_inputs(run))
     version = stored.finished
     assert version is not None
@@ -319,12 +319,12 @@ def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str 
         except KeyError:
             raise RunError(
                 f"item {item!r} has no text of {first!r} or {second!r} in the files: name those that were compared "
-                "(--texts)"
+                "(`texts`)"
             ) from None
         found = same.get(hash_units([pair])[0].tobytes())
         if found is None:
             raise RunError(
-                f"the texts are not those that {stored.label} compared: name the files as they were then (--texts), or "
+                f"the texts are not those that {stored.label} compared: name the files as they were then (`texts`), or "
                 "run `metrist prefer` again"
             )
         if found["choice"] is None:

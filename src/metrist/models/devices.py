@@ -131,7 +131,7 @@ def _resolve_device(torch: Any, name: str) -> Any:
     count = _count_devices(torch, device.type)
     if (device.index or 0) >= count:
         raise ModelError(
-            f"device {name!r} does not exist: torch sees {count} {device.type} devices here; choose another --device"
+            f"device {name!r} does not exist: torch sees {count} {device.type} devices here; choose another `device`"
         )
     return device
 

@@ -91,7 +91,7 @@ def add_adapter(model: Any, settings: LoraSettings, seed: int) -> None:
         kinds = sorted({name.rpartition(".")[2] for name, one in model.named_modules() if isinstance(one, nn.Linear)})
         raise ModelError(
             f"the model has no linear layers{named} for an adapter (its linear layers: {', '.join(kinds) or 'none'}); "
-            "choose other layers, or train all weights (--method full)"
+            "choose other layers, or train all weights (`method='full'`)"
         )
     generator = torch.Generator().manual_seed(seed)
     for name, layer in layers.items():

@@ -478,7 +478,7 @@ def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise ModelError(
-                f"{weights.name} does not fit into the device's memory; --device {MAP} spreads it over all GPUs"
+                f"{weights.name} does not fit into the device's memory; `device='{MAP}'` spreads it over all GPUs"
             ) from error
         raise ModelError(_explain_read_error(kind, weights, error)) from error
 

@@ -199,15 +199,15 @@ class TableLayout:
         columns = dict.fromkeys(column.name for table in tables for column in table.columns)
         cells = (cell for table in tables for row in table.rows for cell in row if isinstance(cell, str))
         dropped = {name for text in self.drop for name in split_list(text)}
-        _check_names("--drop (drop=)", dropped, columns)
-        _check_names("--rename (rename=)", self.rename, {**columns, **dict.fromkeys(cells)})
+        _check_names("`drop`", dropped, columns)
+        _check_names("`rename`", self.rename, {**columns, **dict.fromkeys(cells)})
         first, *others = (self._apply(table, dropped) for table in tables)
         return [replace(first, title=self.caption or first.title, label=self.label or first.label), *others]
 
     def _apply(self, table: Table, dropped: Iterable[str]) -> Table:
         kept = [number for number, column in enumerate(table.columns) if column.name not in dropped]
         if not kept:
-            raise RunError("--drop (drop=) leaves no column of the table")
+            raise RunError("`drop` leaves no column of the table")
         names = self.rename
         estimates = any(isinstance(cell, Estimate | Marked) for row in table.rows for cell in row)
         halves = ["± is half the width of the interval."] if estimates and self.intervals == "plusminus" else []

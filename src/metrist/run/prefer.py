@@ -27,6 +27,7 @@ from metrist.run.results import describe_failures
 from metrist.run.scoring import open_pipeline, resolve_destination
 from metrist.run.tasks import SHARD_SIZE, Executor, cut_pairs, judge_shard
 from metrist.runtime import Runtime
+from metrist.settings import LLMSettings, ModelSettings, select_arguments
 
 if TYPE_CHECKING:
     from metrist.run.store import Store
@@ -71,15 +72,7 @@ def prefer(
     if reading:
         check_keywords(prefer, reading)
     runtime = (runtime or Runtime.current()).override(
-        device=device,
-        batch_tokens=batch_tokens,
-        cache=cache,
-        max_cost=max_cost,
-        concurrency=concurrency,
-        rpm=rpm,
-        tpm=tpm,
-        fresh=fresh,
-        retry_failed=retry_failed,
+        **select_arguments(ModelSettings, locals()), **select_arguments(LLMSettings, locals())
     )
     built = _build_comparators(comparators)
     reader = read_records(records, **reading)
@@ -186,9 +179,9 @@ def pair_records(
     if which not in (None, "given", "all"):
         raise RunError(f"pairs must be 'given' or 'all', got {which!r}")
     if which == "given" and baseline is not None:
-        raise RunError("the pairs given in the data have no baseline: ask for --pairs all, or leave --baseline out")
+        raise RunError("the pairs given in the data have no baseline: ask for `pairs='all'`, or leave `baseline` out")
     if which == "given" and not rows.given:
-        raise RunError("the data give no pairs: rows with 'systems' and 'outputs' of two, or --pairs all")
+        raise RunError("the data give no pairs: rows with 'systems' and 'outputs' of two, or `pairs='all'`")
     use_given = which == "given" or (which is None and baseline is None and bool(rows.given))
     keys = rows.given if use_given else rows.combine(baseline)
     limited = _limit(keys, limit_per_item)

@@ -26,6 +26,7 @@ from metrist.run.tasks import (
 )
 from metrist.runtime import Runtime
 from metrist.scores import Scores
+from metrist.settings import LLMSettings, ModelSettings, select_arguments
 
 if TYPE_CHECKING:
     from metrist.run.store import Store
@@ -81,15 +82,7 @@ def score(
     if reading:
         check_keywords(score, reading)
     runtime = (runtime or Runtime.current()).override(
-        device=device,
-        batch_tokens=batch_tokens,
-        cache=cache,
-        max_cost=max_cost,
-        concurrency=concurrency,
-        rpm=rpm,
-        tpm=tpm,
-        fresh=fresh,
-        retry_failed=retry_failed,
+        **select_arguments(ModelSettings, locals()), **select_arguments(LLMSettings, locals())
     )
     built = build_all(metrics)
     if not built:

@@ -143,7 +143,7 @@ def _batch(
     if any(panel.corpus):
         raise RunError(
             "a permutation test exchanges the scores of outputs, and the scores of systems are pooled from statistics "
-            "instead: try --test bootstrap, or --system-score mean"
+            "instead: try `test='bootstrap'`, or `system_score='mean'`"
         )
     measure, panel = _shared(own), _standardised(panel)
     if isinstance(grouping, str) and grouping == "none" and measure.name == "pearson":
@@ -169,7 +169,7 @@ def _shared(own: Sequence[Measure]) -> Measure:
             raise RunError(
                 f"{measure.name}: a tie threshold in a metric's own units cannot be used with exchanged, standardised "
                 "values; exchange whole groups (items by item, systems by system, macro), or use the "
-                "sign test of pairs (--test sign)"
+                "sign test of pairs (`test='sign'`)"
             )
     return own[0]
 

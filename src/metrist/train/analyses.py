@@ -237,7 +237,7 @@ def _split_off(analyses: Sequence[Analysis], share: float, seed: int) -> tuple[l
     if not chosen or len(chosen) == len(analyses):
         raise InputError(
             f"cannot hold out {target:,} of {format_count(len(analyses), 'analysis', 'analyses')}: too many share "
-            "their item, source or output; give held-out analyses (--dev FILE), another share, or none (--dev 0)"
+            "their item, source or output; give held-out analyses as `dev`, another share, or none (0)"
         )
     train = [analysis for number, analysis in enumerate(analyses) if number not in chosen]
     return train, [analyses[number] for number in sorted(chosen)]
@@ -370,5 +370,5 @@ def format_target(completion: str, turns: Turns) -> str:
 def choose_turns(tokenizer: Any, turns: Turns | None) -> Turns:
     """The chat template, if the model has one; otherwise the bare prompt, as the published checkpoints."""
     if turns == "chat" and not has_chat_template(tokenizer):
-        raise ModelError("the base model has no chat template: use the bare prompt (--turns none)")
+        raise ModelError("the base model has no chat template: use the bare prompt (`turns='none'`)")
     return turns or ("chat" if has_chat_template(tokenizer) else "none")

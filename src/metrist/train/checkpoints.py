@@ -200,7 +200,7 @@ def _check_disk_space(folder: Path, needed: int) -> None:
     if free < needed:
         raise RunError(
             f"{folder}: the checkpoints of this training need {_format_size(needed)} of disk space, but only "
-            f"{_format_size(free)} are free; free some space or give another --out"
+            f"{_format_size(free)} are free; free some space or give another `out`"
         )
 
 

@@ -214,7 +214,7 @@ class ConsistencyTask(TrainingTask):
                 "all outputs have the same label: the training needs supported and unsupported ones to tell apart"
             )
         if self.recipe.patience is not None and not data.dev:
-            raise RunError("early stopping (--patience) needs development data; give --dev")
+            raise RunError("early stopping (`patience`) needs development data; give `dev`")
         dev = lay_out_examples(reader, data.dev)
         settings: dict[str, Any] = {"batch": self.recipe.batch, "seed": self.recipe.seed, "bucket": self.recipe.bucket}
         sampler = Shuffled(lengths=train.lengths, **settings)
@@ -403,7 +403,7 @@ def read_support_examples(paths: Sequence[Path], aspect: str | None = None) -> S
     ratings = [rating for _, rating, _ in rows if rating is not None]
     errors = sum(len(places) for _, _, places in rows)
     if not ratings and not errors:
-        other = f"; its ratings are {', '.join(aspects)}: name one with --aspect" if aspects else ""
+        other = f"; its ratings are {', '.join(aspects)}: name one with `aspect`" if aspects else ""
         raise InputError(
             f"{place}: no output with a source has a rating of support ({', '.join(_ASPECTS[:4])}, …) or an error "
             f"about facts with its place{other}"

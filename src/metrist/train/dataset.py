@@ -208,7 +208,7 @@ def parse_share(dev: str | None) -> float | None:
     if math.isnan(share):
         return None
     if not 0 < share < 1:
-        raise InputError(f"--dev must be a file or a share of the pairs between 0 and 1, such as 0.05, got {dev}")
+        raise InputError(f"`dev` must be a file or a share of the pairs between 0 and 1, such as 0.05, got {dev}")
     return share
 
 
@@ -228,7 +228,7 @@ def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tupl
         smallest = min(map(len, members))
         raise InputError(
             f"cannot split off {target:,} of {len(pairs):,} pairs: the smallest group of pairs that share a text "
-            f"has {smallest:,}; give separate development data (--dev FILE) or a larger share"
+            f"has {smallest:,}; give separate development data (`dev`) or a larger share"
         )
     train = [pair for number, pair in enumerate(pairs) if number not in chosen]
     return train, [pairs[number] for number in sorted(chosen)]
@@ -345,12 +345,12 @@ def load_preference_pairs(
     share, straddling = parse_share(dev), 0
     if share is not None:
         if dev_pairs:
-            raise InputError(f"the data already has {len(dev_pairs):,} development pairs; leave out --dev {share}")
+            raise InputError(f"the data already has {len(dev_pairs):,} development pairs; leave out `dev={share}`")
         train, dev_pairs, straddling = _split_off(train, share, seed)
     elif dev is not None:
         if any(Path(dev).resolve() == path.resolve() for path in read):
             raise InputError(
-                f"--dev {dev} is also --data: its pairs with the split 'dev' are used anyway; leave out --dev"
+                f"`dev='{dev}'` is also `data`: its pairs with the split 'dev' are used anyway; leave out `dev`"
             )
         read[Path(dev)] = others = read_preferences(Path(dev), reading, criterion)
         dev_pairs = _select(others, "dev") or _select(others, None)
@@ -421,7 +421,7 @@ def _split_off(train: list[GoodBad], share: float, seed: int) -> tuple[list[Good
     except InputError as fault:
         raise InputError(
             f"cannot split off a share of the {len(train):,} pairs: too many are connected by shared texts; "
-            "give separate development data (--dev FILE)"
+            "give separate development data (`dev`)"
         ) from fault
     return split.side("train"), split.side("dev"), len(split.left_out)
 

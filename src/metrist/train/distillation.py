@@ -165,7 +165,9 @@ def make_pairs(outputs: JudgedOutputs, dev: str | None, *, seed: int, across: bo
     items = _check_items(outputs, across)
     share = parse_share(dev)
     if dev is not None and share is None:
-        raise SpecError(f"--from-run holds out a share of its items: --dev must be a share such as 0.2, got {dev!r}")
+        raise SpecError(
+            f"a training from a run holds out a share of its items: `dev` must be a share such as 0.2, got {dev!r}"
+        )
     sides = _split_items(outputs, items, share, seed)
     rules = Rules(within="all" if across else "item", ties="soft", cap=_PAIRS_ACROSS if across else None, seed=seed)
     notes, counts = list(outputs.notes), Counter[str]()
@@ -214,14 +216,14 @@ def _check_items(outputs: JudgedOutputs, across: bool) -> list[str]:
     comparable = [item for item in items if judged[item] > 1]
     if across and len(comparable) >= MIN_ITEMS:
         raise SpecError(
-            f"--across is for items with one output each, but {len(comparable):,} items have two or more, which are "
-            "compared with each other: leave it out"
+            f"`across=True` is for items with one output each, but {len(comparable):,} items have two or more, which "
+            "are compared with each other: leave it out"
         )
     if not across and items and not comparable:
         raise InputError(
             f"each of {format_count(len(items), 'item')} has one output judged by {outputs.name}, so there is nothing "
             "to compare within an item: score outputs of another system, or compare outputs of different items with "
-            "--across, which also teaches which items score high"
+            "`across=True`, which also teaches which items score high"
         )
     chosen = items if across else comparable
     if len(chosen) < MIN_ITEMS:
@@ -252,7 +254,7 @@ def _split_items(outputs: JudgedOutputs, items: Sequence[str], share: float | No
     except InputError as fault:
         raise InputError(
             f"cannot hold out a share of {share:g} of {format_count(len(items), 'item')}: too many share texts with "
-            "each other; give another share (--dev), or none (--dev 0)"
+            "each other; give another share as `dev`, or none (0)"
         ) from fault
     return dict(zip(items, sides, strict=True))
 

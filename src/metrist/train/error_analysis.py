@@ -23,7 +23,6 @@ from metrist.models.devices import Options, Placement
 from metrist.models.gguf_export import GGUF_FILE, check_architecture, write_gguf
 from metrist.models.weights import Weights, find_weights, quiet_transformers, read_model, read_tokenizer
 from metrist.train.analyses import (
-    MAX_LENGTH,
     Analysis,
     AnalysisData,
     choose_turns,
@@ -35,7 +34,7 @@ from metrist.train.checkpoints import load_weights
 from metrist.train.distributed import shard_model
 from metrist.train.examples import IGNORED
 from metrist.train.folder import TrainingFolder, copy_notices
-from metrist.train.recipe import Recipe
+from metrist.train.recipe import AnalystSettings, Recipe, Stored
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from metrist.train.loop import Trainer
 
 Method = Literal["lora", "full"]
-#: The form in which a model is stored: an adapter beside the base, a model of its own, or that and a GGUF file.
-Stored = Literal["adapter", "merged", "gguf"]
 #: The names of the trained metric and of its base in cards and tables.
 TRAINED, BASE = "this metric", "the base, zero-shot"
 
@@ -199,7 +196,7 @@ def check_packing(model: Any) -> None:
     if not torch.allclose(together, apart, rtol=0.02, atol=0.02):
         raise ModelError(
             f"a {model.config.model_type!r} model does not keep apart the texts that share a row: train with "
-            "--no-packing"
+            "`packing=False`"
         )
 
 
@@ -239,7 +236,7 @@ class ErrorAnalysisPlan(TrainingPlan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorAnalysisTask(TrainingTask):
+class ErrorAnalysisTask(AnalystSettings, TrainingTask):
     """Trains a causal model on analyses. `dev` is a file or a share of the items. `turns` None: the model's chat
     template, if it has one. `stored` None: an adapter for LoRA. `evaluate` gets the metrics that run the
     trained model and its base, and the held-out analyses, and returns what the card says about them. `sharded`: several
@@ -250,30 +247,20 @@ class ErrorAnalysisTask(TrainingTask):
     data: tuple[Path, ...]
     dev: str | None = "0.05"
     method: Method = "lora"
-    rank: int = 16
     alpha: float = 32.0
-    adapter_dropout: float = 0.0
-    targets: tuple[str, ...] = ()
-    stored: Stored | None = None
-    turns: Turns | None = None
-    max_length: int = MAX_LENGTH
-    packing: bool = True
-    gradient_checkpointing: bool = False
-    sharded: bool = False
-    tasks: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
-    licence: str | None = None
     evaluate: Callable[[Mapping[str, str], Sequence[Analysis]], Mapping[str, Any] | None] | None = field(
         default=None, compare=False
     )
 
     def __post_init__(self) -> None:
         if self.method == "full" and self.stored == "adapter":
-            raise SpecError("a training of all weights has no adapter: leave out --save adapter, or use --method lora")
+            raise SpecError(
+                "a training of all weights has no adapter: leave out `stored='adapter'`, or use `method='lora'`"
+            )
         if self.sharded and self.method != "full":
-            raise SpecError("--shard divides the weights of a training of all weights: add --method full")
+            raise SpecError("`sharded=True` divides the weights of a training of all weights: add `method='full'`")
         if self.max_length < 2:
-            raise SpecError(f"--max-length must be at least 2, got {self.max_length}")
+            raise SpecError(f"`max_length` must be at least 2, got {self.max_length}")
         if self.method == "lora":
             self._adapter_settings()
 
@@ -314,7 +301,7 @@ class ErrorAnalysisTask(TrainingTask):
                 "Qwen2.5-1.5B-Instruct or Llama-2-7b"
             )
         if self.recipe.patience is not None and not data.dev:
-            raise RunError("early stopping (--patience) needs held-out analyses; give --dev")
+            raise RunError("early stopping (`patience`) needs held-out analyses; give `dev`")
         if self.form == "gguf":
             check_architecture(weights.config)
         tokenizer = read_tokenizer(weights, self.base)
@@ -324,7 +311,7 @@ class ErrorAnalysisTask(TrainingTask):
         if not len(train):
             longest = format_count(len(data.train), "analysis", "analyses")
             raise InputError(
-                f"none of {longest} fits into {self.max_length:,} tokens with its prompt; give a larger --max-length"
+                f"none of {longest} fits into {self.max_length:,} tokens with its prompt; give a larger `max_length`"
                 if data.train
                 else "there is no analysis to train on"
             )
@@ -361,7 +348,7 @@ class ErrorAnalysisTask(TrainingTask):
             model.requires_grad_(True)
         if self.gradient_checkpointing:
             if not getattr(model, "supports_gradient_checkpointing", False):
-                raise ModelError(f"{weights.name} does not support --gradient-checkpointing: leave it out")
+                raise ModelError(f"{weights.name} does not support `gradient_checkpointing`: leave it out")
             # transformers 5.23 renamed this method and warns of the old name.
             if hasattr(model, "activation_checkpointing_enable"):
                 model.activation_checkpointing_enable({"use_reentrant": False})

@@ -142,7 +142,7 @@ def _open_folder(task: TrainingTask, identity: Mapping[str, Any]) -> TrainingFol
     """Check that this training may start or resume in its folder; write nothing."""
     folder = TrainingFolder(task.out)
     if task.resume and not folder.is_begun:
-        raise RunError(f"{task.out} has no training to resume; leave out --resume to start one")
+        raise RunError(f"{task.out} has no training to resume; leave out `resume` to start one")
     folder.check(identity)
     return folder
 

@@ -56,10 +56,10 @@ class TrainingFolder:
             if differences:
                 raise RunError(
                     f"{self.path} holds a training with other settings: {'; '.join(differences)}. "
-                    "Give the same settings to resume it, or another --out"
+                    "Give the same settings to resume it, or another `out`"
                 )
         elif self.path.exists() and not self._is_empty():
-            raise RunError(f"{self.path} exists and holds no training; give a new or an empty folder as --out")
+            raise RunError(f"{self.path} exists and holds no training; give a new or an empty folder as `out`")
 
     def begin(self, settings: Settings) -> None:
         """Create the folder and store the settings in it."""
@@ -132,7 +132,7 @@ class TrainingFolder:
         try:
             return dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as fault:
-            raise RunError(f"{self.path / _SETTINGS} cannot be read ({fault}); give another --out") from fault
+            raise RunError(f"{self.path / _SETTINGS} cannot be read ({fault}); give another `out`") from fault
 
 
 def copy_notices(base: Path, target: Path) -> None:
@@ -174,7 +174,7 @@ def lock_folder(path: Path, processes: ProcessGroup) -> Iterator[None]:
     """Create the folder if necessary and lock it. The first process of a group holds the lock for all of them."""
     with _hold_lock(path / LOCK) if processes.is_first else nullcontext(True) as is_ours:
         if processes.any(not is_ours):
-            raise RunError(f"another process is training in {path}; wait until it ends, or give another --out")
+            raise RunError(f"another process is training in {path}; wait until it ends, or give another `out`")
         yield
 
 

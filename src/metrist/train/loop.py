@@ -212,7 +212,7 @@ class Trainer:
         if not math.isfinite(figure):
             raise RunError(
                 f"the {self.objective.figure} of the development data is {figure} after step {self.state.step:,}; "
-                "try --dtype float32 if bfloat16 is too imprecise for the model"
+                "try `dtype='float32'` if bfloat16 is too imprecise for the model"
             )
         return figure
 
@@ -241,7 +241,7 @@ class Trainer:
         if at_once < 2 * longest:
             raise ModelError(
                 f"one example of {longest:,} tokens does not fit into the memory of {self.processes.device}; "
-                "lower --max-length or use a smaller base model"
+                "lower `max_length` or use a smaller base model"
             )
         self.state.max_tokens = at_once // 2
         self._optimizer.zero_grad(set_to_none=True)
@@ -352,7 +352,7 @@ def _describe_divergence(step: int, loss: float, norm: float, checkpoints: Check
     reason = f"its loss is {loss}" if not math.isfinite(loss) else f"its gradients have the norm {norm}"
     steps = checkpoints.steps()
     last = f"the last good checkpoint is of step {steps[-1]:,}" if steps else "there is no earlier checkpoint"
-    return f"step {step:,} diverged: {reason}; {last}. Try a lower --lr, a longer --warmup or --dtype float32"
+    return f"step {step:,} diverged: {reason}; {last}. Try a lower `lr`, a longer `warmup` or `dtype='float32'`"
 
 
 @contextmanager

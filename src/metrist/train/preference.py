@@ -29,7 +29,7 @@ from metrist.train.batches import Balanced, Sampler, Shuffled, split_parts
 from metrist.train.dataset import fill_instructions
 from metrist.train.examples import AnswerPairs, accuracy_by_criterion, encode_answer_pairs, score_pairs
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
-from metrist.train.recipe import Recipe
+from metrist.train.recipe import PreferenceSettings, Recipe
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from metrist.train.loop import Trainer
 
 _T = TypeVar("_T")
-Ties = Literal["drop", "soft"]
 
 #: Suits encoders of about 100 million weights and some ten thousand pairs.
 RECIPE = Recipe(epochs=5, batch=32, lr=2e-5, warmup=0.1, weight_decay=0.01, bucket=20)
@@ -124,7 +123,7 @@ class PreferencePlan(TrainingPlan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreferenceTask(TrainingTask):
+class PreferenceTask(PreferenceSettings, TrainingTask):
     """Trains a reward model. A base that is a preference model already is tuned: it keeps its layout, pooling and
     head, and the criteria that it has learned. One in metrist's own format ends in that format, in `bits` per weight
     (None: float32; "auto": 16, and 7 for a text encoder, which has no more).
@@ -139,26 +138,11 @@ class PreferenceTask(TrainingTask):
     train: Sequence[GoodBad]
     dev: Sequence[GoodBad] = ()
     layout: RewardLayout | None = None
-    pooling: str = "auto"
     recipe: Recipe = RECIPE
-    balance: float = 1.0
-    ties: Ties = "drop"
-    regression: float = 0.0
-    head_lr: float | None = None
     checkpoint_every: int = 1_000
     data: Mapping[str, Any] = field(default_factory=dict)
     licence: str | None = None
     bits: int | Literal["auto"] | None = "auto"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.balance <= 1:
-            raise RunError(f"balance must be between 0 (equal shares) and 1 (proportional), got {self.balance}")
-        if self.ties not in ("drop", "soft"):
-            raise RunError(f"ties must be 'drop' or 'soft', got {self.ties!r}")
-        if not self.regression >= 0:
-            raise RunError(f"regression must be a weight of at least 0, got {self.regression}")
-        if self.head_lr is not None and not self.head_lr > 0:
-            raise RunError(f"head_lr must be above 0, or None for the recipe's lr, got {self.head_lr}")
 
     def load_data(self) -> PreferencePairs:
         known = base_instructions(self.base)
@@ -188,7 +172,7 @@ class PreferenceTask(TrainingTask):
         if self.layout is not None and self.layout != tuned.layout:
             raise RunError(
                 f"{weights.name} is tuned as it was trained, with {_describe_layout(tuned.layout)}; "
-                "leave out --labelled, --keep and --max-length"
+                "leave out `labelled`, `keep` and `max_length`"
             )
         return tuned.layout
 
@@ -199,7 +183,7 @@ class PreferenceTask(TrainingTask):
         if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
             raise RunError(
                 f"{weights.name} is a text encoder, which is stored in at most {_ENCODER_BITS} bits, got "
-                f"{self.bits or 'float32'}; leave out --bits, or give 6 or 4"
+                f"{self.bits or 'float32'}; leave out `bits`, or give 6 or 4"
             )
         return self.bits
 
@@ -208,7 +192,7 @@ class PreferenceTask(TrainingTask):
         if tuned is None:
             return "answer" if self.pooling == "auto" and _is_text_encoder(weights) else self.pooling
         if self.pooling not in ("auto", tuned.pooling):
-            raise RunError(f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out --pooling")
+            raise RunError(f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out `pooling`")
         return tuned.pooling
 
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
@@ -394,13 +378,13 @@ class PreferenceTask(TrainingTask):
 
     def _check(self, data: PreferencePairs, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
         if not train:
-            reason = f": all {len(data.train):,} are ties; --ties soft learns from ties" if data.train else ""
+            reason = f": all {len(data.train):,} are ties; `ties='soft'` learns from ties" if data.train else ""
             raise InputError(f"there are no pairs to train on{reason}")
         if self.recipe.patience is not None and not dev:
-            raise RunError("early stopping (--patience) needs development pairs; give --dev")
+            raise RunError("early stopping (`patience`) needs development pairs; give `dev`")
         rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
         if self.regression and not rated:
-            raise InputError("no pair has ratings ('good_rank', 'bad_rank') for --regression; leave it out")
+            raise InputError("no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out")
 
     def _make_sampler(self, examples: AnswerPairs) -> Sampler:
         recipe = self.recipe

@@ -97,7 +97,7 @@ def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlo
         except (OSError, OverflowError) as error:
             listener.close()
             reason = getattr(error, "strerror", None) or error
-    raise RunError(f"cannot listen on port {port} of {host}: {reason}; try another --port")
+    raise RunError(f"cannot listen on port {port} of {host}: {reason}; try another `port`")
 
 
 def format_address(host: str, port: int, token: str = "", path: str = "/") -> str:

@@ -534,7 +534,7 @@ def test_unknown_systems_and_aspects_are_refused(settings, message):
 
 @pytest.mark.parametrize("name", ["items", "outputs_per_item", "repeats"])
 def test_an_audit_of_nothing_is_refused(name):
-    with pytest.raises(RunError, match=f"{name} must be at least 1, got 0"):
+    with pytest.raises(RunError, match=f"`{name}` must be at least 1, got 0"):
         Plan(**{name: 0})
 
 

@@ -221,9 +221,9 @@ def test_a_constant_vector_is_undefined_and_noted() -> None:
         ({"group": "itm"}, r"no column 'itm' in the data.*did you mean 'item'"),
         ({"systems": ["a"]}, r"grouped by item, no group has two rated outputs to compare \(24 outputs, 1 system\)"),
         ({"systems": ["a"], "group": "system-level"}, "system-level agreement needs at least two systems.*only 'a'"),
-        ({"average": "mikro"}, r"no average 'mikro'; known are macro, micro; did you mean 'micro'"),
-        ({"test": "signs"}, r"no test 'signs'; .*did you mean 'sign'"),
-        ({"confidence": 2}, "confidence and alpha between 0 and 1"),
+        ({"average": "mikro"}, r"`average` .*'mikro'; did you mean 'micro'"),
+        ({"test": "signs"}, r"`test` .*'signs'; did you mean 'sign'"),
+        ({"confidence": 2}, "`confidence` must be between 0 and 1, got 2"),
         ({"test": "sign", "measures": "pearson"}, "sign test .*acc_eq"),
         ({"test": "williams"}, "Williams' test .*pearson"),
     ],
@@ -246,7 +246,7 @@ def test_data_that_lack_one_side_are_named() -> None:
     few_rows = make_rows(items=2)
     for row in few_rows:
         row["ratings"]["style"] = [1, 2, 3]
-    with pytest.raises(RunError, match="--aspect quality or --aspect style"):
+    with pytest.raises(RunError, match="`aspects='quality'` or `aspects='style'`"):
         quick(few_rows)
 
 

@@ -126,15 +126,15 @@ def test_the_best_threshold_equals_a_search(pairs: list[tuple[float, float]]) ->
         ({"epsilon_over": "crossfit"}, RunError, "tie threshold .*'crossfit'"),
         ({"aspects": "worse"}, RunError, "no aspect of preferences 'worse' in the data, which has 'better'"),
         ({"systems": ["a"]}, RunError, "'better' is left"),
-        ({"group": "none"}, RunError, "--group none: "),
-        ({"group": "system-level"}, RunError, r"agree with win rates \(--gold win-rate --group system-level"),
-        ({"group_average": "micro"}, RunError, "--group-average: "),
-        ({"resample": "systems"}, RunError, "--resample systems: .*items"),
-        ({"resample": "both"}, RunError, "--resample both: .*items"),
-        ({"test": "sign"}, RunError, "--test sign: .*whole items"),
+        ({"group": "none"}, RunError, "`group='none'`: "),
+        ({"group": "system-level"}, RunError, r"agree with win rates \(`gold='win-rate'`"),
+        ({"group_average": "micro"}, RunError, "`group_average`: "),
+        ({"resample": "systems"}, RunError, "`resample='systems'`: .*items"),
+        ({"resample": "both"}, RunError, "`resample='both'`: .*items"),
+        ({"test": "sign"}, RunError, "`test='sign'`: .*whole items"),
         ({"test": "bootstrap"}, RunError, "one of auto, permutation, none"),
-        ({"gold": "win-rate"}, RunError, "--gold win-rate gives outputs a value to agree with: leave --preferences"),
-        ({"top_k": 3}, RunError, "--top-k 3: 2 systems"),
+        ({"gold": "win-rate"}, RunError, "`gold='win-rate'` .*leave `preferences`"),
+        ({"top_k": 3}, RunError, "`top_k=3`: 2 systems"),
     ],
 )
 def test_settings_that_do_not_fit_preferences_are_refused(
@@ -148,7 +148,7 @@ def test_data_without_preferences_are_refused() -> None:
     rows = [{"item": "1", "system": "a", "output": "x", "ratings": {"q": 1}, "scores": {"m": 1}}]
     with pytest.raises(RunError, match="the data hold no preferences"):
         meta_evaluate(rows, preferences=True)
-    with pytest.raises(RunError, match="they hold preferences: --preferences"):
+    with pytest.raises(RunError, match="they hold preferences: `preferences=True`"):
         meta_evaluate([*STORED, {"item": "9", "system": "a", "output": "x", "scores": {"m": 1}}])
 
 
@@ -297,9 +297,9 @@ def test_people_can_be_looked_at_without_any_metric() -> None:
     assert analyse(result, "agreement")[0].rows
     with pytest.raises(RunError, match="the data hold neither scores nor choices"):
         meta_evaluate(rows, preferences=True)
-    with pytest.raises(RunError, match=r"--resample systems: .*items"):
+    with pytest.raises(RunError, match=r"`resample='systems'`: .*items"):
         meta_evaluate(rows, preferences=True, metrics=(), resample="systems")
-    with pytest.raises(RunError, match=r"the data hold no ratings.*; they hold preferences: --preferences"):
+    with pytest.raises(RunError, match=r"the data hold no ratings.*; they hold preferences: `preferences=True`"):
         meta_evaluate(rows, metrics=())
 
 
@@ -350,7 +350,7 @@ def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
     expected = np.corrcoef([strength[name] for name in THREE], late)[0, 1]
     assert result.figure("late").value == pytest.approx(expected)
     assert any("Bradley-Terry strength with ties" in note for note in result.notes)
-    with pytest.raises(RunError, match=r"one strength per system.*--group system-level, or --gold win-rate"):
+    with pytest.raises(RunError, match=r"one strength per system.*`group='system-level'`, or `gold='win-rate'`"):
         meta_evaluate(scored(rows), gold="bradley-terry")
     with pytest.raises(RunError, match="the data hold no preferences"):
         meta_evaluate(make_rows(items=3), **settings)

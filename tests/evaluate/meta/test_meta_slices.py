@@ -69,7 +69,7 @@ def test_the_best_systems_are_those_of_the_highest_human_mean() -> None:
     gold = compute_gold(JUDGED, "quality", "mean")
     best = select_top_systems(JUDGED, gold, EVERYTHING, 2)
     assert set(np.array(JUDGED.systems.names)[JUDGED.systems.codes[best]]) == {"c", "d"}
-    with pytest.raises(RunError, match=r"--top-k 5: 4 systems have ratings"):
+    with pytest.raises(RunError, match=r"`top_k=5`: 4 systems have ratings"):
         select_top_systems(JUDGED, gold, EVERYTHING, 5)
 
 

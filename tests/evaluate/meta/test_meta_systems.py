@@ -131,7 +131,7 @@ def test_the_mean_of_output_scores_on_request(results: metrist.Results) -> None:
     means = [float(results["bleu"].values[of == system].mean()) for system in SYSTEMS]
     figure = evaluate(results, system_score="mean").figure("bleu")
     assert figure.value == pytest.approx(float(np.corrcoef(human, means)[0, 1]), abs=1e-12)
-    with pytest.raises(RunError, match="system score 'median'"):
+    with pytest.raises(RunError, match=r"`system_score` .*'median'"):
         evaluate(results, system_score="median")
 
 
@@ -173,7 +173,7 @@ def test_the_paired_bootstrap_takes_corpus_scores(results: metrist.Results) -> N
 
 
 def test_exchanged_outputs_have_no_corpus_score(results: metrist.Results) -> None:
-    with pytest.raises(RunError, match=r"pooled.*--test bootstrap, or --system-score mean"):
+    with pytest.raises(RunError, match=r"pooled.*`test='bootstrap'`, or `system_score='mean'`"):
         evaluate(results, test="permutation", draws=20)
     tests = evaluate(results, test="permutation", draws=20, system_score="mean").tests[0]
     assert not np.isnan(tests.raw[0, 1])

@@ -89,7 +89,7 @@ def test_a_permutation_of_thresholds_is_refused_whatever_the_order_of_the_metric
     thresholds = {name: quick(rows, group="none", draws=0).figure(name).epsilon for name in ("whole", "far")}
     assert thresholds["whole"] == 0 < thresholds["far"]
     for metrics in (["whole", "far"], ["far", "whole"]):
-        with pytest.raises(RunError, match=r"a tie threshold in a metric's own units .*\(--test sign\)"):
+        with pytest.raises(RunError, match=r"a tie threshold in a metric's own units .*\(`test=\'sign\'`\)"):
             quick(rows, metrics=metrics, group="none", test="permutation")
 
 
@@ -114,8 +114,8 @@ def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
     ("settings", "message"),
     [
         ({"test": "sign", "measures": "pearson"}, "sign test .*acc_eq"),
-        ({"test": "sign", "group": "system-level"}, "sign test .*--group system-level"),
-        ({"test": "sign", "group_average": "micro"}, "sign test .*--group-average micro"),
+        ({"test": "sign", "group": "system-level"}, "sign test .*`group='system-level'`"),
+        ({"test": "sign", "group_average": "micro"}, "sign test .*`group_average='micro'`"),
         ({"test": "williams", "group": "item", "measures": "pearson"}, "Williams' test .*pearson"),
     ],
 )
@@ -164,7 +164,7 @@ def test_the_tails_of_a_permutation_are_disclosed() -> None:
 
 def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
     for group, items in (("item", 1), ("none", 1)):
-        with pytest.raises(RunError, match=r"--epsilon-over crossfit chooses .* 1 item with ratings leave no pair"):
+        with pytest.raises(RunError, match=r"`epsilon_over='crossfit'` chooses .* 1 item with ratings leave no pair"):
             quick(make_rows(items=items), group=group, epsilon_over="crossfit")
     single = [row for row in make_rows(items=2) if row["item"] == "i0" or row["system"] == "a"]
     with pytest.raises(RunError, match="2 items with ratings leave no pair of outputs to choose it on"):
@@ -177,8 +177,8 @@ def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon_over": "crossfitt"}, r"--epsilon-over crossfitt: .*all, slice, crossfit .*mean 'crossfit'\?"),
-        ({"group": "system_level"}, r"--group system_level: .*item, none, system, system-level .*'system-level'"),
+        ({"epsilon_over": "crossfitt"}, r"`epsilon_over='crossfitt'`: .*all, slice, crossfit .*mean 'crossfit'\?"),
+        ({"group": "system_level"}, r"`group='system_level'`: .*item, none, system, system-level .*'system-level'"),
         ({"epsilon_over": "langage"}, r"no column 'langage' in the data.*did you mean 'language'"),
     ],
 )
@@ -212,7 +212,7 @@ def test_an_affine_copy_shares_the_rank_of_its_metric(group: str) -> None:
 
 
 def test_williams_within_items_needs_pooled_correlations() -> None:
-    with pytest.raises(RunError, match="--group-average micro"):
+    with pytest.raises(RunError, match="`group_average='micro'`"):
         quick(measures="pearson", group="item", test="williams")
     with pytest.raises(RunError, match="not kendall_b"):
         quick(measures="kendall_b", test="williams")

@@ -245,7 +245,7 @@ def test_equal_weights_change_nothing_and_strange_ones_are_errors() -> None:
     for wrong in (0, -1, "many"):
         with pytest.raises(InputError, match="sampling_weight"):
             meta_evaluate([{**rows[0], "sampling_weight": wrong}, *rows[1:]], draws=0)
-    with pytest.raises(RunError, match="--unweighted"):
+    with pytest.raises(RunError, match="`weighted=False`"):
         meta_evaluate(rows, test="permutation", draws=100)
-    with pytest.raises(RunError, match="--unweighted"):
+    with pytest.raises(RunError, match="`weighted=False`"):
         meta_evaluate(rows, measures="spa", group="system-level", draws=100)

@@ -371,7 +371,7 @@ def test_impossible_studies_raise_errors(study: Study, tmp_path: Path) -> None:
         run(replace(study, criteria=("XX",)))
     with pytest.raises(RunError, match="cross-task of AG has no training"):
         run(replace(study, setups=("cross-task",), criteria=("AG",)))
-    with pytest.raises(SpecError, match="--choose does not know 'lrr'; did you mean 'lr'"):
+    with pytest.raises(SpecError, match="`choose` does not know 'lrr'; did you mean 'lr'"):
         run(replace(study, setups=("single",), choose=("lrr",)))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
@@ -391,7 +391,7 @@ def test_a_folder_is_for_one_file_of_pairs(study: Study) -> None:
 def test_pairs_without_a_split_need_the_honest_one(study: Study) -> None:
     bare: list[GoodBad] = [replace(pair, split=None) for pair in invent_pairs()]
     write_good_bad(study.pairs, bare)
-    with pytest.raises(InputError, match=r"pair 1 has no 'split'; --split honest makes one"):
+    with pytest.raises(InputError, match=r"pair 1 has no 'split'; `split='honest'` makes one"):
         run(replace(study, setups=("base",), seeds=1))
     assert run(replace(study, setups=("base",), seeds=1, splits=("honest",))).failures == {}
 
@@ -401,7 +401,7 @@ def test_a_folder_is_searched_in_one_way(study: Study) -> None:
     (study.out / "choices.jsonl").write_text('{"budget": 4, "settings": ["lr"]}\n')
     check_search(study.out / "choices.jsonl", ("lr",), 4)
     for names, budget in ((("epochs",), 4), (("lr",), 5)):
-        with pytest.raises(RunError, match="was searched with --choose lr --budget 4"):
+        with pytest.raises(RunError, match="was searched with `choose='lr'`, `budget=4`"):
             check_search(study.out / "choices.jsonl", names, budget)
 
 

@@ -13,7 +13,7 @@ from invented_data import factual, write_data
 from typer.testing import CliRunner
 
 from metrist import Metric, Scores
-from metrist.cli.metrics import reproduce as reproduce_verb
+from metrist.cli.app import app
 from metrist.errors import RunError
 from metrist.metrics.base import Shard
 from metrist.studies.reproduce.figures import DataFolder, find_data_folder
@@ -143,6 +143,4 @@ def test_the_page_in_the_docs_has_all_tables() -> None:
 
 
 def _run(*arguments: str) -> typer.testing.Result:
-    app = typer.Typer()
-    app.command()(reproduce_verb)
-    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    return CliRunner().invoke(app, ["reproduce", *arguments], catch_exceptions=False)

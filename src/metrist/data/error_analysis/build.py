@@ -12,14 +12,13 @@ import random
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from metrist.data.error_analysis.channels import (
-    Good,
     JudgedOutput,
     choose_good_texts,
     inject_faults,
@@ -29,7 +28,6 @@ from metrist.data.error_analysis.channels import (
 from metrist.data.error_analysis.examples import CHANNELS, AnalysisExample, Channel, write_examples
 from metrist.data.error_analysis.filters import (
     FILTERS,
-    MAX_TOKENS,
     FilterStep,
     apply_filters,
     count_tokens,
@@ -46,6 +44,7 @@ from metrist.data.error_analysis.teacher import (
     review_examples,
 )
 from metrist.data.perturbations import check_kinds
+from metrist.data.settings import ExampleSettings
 from metrist.documents import read_toml
 from metrist.errors import InputError, SpecError, did_you_mean, format_path
 from metrist.io.writer import atomic_write
@@ -151,7 +150,7 @@ def apply_mix(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildSettings:
+class BuildSettings(ExampleSettings):
     """What to build. `synthetic` and `freeform` are numbers of examples with faults put into good texts (None: one for
     each text); the other channels give what there is.
 
@@ -161,21 +160,9 @@ class BuildSettings:
 
     channels: tuple[Channel, ...] = ("human", "synthetic", "reference", "freeform")
     llm: LLM | None = None
-    real: int | None = None
     generate: tuple[LLM, ...] = ()
-    inject: bool = False
     review: LLM | None = None
-    synthetic: int | None = None
-    freeform: int | None = None
-    most_faults: int = 3
-    kinds: tuple[str, ...] | None = None
-    good: Good | None = None
-    aspects: Mapping[str, str] = field(default_factory=dict)
-    clean: Mapping[str, float] = field(default_factory=dict)
-    max_tokens: int = MAX_TOKENS
     mix: tuple[MixCell, ...] | None = None
-    size: int | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in self.channels:
@@ -187,7 +174,9 @@ class BuildSettings:
             check_kinds(self.kinds)
         if self.llm is None and ("real" in self.channels or self.inject or self.generate):
             what = "the channel 'real'" if "real" in self.channels else "generate" if self.generate else "inject"
-            raise SpecError(f"{what} needs an LLM that analyses outputs: llm=\"openai(model='gpt-4o-mini')\"")
+            raise SpecError(
+                f"{what} needs an LLM that analyses outputs, such as \"openai(model='gpt-4o-mini')\": give `llm`"
+            )
         if self.size is not None and self.mix is None:
             raise SpecError("size is the number of examples of a mix: name one, such as mix='paper'")
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from statistics import fmean
-from typing import Literal
 
 from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example
 from metrist.data.faults import KINDS, Concern, Edit, Text, quote
 from metrist.data.perturbations import can_perturb, choose_aspect, choose_donor, find_aspect, list_kinds, perturb
+from metrist.data.settings import Good
 from metrist.errors import SpecError, did_you_mean
 from metrist.io.reader import Reader
 from metrist.metrics.errors.aspect_tables import choose_table
@@ -21,8 +21,6 @@ from metrist.metrics.errors.span_alignment import UNNAMED, find_matches
 from metrist.metrics.prompt_layout import list_tasks, resolve_task
 from metrist.ratings import Error
 from metrist.records import Record
-
-Good = Literal["references", "outputs", "both"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

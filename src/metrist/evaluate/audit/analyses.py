@@ -36,6 +36,7 @@ from metrist.ratings import Error
 from metrist.records import Record
 from metrist.runtime import Runtime
 from metrist.scores import Scores
+from metrist.settings import LLMSettings, select_arguments
 from metrist.spec import Spec
 
 #: Analyses that are checked: enough for an interval, and twice as many as the paper's twenty.
@@ -124,9 +125,7 @@ def audit_analyses(
     if not analyst.reports_errors:
         raise SpecError(f"{analyst.label} lists no errors, so it has no analyses to check; expected tigerscore(llm=…)")
     second = base.build_llm(second_llm)
-    runtime = Runtime.current().override(
-        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
-    )
+    runtime = Runtime.current().override(**select_arguments(LLMSettings, locals()))
     with runtime.activate():
         chosen = _draw_by_task(read_records(records, **reading), per_task * _DRAWN_PER_CHECKED)
         notify = on_part or (lambda _part: None)

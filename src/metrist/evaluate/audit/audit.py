@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from metrist.errors import RunError, format_count
@@ -30,6 +29,7 @@ from metrist.evaluate.audit.measures import (
     measure_scale,
 )
 from metrist.evaluate.audit.sample import AuditSample, Grader, draw_sample
+from metrist.evaluate.plans import AuditPlan
 from metrist.io import read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base
@@ -43,23 +43,8 @@ from metrist.metrics.llm_metric import merge_usage
 from metrist.run.results import quote_first_answer
 from metrist.runtime import Runtime
 from metrist.scores import Scores
+from metrist.settings import LLMSettings, select_arguments
 from metrist.spec import Spec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The size of an audit; `own` is the system that runs on the judge's own LLM, `aspects` the ratings to use."""
-
-    items: int = 50
-    outputs_per_item: int = 4
-    repeats: int = 3
-    own: str | None = None
-    aspects: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("items", "outputs_per_item", "repeats"):
-            if getattr(self, name) < 1:
-                raise RunError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 def audit(
@@ -72,7 +57,7 @@ def audit(
     temperature: float = 0.0,
     max_tokens: int = 1024,
     second_llm: str | Spec | LLM | None = None,
-    plan: Plan | None = None,
+    plan: AuditPlan | None = None,
     out: str | os.PathLike[str] | None = None,
     on_part: Callable[[str], None] | None = None,
     max_cost: float | None = None,
@@ -101,11 +86,9 @@ def audit(
         max_tokens=max_tokens,
     )
     second = None if second_llm is None else base.build_llm(second_llm)
-    runtime = Runtime.current().override(
-        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
-    )
+    runtime = Runtime.current().override(**select_arguments(LLMSettings, locals()))
     with runtime.activate():
-        plan = plan or Plan()
+        plan = plan or AuditPlan()
         reader = read_records(records, **reading)
         sample = draw_sample(reader, plan.items, plan.outputs_per_item, plan.own, plan.aspects)
         card = _run_audit(judge, second, sample, plan.repeats, on_part or (lambda _part: None))

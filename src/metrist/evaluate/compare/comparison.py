@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.compare.alignment import AlignedScores, PairFacts, align_scores, find_unfinished
 from metrist.evaluate.compare.tables import TEST_NAMES, count_pairs, make_pair_table, make_system_table
+from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import (
     check_signatures,
     describe_other_settings,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from metrist.run.results import Results, SystemScore
 
 Floats = NDArray[np.float64]
-TestChoice = Literal["both", "bootstrap", "randomisation"]
 #: What marks significance in the table of systems: letters that systems share unless they differ, or daggers at those
 #: that differ from the baseline or from the best system.
 Marks = Literal["letters", "daggers", "none"]
@@ -195,7 +195,7 @@ def compare(
     runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
     systems: Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
-    test: TestChoice = "both",
+    test: ComparisonTest = "both",
     draws: int = 10_000,
     seed: int = 0,
     baseline: str | None = None,
@@ -254,7 +254,7 @@ def compare(
     )
 
 
-def plan_comparison(test: TestChoice, draws: int, seed: int, baseline: str | None, alpha: float) -> ComparisonPlan:
+def plan_comparison(test: ComparisonTest, draws: int, seed: int, baseline: str | None, alpha: float) -> ComparisonPlan:
     """The settings of a comparison; those that make no sense are refused."""
     if test not in _TESTS:
         raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")

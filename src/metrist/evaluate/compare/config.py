@@ -7,9 +7,8 @@ The same holds for programs, models with their own code, and LLMs that are sent 
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from metrist.documents import is_below, read_toml
 from metrist.errors import InputError, RunError, did_you_mean
 from metrist.evaluate.compare.check import CheckReport, check
 from metrist.evaluate.compare.comparison import Comparison, compare
+from metrist.evaluate.plans import CheckSettings, ComparisonSettings
 from metrist.evaluate.selection import find_metric, open_run
 from metrist.io.reader import read_records
 from metrist.io.remote import is_remote
@@ -27,6 +27,16 @@ from metrist.metrics.registry import build_all
 from metrist.report.tables import Table
 from metrist.run.executors import resolve_executor
 from metrist.runtime import Runtime
+from metrist.settings import (
+    InputSettings,
+    LLMLimits,
+    ModelSettings,
+    SettingField,
+    check_table,
+    describe_value,
+    find_settings,
+    setting,
+)
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
@@ -34,113 +44,49 @@ if TYPE_CHECKING:
     from metrist.run.results import Results
 
 
-@dataclass(frozen=True, slots=True)
-class SettingType:
-    """What a setting may hold: a description for error messages, and a test."""
+@dataclass(frozen=True, kw_only=True)
+class FileSettings(ModelSettings, LLMLimits):
+    """What is scored, and how: the top of a settings file."""
 
-    description: str
-    accepts: Callable[[Any], bool]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    input: str | tuple[str, ...] = setting(..., "The records.")
+    metrics: str | tuple[str, ...] | Mapping[str, str] = setting(..., "The metrics; a table gives them short names.")
+    output: str | None = setting(None, "A run folder, or a file of scores.")
+    executor: str | None = setting(None, "Where to score.")
+    workers: int | None = setting(None, "Processes to score with.", min=1)
+    tokens: bool = setting(False, "Store scores of single tokens.")
 
 
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTable(CheckSettings):
+    """The table [check]. CI may be in a hurry: the command line wants more draws."""
+
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=1)
+    junit: str | None = setting(None, "Where to write JUnit XML.")
 
 
-def _is_table_of(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and bool(value) and all(map(accepts, value.values()))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareTable(ComparisonSettings):
+    """The table [compare]."""
+
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=1)
 
 
-def _integer(least: int) -> SettingType:
-    def accepts(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-    return SettingType(f"a whole number, at least {least}", accepts)
-
-
-def _one_of(*choices: str) -> SettingType:
-    return SettingType(f"one of {', '.join(map(repr, choices))}", lambda value: value in choices)
-
-
-_TEXT = SettingType("a string", _is_text)
-_TEXTS = SettingType("a list of strings", _is_list_of_texts)
-_TEXT_OR_TEXTS = SettingType("a string or a list of strings", lambda value: _is_text(value) or _is_list_of_texts(value))
-_METRICS = SettingType(
-    'a string, a list of strings, or a table by name such as {judge = "judge(llm=…)"}',
-    lambda value: _is_text(value) or _is_list_of_texts(value) or _is_table_of(_is_text)(value),
-)
-_FLAG = SettingType("true or false", lambda value: isinstance(value, bool))
-_SHARE = SettingType("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
-_ALPHA = SettingType("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1)
-_THRESHOLDS = SettingType("a table of numbers by metric, such as {rougeL = 0.3}", _is_table_of(_is_number))
-_AMOUNT = SettingType("an amount in US dollars such as 2.50", lambda value: _is_number(value) and value >= 0)
-_OUTPUTS = SettingType(
-    'a pattern such as "*_output", a list of strings, or a table such as {v1 = "v1_output"}',
-    lambda value: _is_text(value) or _is_list_of_texts(value) or _is_table_of(_is_text)(value),
-)
-_NAMES = SettingType('a table of strings, such as {output = "prediction"}', _is_table_of(_is_text))
-
+#: Keys of a file that are not the names of arguments.
+_ARGUMENTS = {"min": "minimum", "max": "maximum"}
+_KEYS = {argument: key for key, argument in _ARGUMENTS.items()}
 #: Settings by table; "" is the top of the file.
-LAYOUT: Mapping[str, Mapping[str, SettingType]] = {
-    "": {
-        "input": _TEXT_OR_TEXTS,
-        "metrics": _METRICS,
-        "output": _TEXT,
-        "executor": _TEXT,
-        "workers": _integer(1),
-        "tokens": _FLAG,
-        "device": _TEXT,
-        "batch_tokens": _integer(1),
-        "cache": _TEXT,
-        "max_cost": _AMOUNT,
-        "concurrency": _integer(1),
-        "rpm": _integer(1),
-        "tpm": _integer(1),
-    },
-    "read": {
-        "item_key": _TEXT_OR_TEXTS,
-        "fields": _NAMES,
-        "outputs": _OUTPUTS,
-        "skip_bad": _FLAG,
-        "system": _TEXT,
-        "delimiter": _TEXT,
-        "encoding": _TEXT,
-        "sheet": _TEXT,
-    },
-    "check": {
-        "min": _THRESHOLDS,
-        "max": _THRESHOLDS,
-        "min_coverage": _SHARE,
-        "against": _TEXT,
-        "systems": _TEXTS,
-        "alpha": _ALPHA,
-        "draws": _integer(1),
-        "seed": _integer(0),
-        "junit": _TEXT,
-    },
-    "compare": {
-        "systems": _TEXTS,
-        "metrics": _TEXTS,
-        "baseline": _TEXT,
-        "test": _one_of("both", "bootstrap", "randomisation"),
-        "alpha": _ALPHA,
-        "draws": _integer(1),
-        "seed": _integer(0),
-    },
+LAYOUT: Mapping[str, Mapping[str, SettingField]] = {
+    "": find_settings(FileSettings),
+    "read": find_settings(InputSettings),
+    "check": {_KEYS.get(name, name): option for name, option in find_settings(CheckTable).items()},
+    "compare": find_settings(CompareTable),
 }
 _REQUIRED = ("input", "metrics")
 #: Bytes of a settings file.
 _LARGEST = 1 << 20
 _STANDARD_INPUT = "-"
 #: Settings that are arguments of `score` by the same name.
-_SCORE_OPTIONS = ("tokens", "device", "batch_tokens", "cache", "max_cost", "concurrency", "rpm", "tpm")
+_SCORE_OPTIONS = ("tokens", *find_settings(ModelSettings), *find_settings(LLMLimits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +134,8 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     """Read and validate a settings file."""
     config_path = Path(path)
     settings = _read_settings(config_path)
-    top, check_table = settings[""], settings.get("check")
-    if check_table is not None and not {"min", "max", "min_coverage", "against"} & check_table.keys():
+    top, checks = settings[""], settings.get("check")
+    if checks is not None and not {"min", "max", "min_coverage", "against"} & checks.keys():
         raise InputError(f"{config_path}: [check] has nothing to check: give min, max, min_coverage or against")
     try:
         resolve_executor(top.get("executor"), top.get("workers"))
@@ -210,7 +156,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
         workers=top.get("workers"),
         score_options=_resolve_paths(config_path, score_options, "cache"),
         read=read_options,
-        check=None if check_table is None else _resolve_paths(config_path, check_table, "junit"),
+        check=None if checks is None else _resolve_paths(config_path, checks, "junit"),
         compare=settings.get("compare"),
     )
 
@@ -225,23 +171,12 @@ def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
             raise InputError(f"{path}: [{name}] must be a table, got {table!r}")
     settings = {"": top, **tables}
     for name, table in settings.items():
-        _check_table(path, name, table)
+        place = f"{path}: [{name}]" if name else f"{path}:"
+        check_table(LAYOUT[name], table, place, tables=() if name else [name for name in LAYOUT if name])
     for key in _REQUIRED:
         if key not in top:
-            raise InputError(f"{path}: {key!r} is missing: it must be {LAYOUT[''][key].description}")
+            raise InputError(f"{path}: {key!r} is missing: it must be {describe_value(LAYOUT[''][key])}")
     return settings
-
-
-def _check_table(path: Path, name: str, table: Mapping[str, Any]) -> None:
-    place = f"{path}: [{name}]" if name else f"{path}:"
-    known = LAYOUT[name]
-    for key, value in table.items():
-        if key not in known:
-            names = known if name else {**known, **{table: None for table in LAYOUT if table}}
-            hint = did_you_mean(key, names) or f"; known are {', '.join(names)}"
-            raise InputError(f"{place} unknown setting {key!r}{hint}")
-        if not known[key].accepts(value):
-            raise InputError(f"{place} {key} must be {known[key].description}, got {value!r}")
 
 
 def _resolve_paths(config_path: Path, table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -371,10 +306,7 @@ def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
 
 
 def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> CheckReport:
-    argument_names = {"min": "minimum", "max": "maximum"}
-    options = {
-        argument_names.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")
-    }
+    options = {_ARGUMENTS.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")}
     report = check(results, against=baseline, **options)
     if "junit" in settings:
         with atomic_write(settings["junit"]) as file:

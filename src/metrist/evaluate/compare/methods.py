@@ -17,11 +17,11 @@ from metrist.evaluate.compare.comparison import (
     TEST_CITATIONS,
     ComparisonPlan,
     Marks,
-    TestChoice,
     open_runs,
     plan_comparison,
 )
 from metrist.evaluate.compare.tables import TEST_NAMES
+from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
 from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, display_name, short_citation
@@ -53,7 +53,7 @@ def describe_methods(
     runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
     systems: Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
-    test: TestChoice = "both",
+    test: ComparisonTest = "both",
     draws: int = 10_000,
     seed: int = 0,
     baseline: str | None = None,
@@ -73,7 +73,7 @@ def describe_methods(
     plan = plan_comparison(test, draws, seed, baseline, alpha)
     marks = plan.choose_marks(marks)
     if interval_draws < 0:
-        raise RunError(f"interval_draws (--interval-draws) must be at least 0, got {interval_draws}")
+        raise RunError(f"`interval_draws` must be at least 0, got {interval_draws}")
     names = list_names(metrics)
     by_name, present, columns, _ = open_runs(runs, names)
     opened = list(by_name.values())

@@ -50,7 +50,7 @@ class AspectDraft:
 def draft_aspects(task: str, llm: str | LLM) -> AspectDraft:
     """Ask an LLM for the aspects of a task."""
     if not task.strip():
-        raise RunError("describe the task, such as --task 'Write a product description from a list of features'")
+        raise RunError("describe the task with `task`, such as 'Write a product description from a list of features'")
     client = build_llm(llm)
     conversation, answer = _request_object(client, (), _candidates_question(task))
     candidates = _parse_names(answer, "the candidates")

@@ -28,6 +28,7 @@ from metrist.report.explanations import Explanations
 from metrist.report.output_card import OutputCard
 from metrist.runtime import Runtime
 from metrist.scores import Score
+from metrist.settings import LLMSettings, select_arguments
 from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
@@ -98,9 +99,7 @@ def explain(
     if llm is None and metric is None:
         return _explain_offline(reader, selection, progress)
     explaining = _build_metric(metric, llm)
-    runtime = Runtime.current().override(
-        max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm, fresh=fresh, retry_failed=retry_failed
-    )
+    runtime = Runtime.current().override(**select_arguments(LLMSettings, locals()))
     with runtime.activate():
         records, more = _select_records(reader, selection)
         outputs, notes = _judge_records(records, explaining, progress)
@@ -138,7 +137,7 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
         spec = parse(text)
         if llm is not None:
             if "llm" in spec.settings:
-                raise SpecError(f"{spec.name} already names its llm: leave out --llm")
+                raise SpecError(f"{spec.name} already names its llm: leave out `llm`")
             spec = Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings})
         built = registry.build(spec).named(name)
     inner = built.metric if isinstance(built, Calibrated) else built

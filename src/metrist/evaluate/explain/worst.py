@@ -222,7 +222,7 @@ def _check_arguments(n: int, vs: Any, by: By | None, order: Order | None) -> By:
     if by not in _BY:
         raise RunError(f"by must be one of {', '.join(_BY)}, got {by!r}{did_you_mean(by, _BY)}")
     if order is not None and by != "difference":
-        raise RunError("an order is one of differences between two systems: name the other system or run with --vs")
+        raise RunError("an order is one of differences between two systems: name the other system or run with `vs`")
     if vs is not None and by != "difference":
         raise RunError(f"vs shows differences between two systems: leave out either vs or by={by!r}")
     return by
@@ -505,7 +505,7 @@ def _match_systems(results: Results, vs: str | None, systems: Sequence[str] | No
         named = [*(name for name in present if name != named[0]), named[0]]
     two = named or present
     if len(two) != 2:
-        raise RunError(f"a difference takes two systems, got {', '.join(two)}: name them with --systems A B")
+        raise RunError(f"a difference takes two systems, got {', '.join(two)}: name them with `systems`")
     return {two[0]: two[1]}
 
 
@@ -524,7 +524,7 @@ def _match_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> dict
         return {present[0][0]: present[1][0]}
     first, second = (", ".join(names) or "none of those" for names in present)
     raise RunError(
-        f"{one.name} and {other.name} share no system: name one of each with --systems A B (the first has {first}, "
+        f"{one.name} and {other.name} share no system: name one of each with `systems` (the first has {first}, "
         f"the second {second})"
     )
 

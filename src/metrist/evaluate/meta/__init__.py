@@ -6,6 +6,7 @@ from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.evaluate.meta.evaluate import evaluate, meta_evaluate
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.notes import advice
-from metrist.evaluate.meta.results import Figure, MetaEvaluation, MetaPlan
+from metrist.evaluate.meta.results import Figure, MetaEvaluation
+from metrist.evaluate.plans import MetaPlan
 
 __all__ = ["Figure", "JudgedDataset", "MetaEvaluation", "MetaPlan", "advice", "evaluate", "join", "meta_evaluate"]

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from metrist.evaluate.meta.dataset import JudgedDataset, SelectedSample, select_sample, take_outputs
-from metrist.evaluate.meta.results import MetaPlan
 from metrist.evaluate.meta.slices import group_codes, resolve_column
+from metrist.evaluate.plans import MetaPlan
 from metrist.stats import Codes, Floats
 from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.measures import Measure, accuracy_at

@@ -20,8 +20,8 @@ from metrist.evaluate.meta.calibration import (
     pair_average,
 )
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, SelectedSample, select_sample, take_outputs
-from metrist.evaluate.meta.results import GROUPS, MetaPlan
 from metrist.evaluate.meta.slices import Slice, group_codes, resolve_column, resolve_grouping
+from metrist.evaluate.plans import GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.gold import LeftOut, leave_one_out
@@ -175,7 +175,7 @@ def check_groups(data: AspectData) -> None:
     if np.bincount(number_groups(codes)[1]).max(initial=0) < 2:
         raise RunError(
             f"grouped by {data.plan.group}, no group has two rated outputs to compare ({len(selected.outputs):,} "
-            f"outputs, {format_count(systems, 'system')}): try --group none"
+            f"outputs, {format_count(systems, 'system')}): try `group='none'`"
         )
 
 
@@ -190,9 +190,9 @@ def check_crossfit(data: AspectData) -> None:
         if np.unique(codes[folds != fold], return_counts=True)[1].max(initial=0) < 2:
             items = len(np.unique(selected.sample.item))
             raise RunError(
-                "--epsilon-over crossfit chooses a threshold on other items than those it evaluates, and "
+                "`epsilon_over='crossfit'` chooses a threshold on other items than those it evaluates, and "
                 f"{format_count(items, 'item')} with ratings leave no pair of outputs to choose it on: "
-                "try --epsilon-over all"
+                "try `epsilon_over='all'`"
             )
 
 

@@ -27,17 +27,7 @@ from metrist.evaluate.meta.preferences import (
     derive_ratings,
     preference_aspects,
 )
-from metrist.evaluate.meta.results import (
-    EPSILON_OVER,
-    GROUPS,
-    Figure,
-    MetaEvaluation,
-    MetaPlan,
-    Resample,
-    SystemScore,
-    Tests,
-    as_names,
-)
+from metrist.evaluate.meta.results import Figure, MetaEvaluation, Tests
 from metrist.evaluate.meta.slices import (
     filter_outputs,
     resample_whole_groups,
@@ -45,14 +35,14 @@ from metrist.evaluate.meta.slices import (
     select_outputs,
     select_top_systems,
 )
+from metrist.evaluate.plans import EPSILON_OVER, GROUPS, Average, Correction, MetaPlan, Resample, SystemScore, as_names
 from metrist.evaluate.selection import list_names, normalize_text
 from metrist.io.fields import SAMPLING_WEIGHT, quote_flag
 from metrist.io.reader import check_keywords
+from metrist.settings import select_arguments
 from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
-from metrist.stats.samples import Average
-from metrist.stats.significance import Correction
 
 #: Columns that an error names as possible ratings or scores.
 _MAX_HINTED = 4
@@ -105,6 +95,9 @@ def meta_evaluate(
     """
     if reading:
         check_keywords(meta_evaluate, reading)
+    if isinstance(where, Mapping):
+        where = [f"{column}={value}" for column, value in where.items()]
+    plan = MetaPlan(**select_arguments(MetaPlan, locals()))
     dataset = join(
         data,
         parts=as_names(part),
@@ -113,32 +106,10 @@ def meta_evaluate(
         **reading,
     )
     dataset = dataset if weighted else dataset.without_weights()
-    conditions = [f"{column}={value}" for column, value in where.items()] if isinstance(where, Mapping) else where
-    plan = MetaPlan(
-        where=as_names(conditions),
-        aspects=as_names(aspects),
-        measures=as_names(measures) or (("accuracy", "f1") if preferences else ("acc_eq",)),
-        group=group,
-        slices=as_names(slices),
-        gold=gold,
-        preferences=preferences,
-        epsilon_over=epsilon_over,
-        average=average,
-        group_average=group_average,
-        system_score=system_score,
-        resample=resample,
-        draws=draws,
-        seed=seed,
-        confidence=confidence,
-        alpha=alpha,
-        correction=correction,
-        test=test,
-        one_sided=one_sided,
-        metrics=None if metrics is None else _split_names(dataset, as_names(metrics)),
-        systems=None if systems is None else as_names(list(systems)),
-        exclude_systems=as_names(exclude_systems),
-        top_k=top_k,
-        marked=as_names(marked),
+    plan = replace(
+        plan,
+        measures=plan.measures or (("accuracy", "f1") if preferences else ("acc_eq",)),
+        metrics=None if plan.metrics is None else _split_names(dataset, plan.metrics),
     )
     return evaluate(filter_outputs(dataset, plan.where), plan, progress)
 
@@ -318,7 +289,8 @@ def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
     if plan.aspects:
         return check_names("aspect", plan.aspects, known)
     if len(known) > 1:
-        raise RunError(f"the data have several aspects, choose one or more: --aspect {' or --aspect '.join(known)}")
+        listed = " or ".join(f"`aspects={aspect!r}`" for aspect in known)
+        raise RunError(f"the data have several aspects, choose one or more: {listed}")
     return known
 
 
@@ -333,7 +305,7 @@ def _check_rated(dataset: JudgedDataset) -> list[str]:
 
 
 def _preferences_hint(dataset: JudgedDataset) -> str:
-    return "; they hold preferences: --preferences" if dataset.preferences else ""
+    return "; they hold preferences: `preferences=True`" if dataset.preferences else ""
 
 
 def _column_hint(dataset: JudgedDataset, kind: str) -> str:
@@ -364,7 +336,7 @@ def _check_overlap(dataset: JudgedDataset, figures: Sequence[Figure]) -> None:
         items = " and ".join(repr(name) for name in names[:: max(1, len(names) - 1)][:2])
         raise RunError(
             "no output has both a rating and a score: do the files use the same names for items and systems? "
-            f"Items are named like {items}; --item-key builds them from fields{describe_case(dataset.systems.names)}"
+            f"Items are named like {items}; `item_key` builds them from fields{describe_case(dataset.systems.names)}"
         )
 
 
@@ -378,14 +350,14 @@ def _check_ratings(dataset: JudgedDataset, plan: MetaPlan) -> None:
                 raise SpecError(f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})")
             measure(text)
             check_test(plan, text)
-    _check_column(dataset, "--group", plan.group, GROUPS)
-    _check_column(dataset, "--epsilon-over", plan.epsilon_over, EPSILON_OVER)
+    _check_column(dataset, "group", plan.group, GROUPS)
+    _check_column(dataset, "epsilon_over", plan.epsilon_over, EPSILON_OVER)
     for column in plan.slices:
         resolve_column(dataset, column, np.arange(len(dataset)))
 
 
-def _check_column(dataset: JudgedDataset, option: str, name: str, keywords: tuple[str, ...]) -> None:
-    """Check for one of the option's keywords or a column; for a misspelt name, suggest from both."""
+def _check_column(dataset: JudgedDataset, argument: str, name: str, keywords: tuple[str, ...]) -> None:
+    """Check for one of the argument's keywords or a column; for a misspelt name, suggest from both."""
     if name in keywords:
         return
     try:
@@ -394,4 +366,4 @@ def _check_column(dataset: JudgedDataset, option: str, name: str, keywords: tupl
         hint = did_you_mean(name, keywords)
         if not hint:
             raise
-        raise RunError(f"{option} {name}: expected {', '.join(keywords)} or a column{hint} ({error})") from None
+        raise RunError(f"`{argument}='{name}'`: expected {', '.join(keywords)} or a column{hint} ({error})") from None

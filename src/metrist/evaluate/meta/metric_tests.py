@@ -29,8 +29,9 @@ import numpy as np
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import select_sample
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, SlicePanel
-from metrist.evaluate.meta.results import NO_TESTS, Figure, MetaPlan, Tests
+from metrist.evaluate.meta.results import NO_TESTS, Figure, Tests
 from metrist.evaluate.meta.slices import group_codes
+from metrist.evaluate.plans import MetaPlan
 from metrist.stats import Floats, ties
 from metrist.stats.analytic_tests import pair_wins, sign_test, williams_from_values
 from metrist.stats.bootstrap import bootstrap_gaps, bootstrap_p_values
@@ -69,20 +70,21 @@ def check_test(plan: MetaPlan, name: str) -> None:
             raise RunError(f"the sign test compares pairwise accuracies with ties (acc_eq), not {name}")
         if plan.group == "system-level":
             raise RunError(
-                "the sign test uses pairs of outputs, and --group system-level compares the means of systems: "
-                "try --test bootstrap"
+                "the sign test uses pairs of outputs, and `group='system-level'` compares the means of systems: "
+                "try `test='bootstrap'`"
             )
         if plan.group_average == "micro":
             raise RunError(
-                "the sign test gives groups equal weight, and --group-average micro weights them by their pairs: "
-                "try --group-average macro, or --test bootstrap"
+                "the sign test gives groups equal weight, and `group_average='micro'` weights them by their pairs: "
+                "try `group_average='macro'`, or `test='bootstrap'`"
             )
     if plan.test == "williams" and name != "pearson":
-        raise RunError(f"Williams' test compares Pearson correlations, not {name}: --measure pearson")
+        raise RunError(f"Williams' test compares Pearson correlations, not {name}: use `measures='pearson'`")
     if plan.test == "williams" and plan.group not in ("none", "system-level") and plan.group_average != "micro":
         raise RunError(
             f"Williams' test by {plan.group} compares correlations that are pooled over the groups, not their mean: "
-            "--measure pearson --group-average micro (--test permutation tests the mean, --group none all outputs)"
+            "`measures='pearson'`, `group_average='micro'` (`test='permutation'` tests the mean, `group='none'` all "
+            "outputs)"
         )
 
 
@@ -179,7 +181,7 @@ def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
     if panel.panel.weight is not None and plan.test != "none":
         if plan.test not in ("auto", "bootstrap"):
             raise RunError(
-                f"--test {plan.test} has no form for sampling weights: try --test bootstrap, or --unweighted"
+                f"`test='{plan.test}'` has no form for sampling weights: try `test='bootstrap'`, or `weighted=False`"
             )
         return "bootstrap"
     whole_groups = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)

@@ -25,8 +25,9 @@ from metrist.errors import agree, format_count
 from metrist.evaluate.meta.dataset import MetricScores, select_sample
 from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
-from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, MetaPlan, Tests
+from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, Tests
 from metrist.evaluate.meta.slices import Slice
+from metrist.evaluate.plans import MetaPlan
 from metrist.report.tables import Number, PValue, Table, format_number, name_columns
 from metrist.stats import Floats
 from metrist.stats.bootstrap import FEW_UNITS

@@ -33,8 +33,9 @@ from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.figures import average_figure
 from metrist.evaluate.meta.metric_tests import UNTESTED, PairResults, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
-from metrist.evaluate.meta.results import Figure, MetaPlan, Tests
+from metrist.evaluate.meta.results import Figure, Tests
 from metrist.evaluate.meta.slices import Slice, make_slices, select_outputs
+from metrist.evaluate.plans import MetaPlan
 from metrist.stats import Codes, Floats
 from metrist.stats import preferences as tables
 from metrist.stats.gold import UNKNOWN, Ratings
@@ -85,11 +86,11 @@ def _select_best_systems(dataset: JudgedDataset, choices: Choices, count: int) -
     rates = shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
     ranked = [code for code in np.argsort(-rates, kind="stable") if not np.isnan(rates[code])]
     if not 2 <= count <= len(ranked):
-        raise RunError(f"--top-k {count}: {len(ranked)} systems have preferences; expected 2 to {len(ranked)}")
+        raise RunError(f"`top_k={count}`: {len(ranked)} systems have preferences; expected 2 to {len(ranked)}")
     best = np.isin(codes, ranked[:count])
     selected = best[choices.first] & best[choices.second]
     if not selected.any():
-        raise RunError(f"--top-k {count}: there are no preferences between outputs of these systems")
+        raise RunError(f"`top_k={count}`: there are no preferences between outputs of these systems")
     return choices.take(selected)
 
 
@@ -156,8 +157,8 @@ def derive_ratings(dataset: JudgedDataset, plan: MetaPlan) -> JudgedDataset:
     """Return the data with the plan's gold from preferences, one rating per output and aspect, as the only ratings."""
     if plan.gold == "bradley-terry" and plan.group != "system-level":
         raise RunError(
-            f"--gold bradley-terry gives one strength per system and cannot compare outputs by {plan.group}: use "
-            "--group system-level, or --gold win-rate"
+            f"`gold='bradley-terry'` gives one strength per system and cannot compare outputs by {plan.group}: use "
+            "`group='system-level'`, or `gold='win-rate'`"
         )
     # `top_k` selects systems by these values later, so the choices between all systems enter them.
     all_systems = replace(plan, top_k=None)
@@ -306,23 +307,23 @@ def check_preferences(plan: MetaPlan) -> None:
                 f"no measure of preferences {name!r}{did_you_mean(name, PREFERENCE_MEASURES)} (known: {known})"
             )
     if plan.gold in PREFERENCE_GOLDS:
-        raise RunError(f"--gold {plan.gold} gives outputs a value to agree with: leave --preferences out")
+        raise RunError(f"`gold='{plan.gold}'` gives outputs a value to agree with: leave `preferences` out")
     if plan.epsilon_over not in ("all", "slice"):
         raise RunError(
             f"for preferences a tie threshold is chosen over all pairs or per slice, not over {plan.epsilon_over!r}"
         )
     if plan.group != "item":
         raise RunError(
-            f"--group {plan.group}: preferences compare only the pairs that people saw; leave --group out, use "
-            "--slice, or agree with win rates (--gold win-rate --group system-level, without --preferences)"
+            f"`group='{plan.group}'`: preferences compare only the pairs that people saw; leave `group` out, use "
+            "`slices`, or agree with win rates (`gold='win-rate'`, `group='system-level'`, without `preferences`)"
         )
     if plan.group_average != "macro":
-        raise RunError("--group-average: for preferences all pairs of a slice are pooled, there are no groups")
+        raise RunError("`group_average`: for preferences all pairs of a slice are pooled, there are no groups")
     if plan.resample != "items":
-        raise RunError(f"--resample {plan.resample}: for preferences items are resampled, with all their pairs")
+        raise RunError(f"`resample='{plan.resample}'`: for preferences items are resampled, with all their pairs")
     if plan.test not in _TESTS:
         raise RunError(
-            f"--test {plan.test}: for preferences metrics are tested by exchanging whole items; expected one of "
+            f"`test='{plan.test}'`: for preferences metrics are tested by exchanging whole items; expected one of "
             f"{', '.join(_TESTS)}"
         )
 

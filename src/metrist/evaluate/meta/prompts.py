@@ -20,7 +20,7 @@ import numpy as np
 from metrist.errors import SpecError, format_count
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, MetaPlan, evaluate, join
 from metrist.evaluate.meta.dataset import MetricScores
-from metrist.evaluate.meta.results import as_names
+from metrist.evaluate.plans import as_names
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.likelihood.layout import NONE, read_phrases
 from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood

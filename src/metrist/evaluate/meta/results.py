@@ -1,4 +1,4 @@
-"""The settings of a meta-evaluation, and its result: one figure per metric, aspect, measure and slice."""
+"""The result of a meta-evaluation: one figure per metric, aspect, measure and slice."""
 
 from __future__ import annotations
 
@@ -7,110 +7,27 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError, did_you_mean, format_count
+from metrist.errors import MetristError, RunError, format_count
 from metrist.evaluate.meta.dataset import JudgedDataset
+from metrist.evaluate.plans import MetaPlan
 from metrist.io.writer import atomic_write
 from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Signature, Table, or_none
 from metrist.stats import Floats
-from metrist.stats.samples import Average
-from metrist.stats.significance import Correction
 
 if TYPE_CHECKING:
     from metrist.metrics.base import Metric
 
-Resample = Literal["items", "systems", "both"]
-SystemScore = Literal["corpus", "mean"]
-
-GROUPS = ("item", "none", "system", "system-level")
-EPSILON_OVER = ("all", "slice", "crossfit")
-TESTS = ("auto", "permutation", "bootstrap", "sign", "williams", "none")
 #: The name of the row that shows how well a single rater agrees with the others.
 HUMANS = "(one rater)"
 NO_TESTS = "no tests"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaPlan:
-    """The settings of `meta_evaluate`, validated. `group` and `epsilon_over` may also name a column."""
-
-    aspects: tuple[str, ...] = ()
-    measures: tuple[str, ...] = ("acc_eq",)
-    group: str = "item"
-    slices: tuple[str, ...] = ()
-    gold: str = "mean"
-    preferences: bool = False
-    epsilon_over: str = "all"
-    average: Average = "macro"
-    group_average: Average = "macro"
-    system_score: SystemScore = "corpus"
-    resample: Resample = "items"
-    draws: int = 1000
-    seed: int = 0
-    confidence: float = 0.95
-    alpha: float = 0.05
-    correction: Correction = "holm"
-    test: str = "auto"
-    one_sided: bool = False
-    where: tuple[str, ...] = ()
-    metrics: tuple[str, ...] | None = None
-    systems: tuple[str, ...] | None = None
-    exclude_systems: tuple[str, ...] = ()
-    top_k: int | None = None
-    marked: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_choice("average", self.average, get_args(Average))
-        check_choice("average", self.group_average, get_args(Average))
-        check_choice("system score", self.system_score, get_args(SystemScore))
-        check_choice("resampling", self.resample, get_args(Resample))
-        check_choice("correction", self.correction, get_args(Correction))
-        check_choice("test", self.test, TESTS)
-        if self.draws < 0 or not 0 < self.confidence < 1 or not 0 < self.alpha < 1:
-            raise RunError(
-                "expected draws of at least 0, and confidence and alpha between 0 and 1, got "
-                f"{self.draws}, {self.confidence} and {self.alpha}"
-            )
-        if self.one_sided and self.test not in ("williams", "sign"):
-            raise RunError(f"only --test williams and --test sign can be one-sided, not {self.test}")
-        if not self.measures:
-            raise RunError("no measure given: name at least one, such as acc_eq or kendall_b")
-
-    @property
-    def resample_name(self) -> str:
-        """What is resampled, in words."""
-        return "items and systems" if self.resample == "both" else self.resample
-
-    @property
-    def exchange_draws(self) -> int:
-        """The draws of tests whose exchanged rows add up: they cost little, and p near alpha needs many."""
-        return 10 * self.draws
-
-    def rng(self) -> np.random.Generator:
-        """A fresh generator: every figure starts from the same seed."""
-        return np.random.default_rng(self.seed)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-
-def check_choice(kind: str, name: str, known: tuple[str, ...]) -> None:
-    """Raise RunError for a name that is not known."""
-    if name not in known:
-        raise RunError(f"no {kind} {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
-
-
-def as_names(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple of distinct names."""
-    return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def resolve_column(dataset: JudgedDataset, column: str, outputs: Codes) -> Label
         return _cut(numbers, _parse_limits(column, match["limits"]))
     count = int(match["count"]) if match else 2
     if count < 2:
-        raise RunError(f"--slice {column}: expected at least 2 classes, got {count}")
+        raise RunError(f"`slices='{column}'`: expected at least 2 classes, got {count}")
     known = numbers[outputs][~np.isnan(numbers[outputs])]
     if not len(known):
         raise RunError(f"no output has a value in column {name!r}: there is nothing to slice by")
@@ -80,7 +80,7 @@ def _parse_limits(column: str, text: str) -> list[float]:
     try:
         return sorted({float(limit) for limit in text.split(",")})
     except ValueError:
-        raise RunError(f"--slice {column}: expected numbers after @, such as output_length@80,200") from None
+        raise RunError(f"`slices='{column}'`: expected numbers after @, such as output_length@80,200") from None
 
 
 def _cut(numbers: Floats, limits: Sequence[float]) -> Labels:
@@ -110,7 +110,7 @@ def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedD
         if not mask.any():
             earlier = f" that meet {' and '.join(conditions[:number_before])}" if number_before else ""
             known = _known_values(dataset, condition)
-            raise RunError(f"--where {condition}: none of the outputs{earlier} meets it{known}")
+            raise RunError(f"`where='{condition}'`: none of the outputs{earlier} meets it{known}")
     note = f"Only outputs where {' and '.join(conditions)}: {mask.sum():,} of {len(mask):,}."
     number = np.cumsum(mask) - 1
     ratings = {}
@@ -146,7 +146,7 @@ def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedD
 def _meets(dataset: JudgedDataset, condition: str) -> Mask:
     match = _CONDITION.fullmatch(condition)
     if match is None:
-        raise RunError(f"--where {condition}: expected a column, one of = != < > <= >=, and a value: language=en")
+        raise RunError(f"`where='{condition}'`: expected a column, one of = != < > <= >=, and a value: language=en")
     name, operator, value = match["column"].strip(), match["operator"], match["value"].strip()
     if operator in ("=", "!="):
         equal = _equals(dataset, name, value)
@@ -154,7 +154,7 @@ def _meets(dataset: JudgedDataset, condition: str) -> Mask:
     try:
         limit = float(value)
     except ValueError:
-        raise RunError(f"--where {condition}: expected a number after {operator}, got {value!r}") from None
+        raise RunError(f"`where='{condition}'`: expected a number after {operator}, got {value!r}") from None
     numbers = dataset.numbers(name)
     with np.errstate(invalid="ignore"):
         compared = {
@@ -239,7 +239,7 @@ def select_top_systems(dataset: JudgedDataset, gold: Floats, outputs: Codes, cou
     ranked = [code for code in np.argsort(-means, kind="stable") if not np.isnan(means[code])]
     if not 1 <= count <= len(ranked):
         raise RunError(
-            f"--top-k {count}: {len(ranked)} systems have ratings; expected a number from 1 to {len(ranked)}"
+            f"`top_k={count}`: {len(ranked)} systems have ratings; expected a number from 1 to {len(ranked)}"
         )
     return outputs[np.isin(dataset.systems.codes[outputs], ranked[:count])]
 

@@ -42,7 +42,7 @@ def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
             return grid.labelled
         case "keep":
             return ("end", "start", "both")
-    raise SpecError(f"--choose does not know {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}")
+    raise SpecError(f"`choose` does not know {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,8 +175,8 @@ def check_search(log: Path, names: Sequence[str], budget: int) -> None:
         return
     header = json.loads(log.read_text(encoding="utf-8").splitlines()[0])
     if any(header[name] != value for name, value in _describe_search(names, budget).items()):
-        before = f"--choose {','.join(header['settings'])} --budget {header['budget']}"
-        raise RunError(f"{log.parent} was searched with {before}; use the same, or another --out")
+        before = f"`choose='{','.join(header['settings'])}'`, `budget={header['budget']}`"
+        raise RunError(f"{log.parent} was searched with {before}; use the same, or another `out`")
 
 
 def _describe_search(names: Sequence[str], budget: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from metrist.errors import InputError, RunError, did_you_mean
 from metrist.io.writer import atomic_write
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardLayout
-from metrist.train.preference import RECIPE, Ties
-from metrist.train.recipe import Recipe
+from metrist.train.preference import RECIPE
+from metrist.train.recipe import Pooling, Recipe, Ties
 
 #: What `Settings.with_changes` may change: of the recipe, of the layout, and the wording of a criterion's instruction.
 RECIPE_CHANGES = ("lr", "batch", "epochs")
@@ -38,7 +38,7 @@ class Settings:
 
     base: Options
     layout: RewardLayout = field(default_factory=RewardLayout)
-    pooling: str = "auto"
+    pooling: Pooling = "auto"
     recipe: Recipe = RECIPE
     balance: float = 1.0
     ties: Ties = "drop"
@@ -354,7 +354,7 @@ class TrainingRequest:
         if differences := list_differences({**result.settings, "judged": list(judged)}, self.identity()):
             raise RunError(
                 f"{self.folder} has a finished training with other settings: {'; '.join(differences)}. "
-                "Use the same settings, or another --out"
+                "Use the same settings, or another `out`"
             )
         return result if requested <= earlier else None
 

@@ -129,7 +129,7 @@ def check_folder(study: Study, data: StudyData) -> None:
         if study.choose:
             check_search(study.out / LOG, study.choose, study.budget)
     elif study.out.exists() and (not study.out.is_dir() or any(study.out.iterdir())):
-        raise RunError(f"{study.out} exists and has no study; use a new or an empty folder as --out")
+        raise RunError(f"{study.out} exists and has no study; use a new or an empty folder as `out`")
 
 
 def _prepare_folder(study: Study, data: StudyData) -> None:
@@ -149,11 +149,11 @@ def _check_same_study(out: Path, stored: Mapping[str, Any], requested: Mapping[s
     """All trainings of a folder are in the same tables, so they need the same pairs and settings, apart from what was
     chosen for some of them. Studies of earlier versions have no settings in their description."""
     if any(stored[name] != requested[name] for name in ("suite", "pairs")):
-        raise RunError(f"{out} has a study of other pairs ({stored['pairs']['name']}); use another --out")
+        raise RunError(f"{out} has a study of other pairs ({stored['pairs']['name']}); use another `out`")
     differences = list_differences(stored.get("settings", requested["settings"]), requested["settings"])
     if differences and _has_finished_training(out):
         raise RunError(
-            f"{out} has a study with other settings: {'; '.join(differences)}. Use the same settings, or another --out"
+            f"{out} has a study with other settings: {'; '.join(differences)}. Use the same settings, or another `out`"
         )
 
 

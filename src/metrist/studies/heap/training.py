@@ -75,7 +75,7 @@ def load_split(folder: Path, name: SplitName, data: StudyData) -> list[GoodBad]:
     """Return the pairs, each with its side."""
     row = json.loads(_split_path(folder, name).read_text(encoding="utf-8"))
     if row["sha256"] != data.sha256:
-        raise InputError(f"{data.path} has changed since the study in {folder} was started; use another --out")
+        raise InputError(f"{data.path} has changed since the study in {folder} was started; use another `out`")
     return [replace(pair, split=side) for pair, side in zip(data.pairs, row["split"], strict=True)]
 
 
@@ -86,7 +86,7 @@ def _split_path(folder: Path, name: SplitName) -> Path:
 def _read_authors_split(data: StudyData) -> list[str | None]:
     for number, pair in enumerate(data.pairs, 1):
         if pair.split is None:
-            raise InputError(f"{data.path}: pair {number:,} has no 'split'; --split honest makes one")
+            raise InputError(f"{data.path}: pair {number:,} has no 'split'; `split='honest'` makes one")
     return [pair.split for pair in data.pairs]
 
 

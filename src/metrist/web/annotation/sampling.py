@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from metrist.errors import InputError, RunError
 from metrist.records import Record
 from metrist.run.results import Results
 from metrist.stats import Codes, Floats
+from metrist.web.annotation.plan import Pick
 
-Pick = Literal["random", "items", "system", "disagreement"]
 #: The part of the probability that is the same for all items, so that none is certain to be left out and no weight is
 #: more than 1 / EVEN times the mean.
 EVEN = 0.5

@@ -16,8 +16,9 @@ from metrist.run import load
 from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
 from metrist.run.stores import is_run
+from metrist.web.annotation.plan import Pick
 from metrist.web.annotation.project import Project, assign_tasks, create_project, make_tasks, read_attention
-from metrist.web.annotation.sampling import Pick, list_units, measure_disagreement, sample_units
+from metrist.web.annotation.sampling import list_units, measure_disagreement, sample_units
 from metrist.web.annotation.schemas import load_schema
 
 #: (item, system)
@@ -74,7 +75,7 @@ def set_up(
     units = list_units(records, pairs=loaded.kind == "pairwise")
     disagreement = measure_disagreement(results, metrics) if pick == "disagreement" and results is not None else None
     if pick == "disagreement" and results is None:
-        raise RunError("sampling by disagreement needs the scores of at least two metrics: --run RUN")
+        raise RunError("sampling by disagreement needs the scores of at least two metrics: name a run with `run`")
     sample = sample_units(units, count, pick, for_sample, disagreement)
     checks = read_attention(list(read_records(list(attention)).entries()) if attention else [], loaded)
     tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
@@ -116,13 +117,13 @@ def _list_analyses(
     """Return the errors that a metric of the run lists by output, or those that the files have."""
     if results is None:
         if not stored:
-            raise RunError("the questionnaire asks about analyses: give a run whose metric lists errors (--run RUN)")
+            raise RunError("the questionnaire asks about analyses: give a run whose metric lists errors, with `run`")
         return stored
     explaining = [metric.label for metric in results.metrics if results.scores[metric.label].errors]
     labels = [results.metric(name).label for name in metrics] or explaining
     if len(labels) != 1 or labels[0] not in explaining:
         raise RunError(
-            f"the questionnaire asks about one metric's analyses: -m METRIC; of this run, "
+            f"the questionnaire asks about one metric's analyses, which `metrics` names; of this run, "
             f"{', '.join(explaining) or 'none'} list errors"
         )
     block = results.scores[labels[0]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metrist.errors import RunError, SpecError
-from metrist.web.security import is_loopback
+from metrist.settings import setting
 
 Policy = Literal["open", "closed"]
 LogLevel = Literal["requests", "errors", "off"]
@@ -119,24 +119,33 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
+class ServiceOptions:
+    """Settings of a service that are options of `metrist serve` as they are."""
+
+    host: str = setting("127.0.0.1", "The address to listen on; any but loopback needs tokens.", metavar="ADDRESS")
+    anonymous: bool = setting(False, "Serve other machines without tokens: something in front checks users.")
+    guard_policy: Policy = setting("closed", "Whether an output passes whose checks miss the budget.")
+    max_records: int = setting(10_000, "Records of a request.", metavar="N", min=1)
+    max_queue: int = setting(20_000, "Records that wait, per process; then 429.", "--queue", metavar="N", min=1)
+    max_requests: int = setting(512, "Requests in progress, per process; then 429.", metavar="N", min=1)
+    time_limit: float = setting(60.0, "Seconds until a request is given up.", metavar="S", min=0.1)
+    log: LogLevel = setting("requests", "What is logged, as JSON, without texts.")
+    log_texts: bool = setting(False, "Log the bodies of requests that the service failed at.")
+    otel: bool = setting(False, "Send OpenTelemetry spans (extra `otel`).")
+    grace: float = setting(60.0, "Seconds to end accepted requests after SIGTERM.", metavar="S", min=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings(ServiceOptions):
     """How a service is protected and how much it takes on. Limits are per worker process unless they say otherwise."""
 
-    host: str = "127.0.0.1"
     tokens: Tokens | None = None
-    #: Serve other machines without tokens: something in front of the service authenticates its users.
-    anonymous: bool = False
-    #: Bytes of a body, and records or pairs in it.
+    #: Bytes of a body.
     max_body: int = 8 * 1024 * 1024
-    max_records: int = 10_000
     #: Characters of all texts of one record.
     max_characters: int = 1_000_000
-    #: Records that wait or are being scored, requests in progress, and bytes of their bodies.
-    max_queue: int = 20_000
-    max_requests: int = 512
+    #: Bytes of the bodies of requests in progress.
     max_pending_bytes: int = 128 * 1024 * 1024
-    #: Seconds until a request is given up, from its first byte.
-    time_limit: float = 60.0
     #: Records and characters of a batch, and seconds that the first record of a batch waits for others.
     batch_records: int = 256
     batch_characters: int = 200_000
@@ -147,16 +156,10 @@ class ServiceSettings:
     max_draws: int = 10_000
     max_systems: int = 20
     checks: tuple[Check, ...] = ()
-    #: Seconds in which a guard answers, and what it answers about a check that has no result by then.
+    #: Seconds in which a guard answers.
     guard_budget: float = 0.3
-    guard_policy: Policy = "closed"
-    log: LogLevel = "requests"
-    #: Write the texts of failed requests to the log.
-    log_texts: bool = False
-    #: Seconds in which idle connections can notice a shutdown, and in which accepted requests can end after it.
+    #: Seconds in which idle connections can notice a shutdown.
     drain: float = 1.0
-    grace: float = 60.0
-    otel: bool = False
     #: Settings of metrics' runtime, such as `max_cost`; see `metrist.Runtime`.
     runtime: Mapping[str, Any] = field(default_factory=dict)
 
@@ -167,8 +170,10 @@ class ServiceSettings:
         for name in ("time_limit", "guard_budget", "grace"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise RunError(f"{name} must be a number of seconds above 0, got {getattr(self, name)}")
+        from metrist.web.security import is_loopback  # It needs starlette, and the options of the command do not.
+
         if not is_loopback(self.host) and self.tokens is None and not self.anonymous:
             raise RunError(
                 f"a service on {self.host} can be reached by other machines and needs tokens: set {TOKENS_VARIABLE} or "
-                "name a file with --tokens; with --anonymous it serves everybody who can reach it"
+                "name a file with `tokens`; with `anonymous=True` it serves everybody who can reach it"
             )

@@ -22,8 +22,9 @@ from metrist.evaluate.meta.preferences import (
     select_choices,
     vote,
 )
-from metrist.evaluate.meta.results import MetaEvaluation, MetaPlan
+from metrist.evaluate.meta.results import MetaEvaluation
 from metrist.evaluate.meta.slices import select_outputs
+from metrist.evaluate.plans import MetaPlan
 from metrist.report.tables import Count, Estimate, Share, Table, name_columns
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names

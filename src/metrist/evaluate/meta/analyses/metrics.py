@@ -118,7 +118,7 @@ def tested_tables(evaluation: MetaEvaluation) -> list[Table]:
         for i, first in enumerate(order):
             rows += [_tested_row(tests, first, j) for j in order[i + 1 :] if not np.isnan(tests.raw[first, j])]
     if not rows:
-        raise RunError("no tests between metrics: there is one metric, or --test none")
+        raise RunError("no tests between metrics: there is one metric, or `test='none'`")
     head = name_columns("aspect", "measure", "slice", "better", "worse", right=("difference", "p", "p corrected"))
     methods = dict.fromkeys(tests.how for tests in evaluation.tests if tests.how != NO_TESTS)
     return [Table(title="tests between metrics", columns=head, rows=rows, notes=[f"Test: {' or '.join(methods)}."])]
@@ -264,7 +264,7 @@ def curve_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: accuracy and tie share of each metric as its threshold grows from 0 to the widest gap, over all
     outputs; the best threshold is among those shown."""
     if evaluation.plan.group == "system-level":
-        raise RunError("ε curves need pairs of outputs: use --group item, none, system or a column")
+        raise RunError("ε curves need pairs of outputs: `group` must be item, none, system or a column")
     return [_curve_table(evaluation, aspect) for aspect in evaluation.golds]
 
 

@@ -1,0 +1,53 @@
+"""The settings of training examples for error analysts, apart from what reads them: importing them is cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from metrist.settings import setting, split_commas
+
+#: Which texts are good enough to put faults into.
+Good = Literal["references", "outputs", "both"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleSettings:
+    """Which examples are made, and how many."""
+
+    real: int | None = setting(None, "Outputs of each task to analyse.", metavar="N", min=0, shown="all")
+    inject: bool = setting(False, "Let the LLM put the synthetic errors in, instead of known faults.")
+    synthetic: int | None = setting(
+        None, "Examples with faults put into good texts.", metavar="N", min=0, shown="one per text"
+    )
+    freeform: int | None = setting(
+        None,
+        "Examples with aspects that are not in the task's table.",
+        metavar="N",
+        min=0,
+        shown="one per text; none with --llm",
+    )
+    most_faults: int = setting(3, "Faults of a text, at most.", "--faults", metavar="N", min=1)
+    kinds: tuple[str, ...] | None = setting(
+        None, "A kind of fault; repeatable.", "--fault", metavar="KIND", shown="all", parse=split_commas
+    )
+    good: Good | None = setting(
+        None,
+        "Texts to put faults into: references, outputs without marked errors, or both.",
+        shown="references, and outputs of items without one",
+    )
+    aspects: Mapping[str, str] = setting(
+        {},
+        "The aspect of a category of marked errors, such as unspecified=Accuracy; repeatable.",
+        "--category",
+        metavar="NAME=ASPECT",
+    )
+    clean: Mapping[str, float] = setting(
+        {},
+        "Outputs without marked errors have none if this rating is at least VALUE, such as grammatical=1.",
+        metavar="RATING=VALUE",
+    )
+    max_tokens: int = setting(1024, "Length limit of an example, in tokens (about).", metavar="N", min=1)
+    size: int | None = setting(None, "Examples in all, in the proportions of the mix.", metavar="N", min=1)
+    seed: int = setting(0, "Seed of all choices.", min=0)

@@ -1,0 +1,189 @@
+"""The settings of what users ask of runs and judgments. Importing them is cheap: the command line reads its options
+here before it knows which of them are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from metrist.errors import RunError
+from metrist.settings import check_settings, setting
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Which test decides between two systems.
+ComparisonTest = Literal["both", "bootstrap", "randomisation"]
+#: Whether a judge sees the references.
+Reference = Literal["hidden", "shown"]
+#: How slices, or groups, are averaged.
+Average = Literal["macro", "micro"]
+#: What a system's score is where a metric pools statistics: as in `metrist score`, or the mean over its outputs.
+SystemScore = Literal["corpus", "mean"]
+#: What is resampled: intervals and tests then generalize to other items, other systems, or both.
+Resample = Literal["items", "systems", "both"]
+#: The significance test between two metrics.
+MetricTest = Literal["auto", "permutation", "bootstrap", "sign", "williams", "none"]
+#: How p-values are adjusted for many pairs of metrics.
+Correction = Literal["holm", "benjamini-hochberg", "none"]
+
+Names = tuple[str, ...]
+GROUPS = ("item", "none", "system", "system-level")
+EPSILON_OVER = ("all", "slice", "crossfit")
+
+
+def as_names(value: str | Iterable[str]) -> Names:
+    """Return one name or several as a tuple of distinct names."""
+    return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonSettings:
+    """Arguments of `compare` and `describe_methods`."""
+
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    metrics: Names | None = setting(None, "Only these metrics; repeatable.", "-m", "--metric", metavar="SPEC")
+    baseline: str | None = setting(None, "Compare each system with this one only.")
+    test: ComparisonTest = setting("both", "Which test decides.")
+    alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1, open=True)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSettings:
+    """Arguments of `check`."""
+
+    minimum: Mapping[str, float] = setting({}, "Lower limit of a metric; repeatable.", "--min", metavar="METRIC=X")
+    maximum: Mapping[str, float] = setting({}, "Upper limit of a metric; repeatable.", "--max", metavar="METRIC=X")
+    against: str | None = setting(
+        None,
+        "Fail if a system is significantly worse than in this run, or than this system of the same run.",
+        metavar="RUN",
+    )
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    min_coverage: float | None = setting(
+        None, "Smallest share of outputs that must have a score.", min=0, max=1, shown="1 for what is checked"
+    )
+    alpha: float = setting(0.05, "Largest p-value that counts as a loss.", min=0, max=1, open=True)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """The judge of an audit: arguments of `audit`."""
+
+    rubric: str = setting("reliability", "The rubric that it grades by.", metavar="NAME_OR_FILE")
+    aspect: str = setting("all", "The aspect of the rubric whose grade is audited.", metavar="A")
+    reference: Reference = setting("hidden", "Whether the judge sees the references; both ways are compared.")
+    temperature: float = setting(0.0, "The judge's sampling temperature.", min=0)
+    max_tokens: int = setting(1024, "Length limit of an answer, in tokens.", metavar="N", min=1)
+    second_llm: str | None = setting(None, "Another LLM, which checks the judge's reasons.", metavar="SPEC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPlan:
+    """The size of an audit; `own` is the system that runs on the judge's own LLM, `aspects` the ratings to use."""
+
+    items: int = setting(50, "Items to audit on.", metavar="N", min=1)
+    outputs_per_item: int = setting(4, "Outputs to grade per item.", metavar="N", min=1)
+    repeats: int = setting(3, "Times each question is asked.", metavar="N", min=1)
+    own: str | None = setting(None, "The system that is the judge's own LLM.", metavar="SYSTEM")
+    aspects: Names = setting((), "The human rating to agree with; repeatable.", "--rating", metavar="A", shown="all")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSettings:
+    """How judgments and scores are joined: arguments of `meta_evaluate` that are no part of its plan."""
+
+    part: Names = setting(
+        (), "Use a part of a run's scores, such as recall, instead of the whole; repeatable.", metavar="PART"
+    )
+    lower_is_better: Names = setting((), "A metric or aspect where lower is better.", metavar="NAME")
+    weighted: bool = setting(True, "Ignore the sampling weights of annotated outputs.", "/--unweighted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaPlan:
+    """The settings of `meta_evaluate`, validated. `group` and `epsilon_over` may also name a column."""
+
+    aspects: Names = setting((), "The rating to agree with; repeatable.", "-a", "--aspect", metavar="A")
+    measures: Names = setting(
+        (),
+        "acc_eq, pearson, spearman, kendall_b, …; repeatable.",
+        "--measure",
+        metavar="M",
+        shown="acc_eq; for preferences accuracy, f1",
+    )
+    group: str = setting("item", "item, none, system, system-level, or a column.", metavar="BY")
+    slices: Names = setting(
+        (),
+        "Also for each value of: task, language, output_length:4, reference_length@80, a+b; repeatable.",
+        "--slice",
+        metavar="COLUMN",
+    )
+    gold: str = setting(
+        "mean",
+        "mean, median, majority, z, or a rater's name; from preferences win-rate or bradley-terry.",
+        metavar="HOW",
+    )
+    preferences: bool = setting(False, "Agree with human choices between two outputs instead of ratings.")
+    epsilon_over: str = setting("all", "Choose thresholds over all, slice, crossfit, or a column.", metavar="WHAT")
+    average: Average = setting("macro", "How slices are averaged.")
+    group_average: Average = setting("macro", "How groups are averaged within a slice.")
+    system_score: SystemScore = setting(
+        "corpus", "Between systems, compare scores as `metrist score` gives them (corpus BLEU, chrF and TER), or means."
+    )
+    resample: Resample = setting("items", "What is resampled.")
+    draws: int = setting(1000, "Resamples behind intervals, a tenth of those behind tests; 0: neither.", min=0)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+    confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
+    alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1, open=True)
+    correction: Correction = setting("holm", "Correction for many tests at once.")
+    test: MetricTest = setting("auto", "How metrics are tested against each other.")
+    one_sided: bool = setting(False, "Test whether one metric is better (--test williams and sign).")
+    where: Names = setting(
+        (),
+        "Only outputs where language=en, task!=qa, year>2020, output_length<80, …; repeatable.",
+        metavar="CONDITION",
+    )
+    metrics: Names | None = setting(
+        None, "Only these, or parts such as judge:fluency; repeatable.", "-m", "--metric", metavar="NAME"
+    )
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …")
+    exclude_systems: Names = setting((), "Exclude a system; repeatable.", "--exclude-system", metavar="S")
+    top_k: int | None = setting(None, "Only the K systems that humans rate best.", metavar="K")
+    marked: Names = setting((), "Give metrics of this family the marks † and ‡.", "--mark", metavar="FAMILY")
+
+    def __post_init__(self) -> None:
+        for name in ("aspects", "measures", "slices", "where", "metrics", "systems", "exclude_systems", "marked"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_names(getattr(self, name)))
+        check_settings(self)
+        if self.one_sided and self.test not in ("williams", "sign"):
+            raise RunError(f"only `test='williams'` and `test='sign'` can be one-sided, not {self.test}")
+
+    @property
+    def resample_name(self) -> str:
+        """What is resampled, in words."""
+        return "items and systems" if self.resample == "both" else self.resample
+
+    @property
+    def exchange_draws(self) -> int:
+        """The draws of tests whose exchanged rows add up: they cost little, and p near alpha needs many."""
+        return 10 * self.draws
+
+    def rng(self) -> np.random.Generator:
+        """A fresh generator: every figure starts from the same seed."""
+        import numpy as np
+
+        return np.random.default_rng(self.seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
