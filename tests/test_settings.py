@@ -124,7 +124,7 @@ def test_every_option_reaches_its_setting(plan: Any) -> None:
 )
 def test_values_beyond_their_limits_and_choices_are_refused_by_the_name_of_the_argument(plan: Any) -> None:
     for name, option in find_settings(plan).items():
-        wrong = "nonsense" if list_choices(option.type) else None
+        wrong: Any = "nonsense" if list_choices(option.type) else None
         if option.setting.min is not None:
             wrong = option.setting.min - (0 if option.setting.open else 1)
         if wrong is not None:
