@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels import best_prefixes
+from metrist import kernels
 from metrist.kernels.columns import group_starts
 from metrist.stats import Codes, Floats
 from metrist.stats.grouping import estimate, is_constant_in_groups, split_weights
@@ -191,7 +191,7 @@ def _choose_by_sorting(paired: Pairing, weights: Floats) -> Floats:
     gaps, groups = gaps[moving], group[later[moving]].astype(np.int32)
     gains = (np.where(climb[moving] == 0, 1, -1) * paired.units[groups]).astype(np.float64)
     lasts = np.flatnonzero(np.append(gaps[1:] != gaps[:-1], True)) if len(gaps) else np.zeros(0, np.int64)
-    _, at = best_prefixes(gains, groups, lasts.astype(np.int64), np.ascontiguousarray(weights))
+    _, at = kernels.best_prefixes(gains, groups, lasts.astype(np.int64), np.ascontiguousarray(weights))
     # Index -1, if no tie helps, is the 0 at the end.
     epsilons = np.append(gaps[lasts], 0.0)[at]
     return np.where(weights.any(axis=1), epsilons, np.nan)

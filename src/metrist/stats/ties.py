@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metrist import kernels
 from metrist.errors import RunError, did_you_mean
-from metrist.kernels import Ranked, beyond_counts
-from metrist.kernels.columns import group_starts, levels_in_group, sort_within_groups
+from metrist.kernels.columns import Ranked, group_starts, levels_in_group, sort_within_groups
 from metrist.stats import Codes, Counts, Floats
 from metrist.stats.measures import cut_groups, divide
 from metrist.stats.samples import GROUPINGS, Average, Grouping, Sample, number_groups, sort_codes
@@ -66,7 +66,7 @@ class Pairing:
     def windows(self, epsilons: Floats) -> Counts:
         """Return, per threshold and group, the pairs up to that gap that humans tie, that are concordant, and all of
         them."""
-        return self._all - beyond_counts(self.ranked, epsilons)
+        return self._all - kernels.beyond_counts(self.ranked, epsilons)
 
     def accuracy(self, epsilon: float) -> float:
         return self.share(int(self.at(epsilon).right[0] @ self.units))
@@ -130,7 +130,7 @@ def pairing(
         units=units,
         skipped=skipped,
         # All gaps are above -1.
-        _all=beyond_counts(ranked, np.array([-1.0]))[0],
+        _all=kernels.beyond_counts(ranked, np.array([-1.0]))[0],
     )
 
 
